@@ -1,12 +1,13 @@
-"""The Lambda functions of the controller: one handler a rule. The rules' patterns are in `controller.core.event_rules`,
-what the events mean in the rest of `controller`.
+"""The Lambda functions of the controller: one handler a rule.
+
+`controller.core.event_rules` has the rules' patterns; the rest of `controller` handles the events.
 """
 
 from __future__ import annotations
 
 import gc
 
-# Imports, models and clients are there to stay: the collector need not walk them again before the first event.
+# Imports, models and clients live as long as the process: the collector need not walk them before the first event.
 gc.set_threshold(50_000)
 
 import os
@@ -20,7 +21,7 @@ gc.freeze()
 
 app = Chalice(app_name="dyntrain")
 RULES = rules(wiring.settings().elastic)
-# the merge template names the real one
+# the merge template sets the real one
 STREAM = os.environ.get("DYNTRAIN_STREAM_ARN", "arn:aws:dynamodb:*:*:table/dyntrain/stream/*")
 ALARMS = "arn:aws:sns:*:*:dyntrain"  # this one, too
 

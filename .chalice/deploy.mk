@@ -13,7 +13,7 @@ DYNALITE := $(TOOLS)/dynalite/node_modules/dynalite/cli.js
 package: $(SYNCED)
 	$(RUN)/python .chalice/package.py --stage $(STAGE) --arch $(ARCH) --out $(PACKAGE)
 
-# What nodes install. Left-overs of an earlier build would be packed too.
+# The package that nodes install. Without rm it would include left-overs of an earlier build.
 wheel: $(SYNCED)
 	rm -rf build/lib build/dist
 	$(UV) build --quiet --wheel --out-dir build/dist
@@ -42,8 +42,8 @@ $(LINT): $(UV)
 	$(UV) venv --quiet --clear --python "$(PYTHON)" $(TOOLS)/lint
 	$(UV) pip install --quiet --python $(TOOLS)/lint/bin/python cfn-lint==1.58.0 aws-sam-translator==1.115.0
 
-# What judges our claims about AWS and was written by others: IAM's tables, a matcher of event patterns (LocalStack, of
-# which nothing else is wanted, so nothing that it depends on), and a second DynamoDB, where npm can bring it.
+# Third-party programs that verify our claims about AWS: IAM's tables, a matcher of event patterns (only this part of
+# LocalStack, so without its dependencies), and a second DynamoDB, if npm is there.
 witnesses: $(WITNESS) | packages
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(DYNALITE) || echo "no dynalite: its tests are skipped" >&2; fi
 

@@ -1,8 +1,8 @@
-"""Puts a package into an account with CloudFormation, and takes it away again. Both are safe to repeat.
+"""Deploys a package into an account with CloudFormation, and removes it again. Both are safe to repeat.
 
 up:   1. a private bucket for the stage's code, by account and region
       2. the zip under its digest
-      3. a change set, run unless it is empty
+      3. a change set, executed unless it is empty
 down: the stack, then the bucket; the facts table stays (its policy is Retain), for the operator to delete by hand
 
 Uses the credentials, region and AWS_ENDPOINT_URL of the environment.
@@ -32,14 +32,16 @@ GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRE
 
 
 class DeployFailed(Exception):
-    """One sentence: what failed, and what to do."""
+    """The deployment failed; one sentence says what, and what to do."""
 
 
 def up(
     stack: str, package: Path, template: str = "sam.json", mail: str | None = None, wait_seconds: float = WAIT_SECONDS
 ) -> str:
-    """Returns created, updated or unchanged. `template`: SAM, or `translated.json` where CloudFormation has no
-    transform. `mail`: who gets the alarms; "": nobody; None: whoever does already.
+    """Deploy the package; returns created, updated or unchanged.
+
+    `template`: SAM, or `translated.json` if CloudFormation lacks the transform. `mail`: receiver of the alarms; "":
+    none; None: unchanged.
     """
     archive = package / "deployment.zip"
     if not archive.is_file() or not (package / template).is_file():
@@ -50,7 +52,7 @@ def up(
     _ensure_bucket(bucket, account)
     boto3.client("s3").put_object(Bucket=bucket, Key=key, Body=archive.read_bytes(), ExpectedBucketOwner=account)
     body = json.dumps(with_code(json.loads((package / template).read_text(encoding="utf-8")), bucket, key))
-    # a template in the call itself may have 51,200 bytes only
+    # a template in the call itself is limited to 51,200 bytes
     place = f"{hashlib.sha256(body.encode()).hexdigest()}.json"
     boto3.client("s3").put_object(Bucket=bucket, Key=place, Body=body.encode(), ExpectedBucketOwner=account)
     region = boto3.client("s3").meta.region_name
@@ -59,14 +61,14 @@ def up(
 
 
 def down(stack: str, wait_seconds: float = WAIT_SECONDS) -> str:
-    """Returns deleted, or absent. Raises DeployFailed when something keeps the stack."""
+    """Delete the stack; returns deleted or absent. Raises DeployFailed if something prevents it."""
     _say_where(stack)
-    found = _stack(stack)
-    if found is not None:
-        _delete(stack, found["StackId"], time.monotonic() + wait_seconds)
+    description = _stack(stack)
+    if description is not None:
+        _delete(stack, description["StackId"], time.monotonic() + wait_seconds)
     account, bucket = code_bucket(stack)
     _delete_bucket(bucket, account)
-    return "deleted" if found is not None else "absent"
+    return "deleted" if description is not None else "absent"
 
 
 def _say_where(stack: str) -> None:
@@ -74,8 +76,10 @@ def _say_where(stack: str) -> None:
 
 
 def code_bucket(stack: str) -> tuple[str, str]:
-    """The account, and its bucket's name. Anybody may guess the name and have made the bucket: each call says whose it
-    has to be. CloudFormation would run a stranger's template with the right to make roles.
+    """The account, and its bucket's name.
+
+    Anybody may guess the name and own the bucket, so each call names the expected owner: CloudFormation would run a
+    stranger's template with the right to create roles.
     """
     account = str(boto3.client("sts").get_caller_identity()["Account"])
     return account, f"{stack.lower()}-code-{account}-{boto3.client('s3').meta.region_name}"[:63]
@@ -91,25 +95,26 @@ def with_code(template: dict[str, Any], bucket: str, key: str) -> dict[str, Any]
     return template
 
 
-def _delete(stack: str, known: str, until: float) -> None:
-    """`known`: its id, by which it can be looked at until it is gone."""
+def _delete(stack: str, stack_id: str, deadline: float) -> None:
+    """Delete the stack. `stack_id` identifies it until it is gone."""
     boto3.client("cloudformation").delete_stack(StackName=stack)
-    while (left := _stack(known)) is not None and left["StackStatus"] != "DELETE_COMPLETE":
-        if left["StackStatus"].endswith("FAILED") or time.monotonic() > until:
-            raise DeployFailed(
-                f"stack {stack} is {left['StackStatus']}: {left.get('StackStatusReason', 'see its events')}"
-            )
+    while (description := _stack(stack_id)) is not None and description["StackStatus"] != "DELETE_COMPLETE":
+        if description["StackStatus"].endswith("FAILED") or time.monotonic() > deadline:
+            reason = description.get("StackStatusReason", "see its events")
+            raise DeployFailed(f"stack {stack} is {description['StackStatus']}: {reason}")
         time.sleep(POLL_SECONDS)
 
 
-def _change(stack: str, url: str, mail: str | None, until: float) -> str:
+def _change(stack: str, url: str, mail: str | None, deadline: float) -> str:
     cloudformation = boto3.client("cloudformation")
     before = _stack(stack)
-    if before is not None and before["StackStatus"] == "ROLLBACK_COMPLETE":  # of a creation: it can only be deleted
-        _delete(stack, before["StackId"], until)
+    if (
+        before is not None and before["StackStatus"] == "ROLLBACK_COMPLETE"
+    ):  # after a failed creation it can only be deleted
+        _delete(stack, before["StackId"], deadline)
         before = None
     new = before is None or before["StackStatus"] == "REVIEW_IN_PROGRESS"
-    name = f"deploy-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"  # two in one second are told apart
+    name = f"deploy-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"  # unique within a second
     cloudformation.create_change_set(
         StackName=stack,
         ChangeSetName=name,
@@ -122,44 +127,44 @@ def _change(stack: str, url: str, mail: str | None, until: float) -> str:
         "CREATE_COMPLETE",
         "FAILED",
     ):
-        _bounded(until, stack, change["Status"])
+        _wait(deadline, stack, change["Status"])
     if change["Status"] == "FAILED":
         cloudformation.delete_change_set(StackName=stack, ChangeSetName=name)
         reason = change.get("StatusReason", "")
         if "didn't contain changes" in reason or "No updates are to be performed" in reason:
             return "unchanged"
         raise DeployFailed(f"CloudFormation refuses the change of {stack}: {reason}")
-    # the token: a change whose answer got lost is asked for again, and must not be refused as one under way
+    # the token makes a repeated request, after a lost answer, succeed
     cloudformation.execute_change_set(StackName=stack, ChangeSetName=name, ClientRequestToken=name)
-    while (now := _stack(stack)) is None or not now["StackStatus"].endswith(ENDED):
-        _bounded(until, stack, now["StackStatus"] if now else "not there yet")
-    if now["StackStatus"] not in GOOD:
-        raise DeployFailed(f"stack {stack} is {now['StackStatus']}: see its events for the first failure")
+    while (stack_now := _stack(stack)) is None or not stack_now["StackStatus"].endswith(ENDED):
+        _wait(deadline, stack, stack_now["StackStatus"] if stack_now else "not there yet")
+    if stack_now["StackStatus"] not in GOOD:
+        raise DeployFailed(f"stack {stack} is {stack_now['StackStatus']}: see its events for the first failure")
     return "created" if new else "updated"
 
 
 def _address(before: dict[str, Any] | None, mail: str | None) -> dict[str, Any]:
-    """A parameter that is not named would fall back to its default, and the alarms to nobody."""
-    known = [one["ParameterKey"] for one in before.get("Parameters", [])] if before is not None else []
-    if mail is None and "AlarmAddress" in known:
+    """Parameter of the alarms' receiver; without it CloudFormation would use the default, nobody."""
+    parameters = [one["ParameterKey"] for one in before.get("Parameters", [])] if before is not None else []
+    if mail is None and "AlarmAddress" in parameters:
         return {"ParameterKey": "AlarmAddress", "UsePreviousValue": True}
     return {"ParameterKey": "AlarmAddress", "ParameterValue": mail or ""}
 
 
-def _bounded(until: float, stack: str, status: str) -> None:
-    if time.monotonic() > until:
+def _wait(deadline: float, stack: str, status: str) -> None:
+    if time.monotonic() > deadline:
         raise DeployFailed(f"stack {stack} is still {status}; CloudFormation goes on, run the command again to look")
     time.sleep(POLL_SECONDS)
 
 
 def _stack(name: str) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = dict(boto3.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0])
+        description: dict[str, Any] = dict(boto3.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0])
     except ClientError as error:
         if "does not exist" in str(error):
             return None
         raise
-    return found
+    return description
 
 
 def _ensure_bucket(bucket: str, account: str) -> None:
@@ -200,6 +205,7 @@ def _delete_bucket(bucket: str, account: str) -> None:
 
 
 def main() -> int:
+    """Deploy or remove a stack; returns the exit code."""
     parser = argparse.ArgumentParser(prog="make deploy")
     parser.add_argument("what", choices=("up", "down"))
     parser.add_argument("--stack", required=True)
@@ -212,7 +218,7 @@ def main() -> int:
     try:
         if arguments.what == "up" and arguments.package is None:
             raise DeployFailed("--package is missing")
-        done = (
+        outcome = (
             up(arguments.stack, arguments.package, arguments.template, arguments.mail)
             if arguments.what == "up"
             else down(arguments.stack)
@@ -220,7 +226,7 @@ def main() -> int:
     except (DeployFailed, ControllerError, BotoCoreError, ClientError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return 1
-    sys.stdout.write(f"stack {arguments.stack}: {done}\n")
+    sys.stdout.write(f"stack {arguments.stack}: {outcome}\n")
     return 0
 
 

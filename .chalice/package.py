@@ -1,12 +1,12 @@
-"""Builds what is deployed, for one stage and architecture: `deployment.zip` and `sam.json`, in
-`build/package/<stage>-<arch>`.
+"""Builds what is deployed, for one stage and architecture: `deployment.zip` and `sam.json`.
 
-1. stage: a project folder with exactly the files that belong into the zip, and a config that names the architecture
-2. build: `chalice package` in it, with `.chalice/resources.yaml` merged in
-3. slim: what no function imports is left out, what they import is compiled (`bytecode`)
-4. check: the zip is written anew with fixed dates and order, and is as small as it must be
+They are in `build/package/<stage>-<arch>`.
 
-Two builds of one tree are the same bytes: nothing but the files and the versions in requirements.txt goes in.
+1. stage: a project folder with exactly the files for the zip, and a config with the architecture 2. build: `chalice
+package` in it, with `.chalice/resources.yaml` merged in 3. slim: files that no function imports are removed, the others
+are compiled (`bytecode`) 4. check: the zip is rewritten with fixed dates and order, and must be below the size limit
+
+Two builds of one tree are identical: nothing but its files and the versions in requirements.txt goes in.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ STAGES = ("dev", "prod")
 ARCHITECTURES = ("x86_64", "arm64")
 LIMIT_BYTES = 4_000_000
 SECONDS = 180.0  # of an idle machine
-DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
-# of the controller: what only people's machines run
+DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date in a zip
+# parts of the controller that only run on people's machines
 NOT_DEPLOYED = (
     "cli",
     "dashboard",
@@ -51,9 +51,8 @@ NOT_DEPLOYED = (
     "contract/gpu_families.py",
     "core/decisions/arrows.py",
 )
-# Powertools' HTTP routes with their documentation pages, and its tools that the controller does not use; pydantic's
-# past, future and plug-in for mypy; schedules in words; types for checkers; lists of what was in a wheel, which is not
-# all here
+# Powertools' HTTP routes with their documentation pages, and its unused utilities; pydantic's old and experimental API
+# and plug-in for mypy; cronsim's descriptions; stubs; lists of a wheel's files, which are not all in the zip
 NOT_NEEDED = re.compile(
     r"aws_lambda_powertools/(event_handler/|utilities/(?!__init__\.py|jmespath_utils/)|metrics/provider/datadog/)"
     r"|pydantic/(v1/|experimental/|mypy\.py|color\.py|deprecated/(decorator|tools)\.py)"
@@ -63,11 +62,11 @@ NOT_NEEDED = re.compile(
 
 
 class PackageFailed(Exception):
-    """One sentence: what failed, and what to do."""
+    """The build failed; one sentence says what, and what to do."""
 
 
 def package(stage: str, arch: str, out: Path, root: Path = ROOT) -> Path:
-    """Writes the package to `out`, which is replaced as a whole, and returns the zip's path. Raises PackageFailed."""
+    """Write the package to `out`, which is replaced completely; returns the zip's path. Raises PackageFailed."""
     if stage not in STAGES or arch not in ARCHITECTURES:
         raise PackageFailed(
             f"no such package: STAGE={stage} ARCH={arch}; stages are {', '.join(STAGES)}, architectures "
@@ -91,7 +90,7 @@ def package(stage: str, arch: str, out: Path, root: Path = ROOT) -> Path:
 
 
 def stage_project(project: Path, arch: str, root: Path = ROOT) -> None:
-    """The folder that Chalice packages: `vendor/` is what it puts at the top of the zip beside the wheels."""
+    """Make the folder that Chalice packages; `vendor/` goes to the top of the zip, beside the wheels."""
     project.mkdir(parents=True)
     for name in ("app.py", "requirements.txt"):
         shutil.copyfile(root / name, project / name)
@@ -120,19 +119,17 @@ def _not_deployed(controller: Path) -> Callable[[str, list[str]], set[str]]:
 
 
 def slim(archive: Path, project: Path, scratch: Path) -> None:
-    """Rewrites the zip without what is not needed, with the bytecode of what is, and so that the same contents give the
-    same bytes.
-    """
+    """Rewrite the zip without unneeded files, with bytecode, and reproducibly."""
     folder = scratch / "unpacked"
     with zipfile.ZipFile(archive) as zipped:
         zipped.extractall(folder, [name for name in zipped.namelist() if not NOT_NEEDED.match(name)])
-    for metadata in folder.glob("*.dist-info/METADATA"):  # a wheel's name and version stay, its README goes
+    for metadata in folder.glob("*.dist-info/METADATA"):  # keep a wheel's name and version, drop its README
         metadata.write_bytes(metadata.read_bytes().partition(b"\n\n")[0] + b"\n")
-    listed = _run([sys.executable, str(BYTECODE), "list"], project)
-    _run([sys.executable, "-S", str(BYTECODE), str(folder)], project, listed)
+    modules = _run([sys.executable, str(BYTECODE), "list"], project)
+    _run([sys.executable, "-S", str(BYTECODE), str(folder)], project, modules)
     aside = archive.with_suffix(".new")
     with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
-        for path in sorted(found for found in folder.rglob("*") if found.is_file()):
+        for path in sorted(file for file in folder.rglob("*") if file.is_file()):
             entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), DATE)
             # readable by Lambda's user
             entry.compress_type, entry.external_attr, entry.create_system = (
@@ -149,7 +146,7 @@ def digest(path: Path) -> str:
 
 
 def _chalice(project: Path, built: Path, stage: str) -> None:
-    """Chalice imports the app; it needs a region but no account."""
+    """Run Chalice, which imports the app; it needs a region but no account."""
     command = [
         sys.executable,
         "-c",
@@ -168,21 +165,21 @@ def _chalice(project: Path, built: Path, stage: str) -> None:
         str(built),
     ]
     _run(command, project)
-    found = [path for path in (built / "sam.yaml", built / "sam.json") if path.exists()]
-    if not found:
+    templates = [path for path in (built / "sam.yaml", built / "sam.json") if path.exists()]
+    if not templates:
         raise PackageFailed(f"chalice package wrote no template in {built}")
-    if found[0].suffix == ".yaml":  # what Chalice writes whenever the merged template is YAML
+    if templates[0].suffix == ".yaml":  # Chalice's output if the merged template is YAML
         import yaml  # type: ignore[import-untyped]
 
-        template = yaml.safe_load(found[0].read_text(encoding="utf-8"))
+        template = yaml.safe_load(templates[0].read_text(encoding="utf-8"))
         config = json.loads((project / ".chalice" / "config.json").read_text(encoding="utf-8"))
         template = named(template, config, stage)
         (built / "sam.json").write_text(json.dumps(template, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        found[0].unlink()
+        templates[0].unlink()
 
 
-def _run(command: list[str], project: Path, told: str = "") -> str:
-    """In the staged project, whose modules come first; it reads `told`. Returns what it printed."""
+def _run(command: list[str], project: Path, stdin: str = "") -> str:
+    """Run a command in the staged project, whose modules come first; returns its output."""
     path = os.pathsep.join([str(project / "vendor"), str(project)])
     environment = {
         **os.environ,
@@ -193,11 +190,11 @@ def _run(command: list[str], project: Path, told: str = "") -> str:
     }
     longest = patient(SECONDS)
     try:
-        run = subprocess.run(
+        result = subprocess.run(
             command,
             cwd=project,
             env=environment,
-            input=told,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=longest,
@@ -205,9 +202,9 @@ def _run(command: list[str], project: Path, told: str = "") -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise PackageFailed(f"packaging took more than {longest:.0f} s; is the package index reachable?") from error
-    if run.returncode:
-        raise PackageFailed(f"packaging failed at {' '.join(command[:4])}:\n{run.stdout}{run.stderr}")
-    return run.stdout
+    if result.returncode:
+        raise PackageFailed(f"packaging failed at {' '.join(command[:4])}:\n{result.stdout}{result.stderr}")
+    return result.stdout
 
 
 def main() -> int:

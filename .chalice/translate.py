@@ -1,7 +1,6 @@
-"""SAM to plain CloudFormation, as the `AWS::Serverless` transform does it: what is linted, and what the embedded cloud
-can deploy.
+"""Translates SAM to plain CloudFormation, as the `AWS::Serverless` transform does, for lint and the embedded cloud.
 
-Runs in an environment of its own (aws-sam-translator pins pydantic): `build/tools/lint/bin/python .chalice/translate.py
+Runs in its own environment (aws-sam-translator pins pydantic): `build/tools/lint/bin/python .chalice/translate.py
 sam.json out.json`.
 """
 
@@ -18,7 +17,7 @@ PLACEHOLDER = {"Bucket": "bucket-of-the-stage", "Key": "deployment.zip"}
 
 
 class NoManagedPolicies:
-    """Every role is written out; none is made from AWS's managed policies but the execution role's, whose ARN needs no
+    """No managed policies: all roles are written out, except for the execution role's policy, whose ARN needs no
     look-up.
     """
 
@@ -27,7 +26,7 @@ class NoManagedPolicies:
 
 
 def translate(template: dict[str, Any]) -> dict[str, Any]:
-    """A local CodeUri becomes a place in a bucket, without which the transform refuses the template."""
+    """Translate the template. A local CodeUri becomes a place in a bucket, without which the transform refuses it."""
     from samtranslator.translator.transform import transform  # type: ignore[import-not-found]  # in its own environment
 
     for resource in template["Resources"].values():

@@ -1,6 +1,4 @@
-"""Fails when the demo's report does not show the story: nothing lost, statuses in order, removed instances
-terminated.
-"""
+"""Fails if the demo's report shows a lost sample, statuses out of order, or a removed instance that still runs."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from pathlib import Path
 
 report = json.loads(Path(sys.argv[1]).read_text())
 order = ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED"]
-left = [leave["instance"] for leave in report["leaves"]]
+left_instances = [leave["instance"] for leave in report["leaves"]]
 checks = {
     "an epoch before, between and after the changes": len(report["epochs"]) >= 5,
     "all changes are within the audited epochs": report["epochs_audited"]
@@ -21,10 +19,10 @@ checks = {
     "joined after they were prepared": all(
         join["requested_at"] < join["prepared_at"] < join["joined_at"] for join in report["joins"]
     ),
-    "both left": sorted(left) == sorted(join["instance"] for join in report["joins"]),
+    "both left": sorted(left_instances) == sorted(join["instance"] for join in report["joins"]),
     "both were terminated": all(leave["terminated_at"] for leave in report["leaves"])
     and report["instances_left_running"] == [],
-    "statuses in order": all(report["statuses"][instance] == order for instance in left),
+    "statuses in order": all(report["statuses"][instance] == order for instance in left_instances),
     "none was seen to go back": all(
         sorted(seen, key=order.index) == seen
         for seen in ([entry["status"] for entry in history] for history in report["statuses_seen"].values())

@@ -1,12 +1,12 @@
-"""Fails when processes or network links of this checkout are still there after a while: what was killed takes a moment
-to go.
+"""Fails if processes or network links of this checkout still exist after a while: killed ones take a moment to go.
 
     python .ci/left_over.py [SECONDS]
 
-Others may work on the same machine. A process is this checkout's when make started it or one that it comes from here,
-which make writes into the environment of all that it starts (CHECKOUTS); where nothing of make is in its environment,
-when it is run from a folder or with a file of this checkout. A link is its owner's, whose number is in its name. Whose
-it is cannot be known once the owner is gone: those count that were not there when .ci/run or verify began (BEFORE).
+Others may work on the same machine. A process belongs to this checkout if make started it, or one of its ancestors,
+from here: make marks the environment of all that it starts (CHECKOUTS). If make started none of them, it belongs to
+this checkout if its working folder or a file of its command is in it. A link belongs to the process whose number is in
+its name. If that process is gone, the owner is unknown: then links count that did not exist when .ci/run or verify
+began (BEFORE).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LINKS = Path("/sys/class/net")
 
 
 def content(process: Path, name: str) -> list[str]:
-    """Empty when it has just ended, or is another user's."""
+    """Content of a file in /proc; empty if the process has just ended, or belongs to another user."""
     try:
         return (process / name).read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -38,6 +38,7 @@ def content(process: Path, name: str) -> list[str]:
 
 
 def of_this_checkout(process: Path) -> bool:
+    """Whether the process belongs to this checkout."""
     for entry in content(process, "environ"):
         if entry.startswith(f"{CHECKOUTS}="):
             return ROOT in entry.removeprefix(f"{CHECKOUTS}=").split(":")
@@ -48,25 +49,27 @@ def of_this_checkout(process: Path) -> bool:
 
 
 def left_over() -> list[str]:
-    left = []
+    """What is left over, a line each."""
+    lines = []
     for process in Path("/proc").glob("[0-9]*"):
         line = " ".join(content(process, "cmdline")).strip()
         if OURS.search(line) and of_this_checkout(process):
-            left.append(f"process {process.name}: {line}")
+            lines.append(f"process {process.name}: {line}")
     for path in LINKS.glob("*"):
         if owner := LINK.match(path.name):
             process = Path("/proc", str(int(owner[1], 16)))
             if of_this_checkout(process) if process.exists() else path.name not in os.environ.get(BEFORE, "").split():
-                left.append(f"link {path.name}" + ("" if process.exists() else ", whose owner is gone"))
-    return left
+                lines.append(f"link {path.name}" + ("" if process.exists() else ", whose owner is gone"))
+    return lines
 
 
 def main(seconds: float) -> int:
-    until = time.monotonic() + seconds
-    while (left := left_over()) and time.monotonic() < until:
+    """Wait up to `seconds` until nothing is left over; returns the exit code."""
+    deadline = time.monotonic() + seconds
+    while (lines := left_over()) and time.monotonic() < deadline:
         time.sleep(0.2)
-    sys.stderr.write("".join(f"left over: {line}\n" for line in left))
-    return int(bool(left))
+    sys.stderr.write("".join(f"left over: {line}\n" for line in lines))
+    return int(bool(lines))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A node as the documents install it, with each Python that pyproject names for MXNet: the wheel into an environment of
-its own, MXNet imported in a program of anybody's, and a small job.
+"""Installs a node as documented, with each Python that pyproject lists for MXNet, and runs a small job.
 
     python .ci/pythons.py
 
-Exit code 0: with each of them that trains; 1: one does not, or is not on this machine, which a line says.
+It builds the wheel, installs it into an environment of its own, and imports MXNet in an ordinary program. Exit code 0:
+all of them train; 1: one does not, or is missing on this machine, as a line says.
 """
 
 from __future__ import annotations
@@ -18,27 +18,30 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 UV = ROOT / "build" / "tools" / "uv" / "bin" / "uv"
-NAMED = re.compile(r'"Programming Language :: Python :: (3\.\d+)"')
+VERSION_CLASSIFIER = re.compile(r'"Programming Language :: Python :: (3\.\d+)"')
 SECONDS = 900
 
 
 def main() -> int:
-    trained = {version: tried(version) for version in versions((ROOT / "pyproject.toml").read_text())}
-    for version, said in trained.items():
-        sys.stdout.write(f"Python {version}: {said or 'trains'}\n")
-    return 1 if any(trained.values()) else 0
+    """Try all versions; returns the exit code."""
+    errors = {version: try_version(version) for version in versions((ROOT / "pyproject.toml").read_text())}
+    for version, error in errors.items():
+        sys.stdout.write(f"Python {version}: {error or 'trains'}\n")
+    return 1 if any(errors.values()) else 0
 
 
 def versions(project: str) -> list[str]:
-    """Those that MXNet is installed with."""
+    """The versions that MXNet is installed with."""
     without = re.search(r"mxnet==[^;]*; python_version < '3\.(\d+)'", project)
     assert without is not None, "pyproject says up to which Python MXNet is installed"
-    return [version for version in NAMED.findall(project) if int(version.partition(".")[2]) < int(without[1])]
+    return [
+        version for version in VERSION_CLASSIFIER.findall(project) if int(version.partition(".")[2]) < int(without[1])
+    ]
 
 
-def tried(version: str) -> str:
-    """What is wrong; "" where it trains."""
-    python = found(version)
+def try_version(version: str) -> str:
+    """Error of this version; "" if it trains."""
+    python = find_python(version)
     if python is None:
         return "not on this machine"
     with tempfile.TemporaryDirectory() as folder:
@@ -49,8 +52,8 @@ def tried(version: str) -> str:
             "wheel": [str(UV), "build", "--quiet", "--wheel", "--out-dir", str(place / "dist"), str(ROOT)],
         }
         for name, command in steps.items():
-            if said := ran(command, place):
-                return f"{name}: {said}"
+            if error := run_command(command, place):
+                return f"{name}: {error}"
         (wheel,) = (place / "dist").glob("*.whl")
         shutil.copy(ROOT / "tests" / "training" / "tiny_job.py", place / "train.py")
         job = ["-n", "1", "--launcher", "local", inside, "train.py", "--epochs", "2", "--step-seconds", "0"]
@@ -60,20 +63,20 @@ def tried(version: str) -> str:
             "job": [inside, "-m", "dyntrain", "launch", *job],
         }
         for name, command in steps.items():
-            if said := ran(command, place):
-                return f"{name}: {said}"
+            if error := run_command(command, place):
+                return f"{name}: {error}"
     return ""
 
 
-def found(version: str) -> str | None:
-    """Where pyenv keeps its own, or on PATH: what pyenv has there may only say how to be switched on."""
+def find_python(version: str) -> str | None:
+    """Path of this Python: pyenv's own one first, since pyenv's program on PATH may only say how to activate it."""
     own = sorted(map(str, (Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python")))
     return own[-1] if own else shutil.which(f"python{version}")
 
 
-def ran(command: Iterable[str], folder: Path) -> str:
-    """The last line of what it said, where it failed."""
-    done = subprocess.run(
+def run_command(command: Iterable[str], folder: Path) -> str:
+    """Run a command; returns the last line of its output if it failed, else ""."""
+    result = subprocess.run(
         list(command),
         cwd=folder,
         capture_output=True,
@@ -82,8 +85,10 @@ def ran(command: Iterable[str], folder: Path) -> str:
         timeout=SECONDS,
         stdin=subprocess.DEVNULL,
     )
-    lines = (done.stdout + done.stderr).strip().splitlines()
-    return "" if done.returncode == 0 else f"exit code {done.returncode}: {lines[-1] if lines else 'without a word'}"
+    lines = (result.stdout + result.stderr).strip().splitlines()
+    return (
+        "" if result.returncode == 0 else f"exit code {result.returncode}: {lines[-1] if lines else 'without a word'}"
+    )
 
 
 if __name__ == "__main__":

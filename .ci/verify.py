@@ -1,9 +1,9 @@
-"""`make verify`: everything that is too long for each change, part by part, with a line of result for each.
+"""`make verify`: everything that takes too long for each change, part by part, with a line of result for each.
 
-    python .ci/verify.py [PART ...]      all parts, or those named
+    python .ci/verify.py [PART ...]      all parts, or the named ones
 
-Each part's output is in build/verify/PART.log, and the lines that are printed are in build/verify/report.txt. A part
-that lacks something of this system says so and counts as failed. The exit code says whether all parts passed.
+Each part's output is in build/verify/PART.log, and the printed lines are in build/verify/report.txt. A part that lacks
+something on this system says so and counts as failed. The exit code says whether all parts passed.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ OUT = Path("build/verify")
 SEEDS = range(1, 1 + int(os.environ.get("HUNTS", "4")))
 HUNT_SECONDS = "60"
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(10_000))"
-SAID = re.compile(
+SUMMARY_LINES = re.compile(
     r"^=+ (.*\d+ (?:passed|failed).*) =+$"
     r"|^(passed only alone: .*|failed twice: .*|patience: .*|killed \d+ of \d+ breaks.*)$",
     re.MULTILINE,
 )
-# As on a system that lacks these and cannot get them: nothing can be run that is /dev/null.
+# Simulate a system that lacks these programs: /dev/null is mounted over them.
 WITHOUT = """
 for program in sshd ssh ip apt-get; do
   for place in $(PATH=$PATH:/usr/sbin:/sbin type -aP $program); do mount --bind /dev/null "$place" || exit 1; done
 done
 make test STRICT=1
 """
-# What is committed, in the home of a person who is not root: an account that is made for it, and removed.
+# The committed state, as a person who is not root: in the home of a temporary account.
 USER = """
-.ci/packages  # which that account may not bring
+.ci/packages  # which that account may not install
 name=dyntrain-verify
-! id "$name" >/dev/null 2>&1 || userdel --force --remove "$name"  # of a run that was killed
+! id "$name" >/dev/null 2>&1 || userdel --force --remove "$name"  # left by a run that was killed
 useradd --create-home --shell /bin/bash "$name" && trap 'userdel --force --remove "$name"' EXIT || exit 1
 home=$(getent passwd "$name" | cut -d: -f6)
 git clone --quiet . "$home/dyntrain" && chown -R "$name:" "$home/dyntrain" && cd "$home/dyntrain" || exit 1
@@ -64,6 +64,7 @@ PARTS: dict[str, Sequence[str]] = {
 
 
 def main(names: Sequence[str]) -> int:
+    """Run the parts; returns the exit code."""
     unknown = sorted(set(names) - PARTS.keys())
     if unknown:
         sys.exit(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
@@ -71,10 +72,11 @@ def main(names: Sequence[str]) -> int:
     failed = 0
     with (OUT / "report.txt").open("w") as report:
         for name in names or PARTS:
-            began = time.monotonic()
-            good, said = hunts() if name == "hunts" else part(name)
-            failed += not good
-            line = f"{'ok    ' if good else 'FAILED'} {name:<10} {time.monotonic() - began:6.0f} s  {said}".rstrip()
+            started_at = time.monotonic()
+            passed, summary = hunts() if name == "hunts" else part(name)
+            failed += not passed
+            seconds = time.monotonic() - started_at
+            line = f"{'ok    ' if passed else 'FAILED'} {name:<10} {seconds:6.0f} s  {summary}".rstrip()
             for out in (sys.stdout, report):
                 out.write(line + "\n")
                 out.flush()
@@ -82,22 +84,22 @@ def main(names: Sequence[str]) -> int:
 
 
 def part(name: str) -> tuple[bool, str]:
-    """Whether it passed, and what it said of it."""
+    """Run a part; returns whether it passed, and a summary."""
     log = OUT / f"{name}.log"
     with busy_loops(4 if name == "busy" else 0):
-        good = ran(PARTS[name], log)
-    said = ["".join(found) for found in SAID.findall(log.read_text(errors="replace"))]
-    return good, "; ".join(said) if good or said else f"see {log}"
+        passed = run_logged(PARTS[name], log)
+    lines = ["".join(groups) for groups in SUMMARY_LINES.findall(log.read_text(errors="replace"))]
+    return passed, "; ".join(lines) if passed or lines else f"see {log}"
 
 
 def hunts() -> tuple[bool, str]:
-    """Fault hunts, two at a time beside a busy loop. The seeds that were not clean."""
+    """Run fault hunts, two at a time beside a busy loop; returns whether all were clean, and which seeds were not."""
 
     def hunt(seed: int) -> bool:
         program = str(Path(sys.executable).with_name("dyntrain"))
         place = OUT / f"hunt-{seed}"
         argv = [program, "local", "chaos", "--duration", HUNT_SECONDS, "--seed", str(seed)]
-        return ran([*argv, "--report", f"{place}.json"], place.with_suffix(".log"))
+        return run_logged([*argv, "--report", f"{place}.json"], place.with_suffix(".log"))
 
     with busy_loops(1), ThreadPoolExecutor(2) as two:
         clean = list(two.map(hunt, SEEDS))
@@ -105,14 +107,15 @@ def hunts() -> tuple[bool, str]:
     return not bad, f"{sum(clean)} of {len(clean)} clean" + (f"; not clean: seeds {', '.join(bad)}" if bad else "")
 
 
-def ran(argv: Sequence[str], log: Path) -> bool:
+def run_logged(argv: Sequence[str], log: Path) -> bool:
+    """Run a command with its output in `log`; returns whether it succeeded."""
     with log.open("wb") as out:
         return subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False).returncode == 0
 
 
 @contextlib.contextmanager
 def busy_loops(number: int) -> Iterator[None]:
-    """Other people's work on this machine. It ends with this process, whatever ends that."""
+    """Simulate other load on this machine. The loops end with this process, however it ends."""
     loops = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(number)]
     try:
         yield

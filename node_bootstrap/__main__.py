@@ -1,5 +1,7 @@
-"""`python -m dyntrain.node_bootstrap run`: what systemd starts on each node. `signal-ready` and `tell`: what user
-data start besides. `plan` and `mark-prepared`: for people. `launched`: what `dyntrain launch` starts on each host.
+"""Command line of the node's program: `run` is the service that systemd starts on each node.
+
+User data call `signal-ready` and `tell`; people call `plan` and `mark-prepared`; `dyntrain launch` starts `launched` on
+each host.
 """
 
 from __future__ import annotations
@@ -22,63 +24,80 @@ if TYPE_CHECKING:
     from dyntrain.node_bootstrap.steps.run import Dependencies
 
 TELL_SECONDS = 120.0
-TOLD_CHARACTERS = 1500
+OUTPUT_CHARACTERS = 1500
 READY_SECONDS = 3_300.0  # as long as the wait condition of the cluster's template waits
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="node_bootstrap", description="Prepares this EC2 instance for its cluster's job, and runs its part of it."
     )
     commands = parser.add_subparsers(required=True)
-    run = commands.add_parser("run", help="run until the node is retired (exit code 0) or stopped")
-    run.add_argument("--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host")
-    run.add_argument(
+    run_command = commands.add_parser("run", help="run until the node is retired (exit code 0) or stopped")
+    run_command.add_argument(
+        "--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host"
+    )
+    run_command.add_argument(
         "--volume", type=Path, help="where the shared volume is mounted, if not where the cluster's configuration says"
     )
-    run.add_argument(
+    run_command.add_argument(
         "--notice-seconds",
         type=float,
         default=Timing.notices,
         help="how often the metadata service is asked for notices",
     )
-    last_lines = (
-        "how long the training script may take to end by itself once it has left the job, for example to save the model"
+    finish_help = (
+        "how many seconds the training script may take to end once it has left the job, for example to save the model"
     )
-    run.add_argument(
+    run_command.add_argument(
         "--user",
-        help="who runs the training script, prepare-data, the coordinator and the servers; without: whoever runs this",
+        help="user that runs the training script, prepare-data, the coordinator and the servers; default: current user",
     )
-    run.add_argument("--finish-seconds", type=float, default=Timing.finish, help=last_lines)
-    look = commands.add_parser(
+    run_command.add_argument("--finish-seconds", type=float, default=Timing.finish, help=finish_help)
+    plan_command = commands.add_parser(
         "plan", help="print which steps are done on this host and which a start would carry out, and carry out none"
     )
-    look.add_argument("--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host")
-    look.set_defaults(only_look=True)
-    ready = commands.add_parser(
+    plan_command.add_argument(
+        "--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host"
+    )
+    plan_command.set_defaults(only_look=True)
+    ready_command = commands.add_parser(
         "signal-ready", help="on the master, tell CloudFormation that people can log in and bring their scripts"
     )
-    ready.add_argument("url", help="of the stack's wait condition handle")
-    ready.add_argument("--seconds", type=float, default=READY_SECONDS, help="give up after so long")
-    marked = commands.add_parser(
+    ready_command.add_argument("url", help="of the stack's wait condition handle")
+    ready_command.add_argument("--seconds", type=float, default=READY_SECONDS, help="give up after so long")
+    mark_command = commands.add_parser(
         "mark-prepared",
-        help="say that this node's data are there, though prepare-data did not succeed; it joins within seconds",
+        help="mark this node's data as prepared although prepare-data did not succeed; it joins within seconds",
     )
-    marked.add_argument("--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host")
-    marked.add_argument(
+    mark_command.add_argument(
+        "--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host"
+    )
+    mark_command.add_argument(
         "--volume", type=Path, help="where the shared volume is mounted, if not where the cluster's configuration says"
     )
-    marked.set_defaults(marks=True)
-    told = commands.add_parser("tell", help="tell the controller how the user data get on, before there is a node")
-    told.add_argument("outcome", choices=["alive", "failed"], help="failed: the launch is given up, but of a base node")
-    told.add_argument("reason", help="what the user data do, or how they ended; lines of standard input are added")
-    told.add_argument("--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host")
-    told.add_argument("--seconds", type=float, default=TELL_SECONDS, help="give up after so long")
-    launched = commands.add_parser("launched", help="be a node of a launched job, as the line on standard input says")
-    launched.set_defaults(launched=True)
+    mark_command.set_defaults(marks=True)
+    tell_command = commands.add_parser(
+        "tell", help="tell the controller how the user data get on, before there is a node"
+    )
+    tell_command.add_argument(
+        "outcome", choices=["alive", "failed"], help="failed: the launch is given up, but of a base node"
+    )
+    tell_command.add_argument(
+        "reason", help="what the user data do, or how they ended; lines of standard input are added"
+    )
+    tell_command.add_argument(
+        "--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host"
+    )
+    tell_command.add_argument("--seconds", type=float, default=TELL_SECONDS, help="give up after so long")
+    launched_command = commands.add_parser(
+        "launched", help="be a node of a launched job, as the line on standard input says"
+    )
+    launched_command.set_defaults(launched=True)
     options = parser.parse_args(arguments)
     if "launched" in options:
-        return be_launched()
+        return run_launched_node()
     if "url" in options:
         return signal_ready(options.url, options.seconds)
     if "outcome" in options:
@@ -88,8 +107,8 @@ def main(arguments: list[str] | None = None) -> int:
     if "marks" in options:
         return mark(Layout(options.root.absolute()), options.volume)
     timing = Timing(notices=options.notice_seconds, finish=options.finish_seconds)
-    notify, above = take_notifier(os.environ), os.getpid()
-    beat = beat_of(above) if notify is not None else None
+    notify, parent_pid = take_notifier(os.environ), os.getpid()
+    beat = beat_of(parent_pid) if notify is not None else None
     return run_below(
         lambda: bootstrap(Layout(options.root.absolute()), timing, options.user, beat, options.volume), notify
     )
@@ -98,8 +117,8 @@ def main(arguments: list[str] | None = None) -> int:
 def bootstrap(
     layout: Layout, timing: Timing, user: str | None, beat: Callable[[], None] | None, volume: Path | None
 ) -> int:
-    """Ends the process rather than return when AWS calls still hang in threads: the interpreter would wait for them."""
-    import asyncio  # here, so that the process above stays small
+    """Run the node, then end the process directly: returning would wait for AWS calls that hang in threads."""
+    import asyncio  # here, so that the parent process stays small
 
     with one_sentence(code=CONFIGURATION):
         from dyntrain.node_bootstrap.instance.metadata import DEFAULT_URL
@@ -117,7 +136,8 @@ def bootstrap(
         os._exit(code)
 
 
-def be_launched() -> int:
+def run_launched_node() -> int:
+    """Run a node of a job that `dyntrain launch` started on this host; returns its exit code."""
     import tempfile
 
     def run(folder: Path) -> int:
@@ -126,29 +146,34 @@ def be_launched() -> int:
 
         return launched.run(folder)
 
-    with tempfile.TemporaryDirectory(prefix="dyntrain-node-") as folder:  # of the process above: it outlives the node
+    with tempfile.TemporaryDirectory(
+        prefix="dyntrain-node-"
+    ) as folder:  # owned by the parent process, which outlives the node
         return run_below(lambda: run(Path(folder)))
 
 
 def show_plan(layout: Layout) -> int:
+    """Print which steps of this host are done; returns the exit code."""
     import asyncio
 
     with one_sentence(code=CONFIGURATION):
         from dyntrain.node_bootstrap.node import print_plan
 
-    return asyncio.run(print_plan(asked_by_a_person(layout)))
+    return asyncio.run(print_plan(interactive_dependencies(layout)))
 
 
 def mark(layout: Layout, volume: Path | None) -> int:
+    """Mark this node as prepared by hand; returns the exit code."""
     import asyncio
 
     with one_sentence(code=CONFIGURATION):
         from dyntrain.node_bootstrap.node import mark_prepared
 
-    return asyncio.run(mark_prepared(asked_by_a_person(layout, volume)))
+    return asyncio.run(mark_prepared(interactive_dependencies(layout, volume)))
 
 
-def asked_by_a_person(layout: Layout, volume: Path | None = None) -> Dependencies:
+def interactive_dependencies(layout: Layout, volume: Path | None = None) -> Dependencies:
+    """Dependencies for a command that a person waits for: only two tries, and a line that says what is queried."""
     from dyntrain.node_bootstrap.instance.metadata import DEFAULT_URL
     from dyntrain.node_bootstrap.steps.run import Dependencies
 
@@ -160,6 +185,7 @@ def asked_by_a_person(layout: Layout, volume: Path | None = None) -> Dependencie
 
 
 def signal_ready(url: str, seconds: float) -> int:
+    """Signal CloudFormation that the master is ready; returns the exit code."""
     import asyncio
     import logging
 
@@ -173,6 +199,7 @@ def signal_ready(url: str, seconds: float) -> int:
 
 
 def tell(layout: Layout, outcome: str, reason: str, seconds: float) -> int:
+    """Report the progress or the failure of the user data to the controller; returns the exit code."""
     import asyncio
     import logging
 
@@ -184,11 +211,11 @@ def tell(layout: Layout, outcome: str, reason: str, seconds: float) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     text = layout.attempt.read_text(encoding="utf-8", errors="replace").strip() if layout.attempt.exists() else ""
     attempt = int(text) if text.isascii() and text.isdigit() and int(text) else 1
-    said = "" if sys.stdin.isatty() else sys.stdin.read()
+    output = "" if sys.stdin.isatty() else sys.stdin.read()
     metadata = MetadataClient(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or DEFAULT_URL, Timing())
     kind: Literal["alive", "prepare_failed"] = "alive" if outcome == "alive" else "prepare_failed"
-    words = f"{reason}; its last output:\n{said.strip()[-TOLD_CHARACTERS:]}" if said.strip() else reason
-    return asyncio.run(alive.tell(metadata, EventBridgeReports, attempt, kind, words, seconds))
+    message = f"{reason}; its last output:\n{output.strip()[-OUTPUT_CHARACTERS:]}" if output.strip() else reason
+    return asyncio.run(alive.tell(metadata, EventBridgeReports, attempt, kind, message, seconds))
 
 
 if __name__ == "__main__":

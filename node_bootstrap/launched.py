@@ -1,14 +1,12 @@
-"""A node of a job that was launched by hand: the same supervisor as on EC2, without anything of AWS around it.
+"""A node of a job that a person launched by hand: the same supervisor as on EC2, without AWS.
 
     python -m dyntrain.node_bootstrap launched      (started by `dyntrain launch`, here or through ssh)
 
-It is a command of this program, which the launcher starts by its name: so the launcher, which is of `training`, imports
-nothing of nodes, a host needs no more than the wheel, and what is killed or counted by its command line is the same on
-every kind of node.
+The launcher starts this command by name. So `training`, where the launcher lives, imports nothing of nodes; a host
+needs only the wheel; and processes have the same command line on every kind of node.
 
-Standard input brings one line (`NodeSpec`), then stays open: its end means that the launcher is gone, and everything
-here ends. Children die with this process, and the process above it lets nothing outlive it
-(`dyntrain.training.host.reaper`).
+Standard input brings one line (`NodeSpec`) and stays open. Its end means that the launcher is gone: the node then ends.
+Children die with this process, and its parent process kills whatever is left (`dyntrain.training.host.reaper`).
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class NoController:
-    """`Status` where nobody manages the node but the coordinator, which hears the same things itself."""
+    """`Status` of a node without a controller: the coordinator, which manages it, knows all of this already."""
 
     def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
         pass
@@ -62,8 +60,10 @@ class NoController:
 
 
 async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
-    """Until the job has no more use for this host (RETIRED), or it cannot find its coordinator for too long
-    (TRY_AGAIN). On return no process that it started is left.
+    """Run the node until the job no longer needs this host (RETIRED) or its coordinator is away for too long
+    (TRY_AGAIN).
+
+    On return none of its processes is left.
     """
     clocks = Clocks(spec.liveness_seconds, spec.progress_seconds)
     children = Children(str(folder), 1)
@@ -71,18 +71,18 @@ async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
         channel = ControlChannel(spec.endpoint.cluster, lambda: _access(spec), timing, clocks)
         supervisor = wire(spec, folder, channel, children, timing, clocks)
         running = asyncio.create_task(supervisor.run())
-        over = asyncio.create_task(supervisor.until_retired())
-        departed = asyncio.create_task(_departed(supervisor))
-        abandoned = asyncio.create_task(_abandoned(channel, clocks.progress))
-        waiting = (running, over, departed, abandoned)
+        retirement = asyncio.create_task(supervisor.until_retired())
+        departed = asyncio.create_task(_wait_for_departure(supervisor))
+        abandoned = asyncio.create_task(_wait_for_abandonment(channel, clocks.progress))
+        waiting = (running, retirement, departed, abandoned)
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
-                running.result()  # it ends by an error alone
+                running.result()  # it only ends with an error
             if abandoned.done():
                 log.error("no coordinator at %s for %.0f s", spec.endpoint.url, clocks.progress)
                 return TRY_AGAIN
-            await supervisor.retire(over.result() if over.done() else "the host was taken out of the job")
+            await supervisor.retire(retirement.result() if retirement.done() else "the host was taken out of the job")
             return RETIRED
         finally:
             for task in waiting:
@@ -95,8 +95,9 @@ async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
 def wire(
     spec: NodeSpec, folder: Path, channel: ControlChannel, children: Children, timing: Timing, clocks: Clocks
 ) -> Supervisor:
-    """Its processes write where this one writes: to the person who launched the job. Each of its workers has a
-    supervisor; the first one's has the others below it.
+    """Build the supervisor of the first worker, with those of the host's other workers below it.
+
+    Their processes write to this process's output, which the person who launched the job sees.
     """
     others = []
     for slot in range(1, spec.slots):
@@ -125,15 +126,15 @@ def _supervisor(
         master=False,
         tags={},
     )
-    # whoever launches says `python` and means the one that has MXNet, from whichever shell
+    # `python` in a launch command means the Python that has MXNet, from whichever shell
     variables = {**spec.worker_environment, **own_programs_first(spec.worker_environment)}
     variables = environment(variables, os.environ) if spec.dt_scripts else variables
     program = Program(spec.command, variables, None, str(Path.cwd()))
     worker = make_worker(joining(program, control_file), children, channel, status, timing, spec.warm_spares)
-    isolation = make_isolation(worker, _wanted, status, clocks.patience, timing)
+    isolation = make_isolation(worker, _is_wanted, status, clocks.patience, timing)
     base = None
     if spec.servers and not slot:
-        # by its address: ps-lite would pick an interface by itself
+        # explicit address: ps-lite would otherwise pick an interface itself
         blank = Program(BLANK, {**spec.server_environment, "DMLC_NODE_HOST": spec.private_ip}, None)
         group = PsGroup(blank, spec.servers + 1, spec.private_ip, children, channel.tell, timing)
         base = BaseDuties(at_once if spec.base else never, group, all_serve=not spec.base)
@@ -145,42 +146,38 @@ async def _access(spec: NodeSpec) -> Access | None:
     return Access(spec.endpoint, spec.token)
 
 
-async def _wanted() -> bool:
-    """A coordinator that is there again wants the node: it is the launcher itself, which ends those that it does not
-    want.
-    """
+async def _is_wanted() -> bool:
+    """Return True: the coordinator here is the launcher itself, which ends the nodes that it does not want."""
     return True
 
 
-async def _departed(supervisor: Supervisor) -> None:
-    """Returns once the host was taken out of the job and its workers have left. On EC2 the controller would see to
-    it.
-    """
+async def _wait_for_departure(supervisor: Supervisor) -> None:
+    """Wait until the host was taken out of the job and its workers have left; on EC2 the controller does this."""
     supervisors = [supervisor, *supervisor.others]
-    while not all(one.unlisted.is_set() and one.worker.left.is_set() for one in supervisors):
+    while not all(one.unlisted.is_set() and one.worker.exited_cleanly.is_set() for one in supervisors):
         for one in supervisors:
             await one.unlisted.wait()
-            await one.worker.left.wait()
+            await one.worker.exited_cleanly.wait()
 
 
-async def _abandoned(channel: ControlChannel, seconds: float) -> None:
-    """Returns once there was no coordinator for so long: the launcher's machine is gone or cut off, and the end of our
-    input may never come.
+async def _wait_for_abandonment(channel: ControlChannel, seconds: float) -> None:
+    """Wait until the coordinator has been away for `seconds`: the launcher's machine may be gone without closing our
+    input.
     """
-    heard = now = time.monotonic()
-    while now - heard <= seconds:
+    connected_at = now = time.monotonic()
+    while now - connected_at <= seconds:
         await asyncio.sleep(LOOK_SECONDS)
         now = time.monotonic()
-        heard = now if channel.connected else heard
+        connected_at = now if channel.connected else connected_at
 
 
 async def _serve(folder: Path) -> int:
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=MAX_LINE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    # the launcher's to act on; ignored, children would inherit that
+    # the launcher acts on it; SIG_IGN would be inherited by the children
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     stopped = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stopped.set)  # from the process above, or because that is gone
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)  # from the parent process, or because that is gone
     line = await reader.readline()
     if not line:
         return RETIRED
@@ -195,7 +192,7 @@ async def _serve(folder: Path) -> int:
 
 
 def run(folder: Path) -> int:
-    """The exit code. `folder` is the node's own, and gone on return: the token is in it."""
+    """Run the node; returns the exit code. `folder` is private, contains the token, and is removed on return."""
     log_lines_to_stderr()
     try:
         return asyncio.run(_serve(folder))
@@ -203,4 +200,4 @@ def run(folder: Path) -> int:
         log.exception("the node failed")
         return FAULT
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # is the process above gone, nobody else does
+        shutil.rmtree(folder, ignore_errors=True)  # nobody else removes it if the parent process is gone

@@ -1,6 +1,4 @@
-"""The bootstrap's process on a node: one at a time, stopped in good order by signals, with an exit code that tells
-systemd what to do next.
-"""
+"""The bootstrap process of a node: a single instance, stopped cleanly by signals, with exit codes for systemd."""
 
 from __future__ import annotations
 
@@ -37,10 +35,11 @@ log = logging.getLogger(__name__)
 
 
 async def run_node(dependencies: Dependencies, beat: Callable[[], None] | None = None) -> int:
-    """The exit code: RETIRED, CONFIGURATION (a person must act), TRY_AGAIN (start me again), FAULT, or 128 + the signal
-    that stopped it.
+    """Run the node's bootstrap; returns its exit code.
 
-    On return no process that the node started is left. `beat` is called again and again while the event loop turns.
+    The code is RETIRED, CONFIGURATION (a person must act), TRY_AGAIN (systemd restarts it), FAULT, or 128 + the number
+    of the signal that stopped it. On return none of the node's processes is left. `beat` is called repeatedly while the
+    event loop runs.
     """
     context: dict[str, Any] = {}
     signals: list[int] = []
@@ -79,25 +78,27 @@ async def run_node(dependencies: Dependencies, beat: Callable[[], None] | None =
 
 
 async def print_plan(dependencies: Dependencies) -> int:
-    """Print what a bootstrap that were started now would find done and what would be left, and carry out none of it.
-    Exit codes as of `run_node`.
+    """Print which steps a bootstrap started now would find done or left, without carrying out any.
+
+    Exit codes are those of `run_node`.
     """
     children = Children(str(dependencies.layout.state), 0)
     bootstrap = Bootstrap(Run(dependencies, 0, children, {}))
     try:
-        left = {planned.step: planned.reason for planned in await bootstrap.read_only()}
+        reasons = {planned.step: planned.reason for planned in await bootstrap.read_only()}
     except NodeError as error:
         elsewhere = "this is no EC2 instance, or it may not ask: " if isinstance(error, MetadataUnavailable) else ""
         sys.stderr.write(f"{elsewhere}{error}\n")
         return CONFIGURATION if isinstance(error, GiveUp) else TRY_AGAIN
     for step in bootstrap.steps:
-        sys.stdout.write(f"{step.name:<12}  {f'left: {left[step]}' if step in left else 'done'}\n")
+        sys.stdout.write(f"{step.name:<12}  {f'left: {reasons[step]}' if step in reasons else 'done'}\n")
     return 0
 
 
 async def mark_prepared(dependencies: Dependencies) -> int:
-    """For a person, beside a bootstrap that may run: write the marker that spares this node its prepare-data. Exit
-    codes as of `run_node`.
+    """Write the marker that spares this node its prepare-data, for a person, beside a bootstrap that may be running.
+
+    Exit codes are those of `run_node`.
     """
     run = Run(dependencies, 0, Children(str(dependencies.layout.state), 0), {})
     try:
@@ -119,16 +120,16 @@ async def mark_prepared(dependencies: Dependencies) -> int:
     identity = run.known_identity
     sys.stdout.write(
         f"{identity.instance_id} of cluster {identity.cluster} is marked as prepared: {prepare.marker_path}\n"
-        "its node takes that at its next look; after prepare-data failed for good, within seconds\n"
+        "its node reads it at its next check; after prepare-data failed for good, within seconds\n"
     )
     return 0
 
 
-def following(recorded: str | None, now: float) -> int:
-    """The attempt after the recorded one.
+def attempt_after(recorded: str | None, now: float) -> int:
+    """Number of the attempt after the recorded one.
 
-    A record that is no number restarts at the present second: that is above any count a node can have reached, and
-    the controller ignores attempts below the highest it knows.
+    A record that is no number restarts at the current time in seconds: higher than any count a node can have reached,
+    and the controller ignores attempts below the highest it has seen.
     """
     if recorded is None:
         return 1
@@ -137,18 +138,19 @@ def following(recorded: str | None, now: float) -> int:
 
 
 def next_attempt(path: Path, now: float) -> int:
-    """The number of this life, which grows with each start of the node, also over reboots: on disk before it is used.
-    Raises OSError.
+    """Number of this run of the bootstrap, which grows with each start, also across reboots.
+
+    It is on disk before it is used. Raises OSError.
     """
     recorded = path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
-    attempt = following(recorded, now)
+    attempt = attempt_after(recorded, now)
     write_atomically(path, f"{attempt}\n")
     return attempt
 
 
 @contextmanager
 def beating(beat: Callable[[], None] | None, pause: float) -> Iterator[None]:
-    """Calls `beat` at once and every `pause` seconds while the block runs: not when something blocks the event loop."""
+    """Call `beat` at once and every `pause` seconds while the block runs, unless something blocks the event loop."""
 
     async def keep_beating(beat: Callable[[], None]) -> None:
         while True:
@@ -165,7 +167,7 @@ def beating(beat: Callable[[], None] | None, pause: float) -> Iterator[None]:
 
 @contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Raises AlreadyRunning; the kernel lets go of the lock when the process ends, however it ends."""
+    """Hold a lock that the kernel releases when the process ends, however it ends. Raises AlreadyRunning."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:
@@ -177,7 +179,7 @@ def only_one(path: Path) -> Iterator[None]:
 
 @contextmanager
 def stopping_on_signals(life: asyncio.Task[None], signals: list[int]) -> Iterator[None]:
-    """SIGTERM and SIGINT end the life in good order, and are noted."""
+    """Cancel `life` on SIGTERM and SIGINT, and append each signal to `signals`."""
     loop = asyncio.get_running_loop()
 
     def stop(signum: signal.Signals) -> None:

@@ -77,7 +77,7 @@ async def _node(one: Published, lost: Lost) -> None:
     async def nothing(*words: Any) -> bool:
         return True
 
-    alone = Isolation(nothing, nothing, one.wanted, lambda reason: None, ISOLATED, Timing().ask)
+    alone = Isolation(nothing, nothing, one.is_wanted, lambda reason: None, ISOLATED, Timing().ask)
     alone.lost()
     channel = ControlChannel("demo", one.access, Timing())
 
@@ -108,7 +108,7 @@ def simulate(nodes: int, *, base: int = 0, placed: bool = True, lasting: float =
         cluster = [Published(store, one, Timing()) for one in identities]
         for one in cluster:
             if placed:
-                one.placed([other.private_ip for other in identities])
+                one.set_addresses([other.private_ip for other in identities])
             await one.access()  # when it had booted
         lost.asked.clear()
         await asyncio.gather(*(_node(one, lost) for one in cluster))

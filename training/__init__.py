@@ -1,1 +1,1 @@
-"""Trains one MXNet job on a membership that changes: sharding, coordination, re-forming, commits."""
+"""Training of one MXNet job on a changing membership: sharding, coordination, re-forming, commits."""

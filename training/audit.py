@@ -24,9 +24,10 @@ from dyntrain.training.protocol.messages import MODULE, START
 
 @dataclass
 class Audit:
-    """`lost` and `doubled` count samples over all finished epochs; `epochs` maps each to the number of steps that
-    counted. An epoch takes `samples`, out of `drawn_from` where the script leaves some out; those from a key of `later`
-    on as many as it says, where a further loop over epochs takes others.
+    """Result of an audit. `lost` and `doubled` count samples over all finished epochs.
+
+    `epochs`: number of valid steps in each epoch. An epoch takes `samples`, out of `drawn_from` if the script leaves
+    some out; `later` has other numbers from an epoch on, where a further loop over epochs begins.
     """
 
     samples: int
@@ -38,9 +39,9 @@ class Audit:
     later: dict[int, tuple[int, int | None]] = field(default_factory=dict)
 
     def sizes(self, epoch: int) -> tuple[int, int]:
-        """(samples that the epoch takes, out of how many)."""
-        since = max((at for at in self.later if at <= epoch), default=None)
-        samples, drawn_from = (self.samples, self.drawn_from) if since is None else self.later[since]
+        """Number of samples that the epoch takes, and out of how many."""
+        first = max((at for at in self.later if at <= epoch), default=None)
+        samples, drawn_from = (self.samples, self.drawn_from) if first is None else self.later[first]
         return samples, drawn_from or samples
 
     @property
@@ -49,8 +50,9 @@ class Audit:
 
 
 def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, drawn_from: int | None = None) -> Audit:
-    """Pure: the verdict over the coordinator's records and all workers' intents. Epochs count when the job's end lies
-    beyond them, but for those that a loop was ended within.
+    """Compare the coordinator's records with all workers' intents. Pure.
+
+    Epochs count if the job ended beyond them, except those in which a loop was ended.
     """
     generations = [entry for entry in entries if isinstance(entry, GenerationSettled)]
     starts = {settled.number: settled.position.step for settled in generations}
@@ -61,12 +63,12 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
     if numbers:
         ends[numbers[-1]] = reached.step
 
-    begun = [entry for entry in entries if isinstance(entry, JobBegun) and entry.from_epoch]
-    later = {entry.from_epoch: (entry.samples or samples, entry.drawn_from) for entry in begun}
+    loops = [entry for entry in entries if isinstance(entry, JobBegun) and entry.from_epoch]
+    later = {entry.from_epoch: (entry.samples or samples, entry.drawn_from) for entry in loops}
     result = Audit(samples, drawn_from, later=later)
     cut = {entry.reached.epoch for entry in entries if isinstance(entry, LoopFinished) and entry.reached.offset}
     whole = [epoch for epoch in range(reached.epoch) if epoch not in cut]
-    taken: dict[int, Counter[int]] = {epoch: Counter() for epoch in whole}
+    counts_by_epoch: dict[int, Counter[int]] = {epoch: Counter() for epoch in whole}
     steps: dict[int, set[int]] = {epoch: set() for epoch in whole}
     for intent in intents:
         number, step, epoch = intent.generation, intent.step, intent.epoch
@@ -76,31 +78,31 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
             or _superseded(number, step, numbers, starts)
         ):
             result.void_intents += 1
-        elif epoch in taken:
-            taken[epoch].update(intent.indices)
+        elif epoch in counts_by_epoch:
+            counts_by_epoch[epoch].update(intent.indices)
             steps[epoch].add(step)
-    for epoch, counts in taken.items():
+    for epoch, counts in counts_by_epoch.items():
         result.epochs[epoch] = len(steps[epoch])
-        wanted, known = result.sizes(epoch)
-        found = sum(1 for index in range(known) if counts[index])
-        result.lost += max(0, wanted - found)
+        expected, available = result.sizes(epoch)
+        trained = sum(1 for index in range(available) if counts[index])
+        result.lost += max(0, expected - trained)
         result.doubled += sum(count - 1 for count in counts.values() if count > 1) + sum(
-            1 for index in counts if not 0 <= index < known
+            1 for index in counts if not 0 <= index < available
         )
-        result.doubled += max(0, found - wanted)
+        result.doubled += max(0, trained - expected)
     return result
 
 
 def _superseded(number: int, step: int, numbers: list[int], starts: dict[int, int]) -> bool:
-    """A later generation that began at or before `step` trained it again (a restart went back further than one
-    generation).
-    """
+    """Whether a later generation began at or before `step`, and trained it again after going back further."""
     return any(starts[later] <= step for later in numbers if later > number)
 
 
 def audit_directory(directory: Path, samples: int | None = None) -> Audit:
-    """Raises FileNotFoundError when there is no journal, ValueError when the number of samples is not known or the job
-    cannot be audited.
+    """Audit a ledger directory.
+
+    Raises FileNotFoundError if there is no journal, ValueError if the number of samples is unknown or the job cannot be
+    audited.
     """
     entries = read_journal(directory)
     if not entries:
@@ -108,8 +110,8 @@ def audit_directory(directory: Path, samples: int | None = None) -> Audit:
     begun = next((entry for entry in entries if isinstance(entry, JobBegun)), None)
     if begun is not None and begun.batching == MODULE:
         raise ValueError(
-            f"{directory} is of a Module job: its script divides the data itself, and no worker can say which "
-            "samples it took"
+            f"{directory} belongs to a Module job: its script divides the data itself, so the workers do not know "
+            "which samples they took"
         )
     drawn_from = begun.drawn_from if begun is not None and samples is None else None
     samples = samples or (begun.samples if begun else None)
@@ -119,6 +121,7 @@ def audit_directory(directory: Path, samples: int | None = None) -> Audit:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Print the result; returns the exit code."""
     purpose = "Prove from the ledgers that each epoch took every sample exactly once."
     parser = argparse.ArgumentParser(prog="python -m dyntrain.training.audit", description=purpose)
     parser.add_argument("ledger_dir", type=Path)

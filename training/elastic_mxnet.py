@@ -1,8 +1,10 @@
-"""MXNet for scripts of AWS Dynamic Training: `import dyntrain.training.elastic_mxnet as mx` in place of `import mxnet
-as mx`, nothing else changed. (With `dyntrain launch --dt-scripts` not even that: `dyntrain.training.dt_scripts`.)
+"""MXNet for scripts of AWS Dynamic Training: the one import to change in them.
 
-`mx.mod.Module`, `mx.mod.BaseDataIterator` and `mx.kvstore.create` are the elastic ones, and the checkpoints of
-`mx.callback` and `mx.model` are written by one worker; every other name is MXNet's own.
+    import dyntrain.training.elastic_mxnet as mx        in place of `import mxnet as mx`
+
+(With `dyntrain launch --dt-scripts` not even that: `dyntrain.training.dt_scripts`.) `mx.mod.Module`,
+`mx.mod.BaseDataIterator` and `mx.kvstore.create` are the elastic ones, and the checkpoints of `mx.callback` and
+`mx.model` are written by one worker; every other name is MXNet's own.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The schema of `events.jsonl`: what happened in a job, for people and programs, one JSON object a line.
+"""Schema of `events.jsonl`: what happened in a job, for people and programs, one JSON object a line.
 
     {"version": 1, "at": 1767225600.5, "event": "joined", "instance": "i-...", "pid": 77, "generation": 2, "epoch": 1}
 
-`event` says which model the line follows; `parse` reads a line. All times are in seconds: `at` and `deadline` since the
-epoch (1970), everything else that is measured in seconds is a duration. `step` counts steps since the job began,
-`offset` samples within the epoch (`Position`). The coordinator writes the file (`dyntrain.training.ledger.EventLog`);
-whoever draws plots or pages reads it, and needs neither MXNet nor a running job.
+`event` names the model of the line; `parse` reads it. All times are in seconds: `at` and `deadline` since the epoch
+(1970), all others are durations. `step` counts steps since the job began, `offset` samples within the epoch
+(`Position`). The coordinator writes the file (`dyntrain.training.ledger.EventLog`); readers need neither MXNet nor a
+running job.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Event(Record):
 
 
 class Forming(_Event):
-    """A generation was settled and its members are ordered to prepare."""
+    """A generation is settled and its members are ordered to prepare."""
 
     event: Literal["forming"] = "forming"
     number: Number
@@ -50,7 +50,7 @@ class Forming(_Event):
 
 
 class Formed(_Event):
-    """All members are inside the generation with equal state, and step on."""
+    """All members are in the generation with equal state, and continue."""
 
     event: Literal["formed"] = "formed"
     generation: Number
@@ -61,7 +61,7 @@ class Formed(_Event):
 
 
 class TakenBack(_Event):
-    """The generation was withdrawn before anybody had begun to form it: it cost nothing."""
+    """The generation was withdrawn before any worker began to form it: it cost nothing."""
 
     event: Literal["taken_back"] = "taken_back"
     generation: Number
@@ -69,7 +69,7 @@ class TakenBack(_Event):
 
 
 class Restart(_Event):
-    """All workers of the generation are ended; the next one starts from what is safe outside them."""
+    """All workers of the generation are ended; the next one starts from the state that is safe outside them."""
 
     event: Literal["restart"] = "restart"
     generation: Number
@@ -78,7 +78,7 @@ class Restart(_Event):
 
 
 class Releasing(_Event):
-    """A worker was lost while the others trained: they are being freed from its step."""
+    """A worker was lost while the others trained: they are being released from its step."""
 
     event: Literal["releasing"] = "releasing"
     instance: str = Field(description="instances that were lost, separated by commas; or who is meant, in words")
@@ -87,7 +87,7 @@ class Releasing(_Event):
 
 
 class Released(_Event):
-    """All survivors are free; what they trained beyond `position` is void."""
+    """All survivors are released; what they trained beyond `position` is void."""
 
     event: Literal["released"] = "released"
     generation: Number
@@ -96,7 +96,7 @@ class Released(_Event):
 
 
 class Pause(_Event):
-    """All members have made their first step in the generation, and how long that kept the survivors from training."""
+    """All members have made their first step in the generation; how long the survivors could not train."""
 
     event: Literal["pause"] = "pause"
     generation: Number
@@ -140,7 +140,7 @@ class Joined(_Event):
 
 
 class Left(_Event):
-    """The worker left the job as it was told to."""
+    """The worker left the job by order."""
 
     event: Literal["left"] = "left"
     instance: Instance
@@ -149,7 +149,7 @@ class Left(_Event):
 
 
 class WorkerStarted(_Event):
-    """The node runs a worker process now, which has yet to connect."""
+    """The node runs a worker process, which has not connected yet."""
 
     event: Literal["worker_started"] = "worker_started"
     instance: Instance
@@ -207,7 +207,7 @@ class NodeLost(_Event):
 
 
 class NodeNotice(_Event):
-    """The node's machine will be taken."""
+    """The node's machine will be taken away."""
 
     event: Literal["node_notice"] = "node_notice"
     instance: Instance
@@ -216,7 +216,7 @@ class NodeNotice(_Event):
 
 
 class Stalled(_Event):
-    """Workers wait for others, longer than half a minute. Said once, until it is over or somebody is lost."""
+    """Workers have waited for others for over half a minute. Written once, until it is over or a worker is lost."""
 
     event: Literal["stalled"] = "stalled"
     generation: Number
@@ -227,7 +227,7 @@ class Stalled(_Event):
 
 
 class StallOver(_Event):
-    """Nobody waits for them any more."""
+    """No worker waits for them any more."""
 
     event: Literal["stall_over"] = "stall_over"
     stalled: Instances = Field(description="whom the others have waited for")
@@ -235,7 +235,7 @@ class StallOver(_Event):
 
 
 class CoolingDown(_Event):
-    """The node's worker failed too often and is not started again for a while."""
+    """The node's worker failed too often and is not restarted for a while."""
 
     event: Literal["cooling_down"] = "cooling_down"
     instance: Instance
@@ -251,7 +251,7 @@ class Readmitted(_Event):
 
 
 class ScriptFailed(_Event):
-    """The training script raised; said once, though every worker may have raised it, more than once."""
+    """The training script raised; written once, even if several workers raised it, or repeatedly."""
 
     event: Literal["script_failed"] = "script_failed"
     instance: Instance
@@ -260,7 +260,7 @@ class ScriptFailed(_Event):
 
 
 class ChecksSilenced(_Event):
-    """Rules of the script's checks apply, and are not told of: a line, the script or its launch says so."""
+    """Rules of the script's checks apply but are silenced, by a line, the script or its launch."""
 
     event: Literal["checks_silenced"] = "checks_silenced"
     instance: Instance
@@ -280,7 +280,7 @@ class CommitFailed(_Event):
 
 
 class ResultsUploaded(_Event):
-    """What is new of the commits, the script's output and TensorBoard's curves is in the bucket."""
+    """New commits, output of the script and TensorBoard's curves are in the bucket."""
 
     event: Literal["results_uploaded"] = "results_uploaded"
     files: int = Field(description="how many were new, or had changed")
@@ -289,7 +289,7 @@ class ResultsUploaded(_Event):
 
 
 class ResultsNotUploaded(_Event):
-    """Training goes on; it is tried again after a minute, after the next epoch, and at the job's end."""
+    """An upload failed; training continues, with a retry after a minute, after the next epoch and at the job's end."""
 
     event: Literal["results_not_uploaded"] = "results_not_uploaded"
     reason: Why
@@ -318,7 +318,7 @@ class SafeStateUnreadable(_Event):
 
 
 class Recovered(_Event):
-    """A coordinator that came back has heard from all that are left, and goes on."""
+    """A restarted coordinator has heard from all remaining workers, and continues."""
 
     event: Literal["recovered"] = "recovered"
     generation: Number
@@ -327,7 +327,7 @@ class Recovered(_Event):
 
 
 class Takeover(_Event):
-    """The coordinator of another node has taken the job over."""
+    """The coordinator of another node has taken over the job."""
 
     event: Literal["takeover"] = "takeover"
     instance: Instance
@@ -336,7 +336,7 @@ class Takeover(_Event):
 
 
 class TargetRefused(_Event):
-    """A membership was published that contradicts the one in force: it is not obeyed."""
+    """A published membership contradicts the one in force and is ignored."""
 
     event: Literal["target_refused"] = "target_refused"
     revision: int = Field(description="of both")
@@ -345,7 +345,7 @@ class TargetRefused(_Event):
 
 
 class LoopFinished(_Event):
-    """A loop over epochs is over, and the script goes on to another one, or ends."""
+    """A loop over epochs is over; the script continues with another one, or ends."""
 
     event: Literal["loop_finished"] = "loop_finished"
     loop: int = Field(description="number of the next one, counted from 0")
@@ -353,11 +353,15 @@ class LoopFinished(_Event):
 
 
 class Finished(_Event):
+    """The job has finished."""
+
     event: Literal["finished"] = "finished"
     position: Where
 
 
 class Failed(_Event):
+    """The job has failed."""
+
     event: Literal["failed"] = "failed"
     reason: Why
 
@@ -402,5 +406,5 @@ _FORMAT: Format[Event] = Format("event log", VERSION, TypeAdapter(Annotated[Even
 
 
 def parse(line: dict[str, Any], where: object) -> Event:
-    """Raises `records.Unreadable`, which names the file `where` and says what to do."""
+    """Parse a line. Raises `records.Unreadable`, which names the file `where` and says what to do."""
     return _FORMAT.parse(line, where)

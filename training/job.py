@@ -1,4 +1,4 @@
-"""The public face: a plain Gluon loop that workers can join and leave.
+"""The public interface: a plain Gluon loop that workers can join and leave.
 
     job = ElasticJob.join()
     trainer = job.trainer(net.collect_params(), "sgd", {...})
@@ -9,8 +9,8 @@
             loss.backward()
             trainer.step(256)
 
-Started under a supervisor, the process stands by until it is admitted, and the loop begins at the epoch where the job
-is. Started alone, the same script trains on one worker. GUIDE.md tells how an existing script becomes an elastic one.
+Started under a supervisor, the process stands by until it is admitted, and the loop begins at the job's current epoch.
+Started alone, the same script trains on one worker. GUIDE.md says how to make an existing script elastic.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ from dyntrain.training.worker.script.phases import ONE_LOOP, WITHIN
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memory
 
-if {CONTROL_FILE_VARIABLE, VARIABLE} & set(
-    os.environ
-):  # this is a worker, or one process that is compared with workers
+if {CONTROL_FILE_VARIABLE, VARIABLE} & set(os.environ):  # a worker, or the single process that is compared with workers
     begin_alike()
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -58,14 +56,14 @@ __all__ = ["ElasticJob", "Epoch", "FixedGlobal", "PerWorker"]
 
 
 class ElasticJob:
-    """Made by `join`."""
+    """A job as its script sees it; made by `join`."""
 
     def __init__(self, membership: Membership, size: int = 1) -> None:
         self.membership, self._size = membership, size
         self._loop = TrainingLoop(membership)
         self._looping = False  # inside a loop over epochs
-        self._loop_over = False  # the one at hand has ended
-        self._epoch: Epoch | None = None  # at hand
+        self._loop_over = False  # the current loop has ended
+        self._epoch: Epoch | None = None  # the current epoch
 
     @classmethod
     def join(
@@ -77,11 +75,12 @@ class ElasticJob:
         ignore: Collection[str] = (),
         checks: Mode | None = None,
     ) -> ElasticJob:
-        """Connects to the supervisor's coordinator, or prepares to train alone when there is none. `engine`: pslite,
-        with `kvstore` as MXNet's but for dist_async, or horovod; None: as the launch says, else pslite. `size`: see
-        there. `ignore`: codes of rules that are not to be told of, as DT604; `checks`: "off" for none of them, "warn"
-        (else), or "strict", with which warnings stop the job, too. A launch's own options go before both. Raises
-        ValueError, and ImportError with advice where this Python has no such engine.
+        """Connect to the supervisor's coordinator, or prepare to train alone if there is none.
+
+        `engine`: pslite, with any `kvstore` of MXNet's but dist_async, or horovod; None: the launch's choice, else
+        pslite. `size`: see `size`. `ignore`: codes of rules to ignore, such as DT604; `checks`: "off" for no rules,
+        "warn" (the default), or "strict", where warnings stop the job too. The launch's options override both. Raises
+        ValueError, and ImportError with advice if this Python lacks the engine.
         """
         store = store_named(kvstore)
         membership = Membership.join(store or STORES[0], engine)  # first: it tells of what is raised here
@@ -92,43 +91,47 @@ class ElasticJob:
 
     @property
     def size(self) -> int:
-        """How many workers the script's numbers are for: what it multiplies its rate by, and divides its steps by. Not
-        how many there are (`epoch.workers`, which changes): it is the same for the whole job, and for who joins.
+        """How many workers the script's numbers are meant for: it multiplies its rate and divides its steps by that.
+
+        It is constant for the whole job, also for workers that join, and not the number of workers (`epoch.workers`,
+        which changes).
 
         With `global_batch=64 * job.size` the job trains as so many workers with 64 samples each would, however many
         there are. With `batching=PerWorker(64)` the rate is multiplied by `epoch.workers / job.size`, and a scheduler
-        counts updates of `job.size` workers: that is how a change of the number reaches it.
+        counts updates of `job.size` workers: so it follows the number of workers.
         """
         return self._size
 
     @property
     def local_rank(self) -> int:
-        """Which of the node's workers this one is, from 0, for as long as its process lives: `mx.gpu(job.local_rank)`
-        where each GPU has a worker of its own (`--workers-per-node`).
+        """Which of the node's workers it is, from 0, for the life of its process.
+
+        Use `mx.gpu(job.local_rank)` where each GPU has its own worker (`--workers-per-node`).
         """
         return self.membership.local_rank
 
     @property
     def local_size(self) -> int:
-        """How many workers the node has."""
+        """Number of workers on the node."""
         return self.membership.local_size
 
     @property
     def rank(self) -> int:
-        """This worker's number among all `epoch.workers`, as `epoch.rank`; changes with the membership. Those of a node
-        follow each other.
+        """Number of the worker among all `epoch.workers`, as `epoch.rank`; changes with the membership.
+
+        Workers of a node have consecutive numbers.
         """
         return int(self._ranked("rank").kvstore.rank)
 
     @property
     def cross_rank(self) -> int:
-        """The number of this worker's node, in Horovod's terms; changes with the membership."""
+        """Number of the worker's node, in Horovod's terms; changes with the membership."""
         return self._ranked("cross_rank").cross_rank
 
     def _ranked(self, name: str) -> Membership:
         if not self.membership.numbered:
             raise RuntimeError(
-                f"job.{name} before the loop over job.epochs(): no worker has its number yet; job.local_rank it has"
+                f"job.{name} before the loop over job.epochs(): no worker has its number yet; use job.local_rank"
             )
         return self.membership
 
@@ -138,8 +141,10 @@ class ElasticJob:
 
     @property
     def output(self) -> Path:
-        """A folder for what the script keeps besides, the same on all workers: on the shared volume, below the job's;
-        alone, `output` where the script was started. With the template's `OutputLocation` it is in S3 after each epoch.
+        """A folder for the script's own files, the same on all workers: on the shared volume, below the job's.
+
+        Alone it is `output` in the current directory. With the template's `OutputLocation` it is copied to S3 after
+        each epoch.
         """
         folder = self.membership.output
         folder.mkdir(parents=True, exist_ok=True)
@@ -147,9 +152,10 @@ class ElasticJob:
 
     @property
     def writes(self) -> bool:
-        """True on one worker: for best parameters, exports, plots, below `output`. Within an epoch it is worker 0; who
-        that is changes with the membership, at boundaries. What it has written and closed before an epoch ends, all can
-        read after that. After the loop it is one of those that came to the job's end.
+        """True on one worker: for best parameters, exports, plots, below `output`.
+
+        Within an epoch it is worker 0, which changes with the membership, at boundaries. Files that it closes before an
+        epoch ends can be read by all afterwards. After the loop it is one of those that came to the job's end.
 
             if job.writes:
                 net.save_parameters(str(job.output / "best.params"))
@@ -166,17 +172,17 @@ class ElasticJob:
         accumulate: int = 1,
         **gluons: Any,
     ) -> ElasticTrainer:
-        """A `gluon.Trainer`, whose arguments it takes. Any number of them, before `epochs`.
+        """Make a `gluon.Trainer`, with its arguments. Any number of them, before `epochs`.
 
-        `loss` says what is differentiated: the "sum" over the batch, as `loss.backward()` of a Gluon loss is, with
-        `step(batch_size)`; its "mean", with `step(1)`, or whatever the script told it; or one that the script
-        normalises on its "own", where `step(n)` divides the sum over all workers by n. Left out it is a sum. What the
-        first batch's `backward` is called on must fit: it raises ValueError with what to write.
+        `loss` says what is differentiated: the "sum" over the batch, as by `loss.backward()` in a Gluon loop, with
+        `step(batch_size)`; its "mean", with `step(1)`, or whatever the script passed; or a loss that the script
+        normalises on its "own", where `step(n)` divides the sum over all workers by n. The default is a sum. The first
+        batch's `backward` must fit: otherwise ValueError says what to write.
 
-        `accumulate`: an update is of the gradients of so many batches, added up (`grad_req='add'`); the script steps
-        `if epoch.update_due:`, and its gradients are zero again after that.
+        `accumulate`: an update uses the gradients of so many batches, added up (`grad_req='add'`); the script steps `if
+        epoch.update_due:`, and its gradients are zero again afterwards.
         """
-        loop = self._making("trainer")
+        loop = self._loop_to_prepare("trainer")
         trainer = ElasticTrainer(loop, params, optimizer, optimizer_params, loss, accumulate, **gluons)
         loop.trainers.append(trainer)
         return trainer
@@ -189,12 +195,13 @@ class ElasticJob:
         source: str | None = None,
         at_once: int = 16,
     ) -> Shards:
-        """The RecordIO objects of a channel, for `loader`: read from S3 while it trains, nothing is copied first. Each
-        object `X.rec` wants its index `X.idx` beside it. `decode` makes a sample of a record's bytes, as
-        `mxnet.recordio.unpack_img` does; what it returns is collated as Gluon would.
+        """The RecordIO objects of a channel, for `loader`: read from S3 during training, without a copy.
 
-        Where it lies: `source` (s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest as SageMaker's), or else what
-        `dyntrain launch --channel NAME=SOURCE` or the cluster's template say. Raises ChannelError with what to do.
+        Each object `X.rec` needs its index `X.idx` beside it. `decode` makes a sample from a record's bytes, as
+        `mxnet.recordio.unpack_img` does; results are collated as by Gluon.
+
+        `source`: s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest as for SageMaker; by default that of `dyntrain launch
+        --channel NAME=SOURCE` or of the cluster's template. Raises ChannelError, which says what to do.
         """
         shards = Shards(open_channel(source or source_of(name)), at_once)
         return shards if decode is None else shards.transform(decode)
@@ -217,27 +224,29 @@ class ElasticJob:
         sampler: Any = None,
         thread_pool: bool = False,
     ) -> Loader:
-        """In the place of a `gluon.data.DataLoader`, whose arguments it takes, before `epochs`. Inside, one goes
-        through it as before, or by `epoch.batches(loader)`. The batch size is that over all workers, the order the
-        job's. A `Shards` of several files is read in sequence. With `last_batch="discard"` an epoch leaves out what
-        fills no batch, other samples each time; with `PerWorker` every worker's batch is then a whole one.
+        """Make the replacement of a `gluon.data.DataLoader`, with its arguments, before `epochs`.
 
-        A `batch_sampler` says which samples make a batch, of whatever sizes (buckets by length, so many words); it runs
-        alike on each worker, and each of its batches is divided. `random` and `np.random` are seeded before each
-        epoch's pass. With `whole_batch` the `batchify_fn` has all samples of a batch before it is divided, on each
-        worker, and what it draws is the same on all: for what mixes samples or pairs them, or pads them to the longest.
-        Each worker then loads all. Where a `batchify_fn` pads, it must be said, True or False: the first batch raises
-        ValueError.
+        In the loop iterate over it as before, or by `epoch.batches(loader)`. The batch size is that over all workers,
+        the order the job's. A `Shards` of several files is read sequentially. With `last_batch="discard"` an epoch
+        leaves out the samples that fill no batch, different ones each time; with `PerWorker` every worker's batch is
+        then complete.
 
-        What a transform draws with `random`, `np.random` or MXNet follows from (seed, epoch, index): it is the same
-        whoever loads the sample. With processes (`num_workers`), `prefetch` batches are loaded ahead while the net
-        trains; they are dropped when the membership changes.
+        A `batch_sampler` chooses the samples of each batch, of any size (buckets by length, so many words); it runs
+        identically on each worker, and each of its batches is divided. `random` and `np.random` are seeded before each
+        epoch's pass. With `whole_batch` the `batchify_fn` gets all samples of a batch before it is divided, on each
+        worker, and its random draws are the same on all: for functions that mix or pair samples, or pad them to the
+        longest. Each worker then loads all of them. If a `batchify_fn` pads, `whole_batch` must be True or False:
+        otherwise the first batch raises ValueError.
+
+        A transform's random draws with `random`, `np.random` or MXNet follow from (seed, epoch, index): they are the
+        same whichever worker loads the sample. With processes (`num_workers`), `prefetch` batches are loaded ahead
+        while the net trains; they are dropped when the membership changes.
         """
-        loop = self._making("loader")
+        loop = self._loop_to_prepare("loader")
         batch_size = None if batch_size is None else whole("batch_size", batch_size)
         if sampler is not None:
             raise ValueError(
-                "sampler=: the job draws the order of each epoch. A sampler of your own says whole batches, as in "
+                "sampler=: the job draws the order of each epoch. Your own sampler must give whole batches: "
                 "batch_sampler=gluon.data.BatchSampler(sampler, batch_size)"
             )
         if thread_pool:
@@ -271,39 +280,41 @@ class ElasticJob:
         return epoch.batches(loader)
 
     def memory(self, **values: Any) -> Memory:
-        """Attributes that are equal on every worker and outlive every change and restart, before `epochs`:
+        """Attributes that are equal on every worker and survive every change and restart, before `epochs`.
 
             memory = job.memory(best=0.0, patience=5, history=[])
 
-        Numbers, texts, arrays of at most 4,096 numbers, and lists, tuples or dictionaries of them, of which it keeps
-        copies. `values` are what they begin with, where the job begins: a worker that joins finds in them what the
-        others have. Set them on every worker, to the same: what differs is found at the next boundary, and told by its
-        name.
+        Values are numbers, texts, arrays of at most 4,096 numbers, and lists, tuples or dictionaries of them, which are
+        copied. `values` are the initial ones of the job: a worker that joins finds the others' values instead. Set them
+        on every worker, to the same: differences are detected at the next boundary, and reported by name.
 
-        A step that is void, as a worker was lost in it, sets them back; so does each part of a batch but the last, with
-        `local_batch_at_most`. An array of MXNet's is waited for in each step; a number is not.
+        A void step, in which a worker was lost, restores the values before it; so does each part of a batch but the
+        last, with `local_batch_at_most`. An MXNet array is waited for in each step; a number is not.
         """
-        loop, memory = self._making("memory"), Memory(**values)
+        loop, memory = self._loop_to_prepare("memory"), Memory(**values)
         loop.memories.add(memory)
         return memory
 
     def keep(self, arrays: T) -> T:
-        """Arrays of the script's own as part of the job's state, however large, before `epochs`; returns what it is
-        given: a dictionary or list of MXNet's arrays, or a Block or ParameterDict that is in no trainer.
+        """Make the script's own arrays part of the job's state, whatever their size, before `epochs`; returns its
+        argument.
+
+        That is a dictionary or list of MXNet's arrays, or a Block or ParameterDict that is in no trainer.
 
             average = job.keep({name: p.data().copy() for name, p in net.collect_params().items()})
 
-        They are equal on every worker and outlive every change and restart; a step that is void sets them back. Other
-        arrays may take their places, of the same shapes. A copy of them is made in each step, in their device's memory.
+        They are equal on every worker and survive every change and restart; a void step restores them. They may be
+        replaced by other arrays of the same shapes. Each step copies them, in their device's memory.
         """
-        loop = self._making("keep")
-        Kept(arrays)  # says what is wrong, here
+        loop = self._loop_to_prepare("keep")
+        Kept(arrays)  # raises here if the arrays are unusable
         loop.keeps.append(arrays)
         return arrays
 
     def rows(self, arrays: Any, axis: int = 0) -> Rows:
-        """Values of the rows of a batch that go on to the next one, before `epochs`: hidden states, with their rows
-        along `axis`, as many as a batch over all workers has.
+        """Values of a batch's rows that carry over to the next batch, before `epochs`: hidden states.
+
+        Their rows are along `axis`, as many as a batch over all workers has.
 
             hidden = job.rows(model.begin_state(batch_size=80), axis=1)
             for epoch in job.epochs(40):
@@ -314,21 +325,21 @@ class ElasticJob:
                         ...
                     hidden.mine = new
 
-        `mine` is of this worker's rows; set it before `trainer.step`, which tells all workers. The loader has a
-        `batch_sampler`, in whose batches row follows row.
+        `mine` has this worker's rows; set it before `trainer.step`, which sends it to all workers. The loader needs a
+        `batch_sampler` in whose batches each row continues the previous one.
         """
-        loop = self._making("rows")
-        made = Rows(len(loop.rows), arrays, axis)
-        loop.rows.append(made)
-        loop.keeps.append(made.whole)
-        return made
+        loop = self._loop_to_prepare("rows")
+        rows = Rows(len(loop.rows), arrays, axis)
+        loop.rows.append(rows)
+        loop.keeps.append(rows.whole)
+        return rows
 
-    def _making(self, what: str) -> TrainingLoop:
-        """The loop over epochs that the script prepares."""
+    def _loop_to_prepare(self, what: str) -> TrainingLoop:
+        """The loop over epochs that the script prepares now."""
         if self._looping:
             raise RuntimeError(
-                f"job.{what}() within the loop over job.epochs(): a worker that joins would not have it. Call it above "
-                "the loop, or above a second loop for a later part"
+                f"job.{what}() within the loop over job.epochs() does not reach workers that join: call it above the "
+                "loop, or above a further job.epochs() for a later phase"
             )
         if self._loop_over and not self.membership.ended:
             self._loop, self._loop_over = TrainingLoop(self.membership, self._loop), False
@@ -351,41 +362,42 @@ class ElasticJob:
         probe: bool = True,
         name: str | None = None,
     ) -> Iterator[Epoch]:
-        """Yields the epochs that are left, from the first one this worker takes part in. `start`: the number of the
-        loop's first, as in `range(start, epochs)`, where a script goes on from parameters of its own; orders and draws
-        are those of that epoch.
+        """Yield the remaining epochs, from the first one this worker takes part in.
 
-        A second loop is the job's next phase: who joins in it gets nothing from the loops before and does what stands
-        between them (layers that are unfrozen, a new trainer). Trainers, loaders and rows are those made since the
-        last loop, of each kind; where none was, the last loop's. All else goes on: memory, what is kept, every net.
-        Where there are several, each has a `name`: then the job ends with the script, not with a loop; so does `steps`
-        or `job.stop()` end a loop.
+        `start`: number of the loop's first epoch, as in `range(start, epochs)`, for a script that continues from its
+        own parameters; order and random draws are those of that epoch.
 
-        The parameters must be initialised and their shapes known. Each sample counts once an epoch whatever the
-        membership does, but for what a loader discards. `global_batch` samples are in a step over all workers; or
-        `batching` says otherwise: with `PerWorker` the batch, the rate and the schedule follow the number of workers,
-        and an LR schedule counts updates of `job.size` workers. `samples` and `global_batch` that are left out are the
-        loader's; beside a `batch_sampler`, `global_batch` is what `trainer.step` is told, where that is a constant.
+        A second loop is the job's next phase. A worker that joins in it gets nothing from the earlier loops and
+        executes what is between them (unfrozen layers, a new trainer). Trainers, loaders and rows are those made since
+        the last loop, of each kind; if there is none, the last loop's. All else carries over: memory, kept arrays,
+        every net. If there are several loops, each has a `name`: then the job ends with the script, not with a loop;
+        `steps` and `job.stop()` also end only a loop.
 
-        `steps`: the loop ends after so many, when that comes first. `local_batch_at_most`: a worker whose share of a
-        step is larger gets it in parts, as batches of their own, and sums and updates with the last; so fewer workers
-        need no more memory. It may differ from worker to worker. `net`: a Block or several, for what they hold beside
-        the trainers' parameters.
+        The parameters must be initialised, with known shapes. Each sample counts once an epoch whatever the membership
+        does, except those that a loader discards. A step has `global_batch` samples over all workers, unless `batching`
+        says otherwise: with `PerWorker` batch, rate and schedule follow the number of workers, and an LR schedule
+        counts updates of `job.size` workers. `samples` and `global_batch` default to the loader's; with a
+        `batch_sampler`, `global_batch` is the argument of `trainer.step`, if that is constant.
 
-        `changes="epoch"`: workers join and leave at ends of epochs alone, also where the cluster has boundaries within
-        them, which then commit nothing either; for scripts that carry something from batch to batch. A loss makes a
-        change wherever it happens.
+        `steps`: the loop ends after so many at the latest. `local_batch_at_most`: a worker with a larger share of a
+        step gets it in parts, as separate batches, and sums and updates with the last; so fewer workers need no more
+        memory. It may differ between workers. `net`: one Block or several, for what they hold besides the trainers'
+        parameters.
+
+        `changes="epoch"`: workers join and leave only at ends of epochs, also if the cluster has boundaries within
+        them, where nothing is committed then; for scripts that carry something from batch to batch. A loss changes the
+        membership anywhere.
 
         `probe`: before the first step each worker tries some samples of the first batch, and two parts of them, in
-        processes of their own: ValueError where the parts' gradients are not those of the whole.
+        separate processes: ValueError if the parts' gradients are not those of the whole.
 
         The global random generators are seeded from `seed` at each boundary, and BatchNorm's running statistics are
-        made those of all workers' samples (`average_statistics`). A worker that is asked to leave ends here with
+        averaged over all workers' samples (`average_statistics`). A worker that is asked to leave ends here with
         SystemExit(0).
         """
         if self._looping:
             raise RuntimeError(WITHIN)
-        loop = self._making("epochs")
+        loop = self._loop_to_prepare("epochs")
         if self.membership.ended:
             raise RuntimeError(ONE_LOOP if self._loop_over else LEFT)
         loop.inherit()
@@ -412,27 +424,29 @@ class ElasticJob:
             config = loop.trial.shortened(config)
         if not loop.trainers:
             raise ValueError(
-                "no trainer: make it with job.trainer(...) in place of gluon.Trainer(...), before job.epochs(). Arrays "
-                "that are trained by hand become gluon.Parameters that it has"
+                "no trainer: make it with job.trainer(...) in place of gluon.Trainer(...), before job.epochs(). Turn "
+                "arrays that you update yourself into its gluon.Parameters"
             )
         self._looping = True
         return self._epochs(net, config)
 
     def stop(self) -> None:
-        """End the loop well at the next boundary, on all workers: `epochs` then yields no more. One worker's word is
-        enough: decide by what is the same on all, as `epoch.reduce` is, and no metric of this worker's batches. It is
-        the end of the job where no other loop follows.
+        """End the loop successfully at the next boundary, on all workers: `epochs` then yields no more.
+
+        One worker's call is enough: decide by something equal on all, such as `epoch.reduce`, and not by a metric of
+        this worker's batches. It ends the job if no other loop follows.
         """
         self.membership.stopping = True
 
     def close(self) -> None:
-        """No other loop follows: for a process that goes on when the script has ended, as a notebook's does. Otherwise
-        the process' end says so.
+        """Declare that no further loop follows, in a process that continues after the script, such as a notebook's.
+
+        Otherwise the process's end does.
         """
         self.membership.script_ended()
 
     def _epochs(self, net: Any, config: LoopConfig) -> Iterator[Epoch]:
-        loop, left = self._loop, False
+        loop, abandoned = self._loop, False
         try:
             loop.begin(net, config)
             while loop.position.epoch < config.end and not self.membership.over:
@@ -443,9 +457,9 @@ class ElasticJob:
                     break
                 if loop.position.epoch == number:
                     raise RuntimeError(
-                        f"the loop left epoch {epoch} at sample {loop.position.offset} of {config.samples}: go "
-                        "through all its batches with `for`, without next() or a shorter zip(); job.epochs(..., "
-                        "steps=N) ends a job early"
+                        f"the loop left epoch {epoch} at sample {loop.position.offset} of {config.samples}: iterate "
+                        "over all batches with `for`, without next() or a shorter zip(); to stop early use "
+                        "job.epochs(..., steps=N)"
                     )
                 loop.end_epoch()
             if loop.refusal is not None:  # seen since the last sum
@@ -455,7 +469,7 @@ class ElasticJob:
             self.membership.finished(loop.position)
             self._looping, self._loop_over, self._epoch = False, True, None
         except GeneratorExit:
-            left = not self.membership.over
+            abandoned = not self.membership.over
             raise
         except BaseException as error:
             self.membership.failed(error)
@@ -467,7 +481,7 @@ class ElasticJob:
             else:
                 self.membership.ended = True
                 loop.loading.close()
-                if left:
+                if abandoned:
                     close_soon(self.membership)
                 else:
                     self.membership.close()

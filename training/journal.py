@@ -1,7 +1,7 @@
-"""The coordinator's journal: the decisions that must survive it, one model a kind.
+"""The coordinator's journal: its decisions that must survive it, one model a kind.
 
-A coordinator that comes back, or takes over, goes on from these records alone (`session/recovery/from_journal.py`), and
-the audit reads them to know which samples counted. Times are seconds since the epoch.
+A coordinator that is restarted, or takes over, continues from these records alone (`session/recovery/from_journal.py`),
+and the audit reads them to know which samples counted. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Entry(Record):
 
 
 class JobBegun(_Entry):
-    """What all workers agreed on when the first generation was settled, of the job or of a further loop."""
+    """What all workers agreed on at the first generation of the job or of a further loop."""
 
     kind: Literal["job"] = "job"
     job: str
@@ -37,8 +37,8 @@ class JobBegun(_Entry):
 
 
 class JobLaunched(_Entry):
-    """A person launched this on a cluster that waited for it; the environment is in the clear, as the volume is the
-    job's own.
+    """A person launched this on a cluster that waited for it; the environment is in clear text: the volume is the job's
+    own.
     """
 
     kind: Literal["launched"] = "launched"
@@ -47,7 +47,7 @@ class JobLaunched(_Entry):
 
 
 class GenerationSettled(_Entry):
-    """A generation was settled, before anybody was told of it."""
+    """A generation was settled, recorded before any worker is informed."""
 
     kind: Literal["generation"] = "generation"
     number: int
@@ -63,6 +63,8 @@ class GenerationSettled(_Entry):
 
 
 class CommitWritten(_Entry):
+    """A commit is complete."""
+
     kind: Literal["commit"] = "commit"
     generation: int
     position: Position
@@ -70,6 +72,8 @@ class CommitWritten(_Entry):
 
 
 class CommitFoundUnreadable(_Entry):
+    """A commit cannot be read, and an earlier one takes its place."""
+
     kind: Literal["commit_unreadable"] = "commit_unreadable"
     name: str
     position: Position
@@ -79,7 +83,7 @@ class CommitFoundUnreadable(_Entry):
 
 
 class TakenBack(_Entry):
-    """The generation was withdrawn before anybody had begun to form it, and nobody holds the state."""
+    """The generation was withdrawn before any worker began to form it, and none holds the state."""
 
     kind: Literal["taken_back"] = "taken_back"
     generation: int
@@ -88,8 +92,9 @@ class TakenBack(_Entry):
 
 
 class MembersGivenUp(_Entry):
-    """These members of the generation do not count any more, before the others are freed without them: one that lives
-    all the same may end a step with zeros in place of gradients, and be ahead of everybody with it.
+    """These members of the generation no longer count, recorded before the others are released without them.
+
+    One that is still alive may end a step with zeros in place of gradients, and get ahead of the others with it.
     """
 
     kind: Literal["given_up"] = "given_up"
@@ -105,11 +110,11 @@ class Restarted(_Entry):
     generation: int
     reason: str
     at: float
-    void_copies: bool = False  # what was kept when it was formed differed from worker to worker
+    void_copies: bool = False  # the states kept when it was formed differed between workers
 
 
 class LoopFinished(_Entry):
-    """A loop over epochs has ended at `reached`, and the script goes on to the next one or to its end."""
+    """A loop over epochs ended at `reached`; the script continues with the next one, or ends."""
 
     kind: Literal["loop"] = "loop"
     loop: int  # the next one
@@ -120,6 +125,8 @@ class LoopFinished(_Entry):
 
 
 class JobFinished(_Entry):
+    """The job has finished."""
+
     kind: Literal["finished"] = "finished"
     position: Position
     at: float
@@ -127,15 +134,15 @@ class JobFinished(_Entry):
 
 
 class JobFailed(_Entry):
+    """The job has failed."""
+
     kind: Literal["failed"] = "failed"
     reason: str
     at: float
 
 
 class TermBegun(_Entry):
-    """The first record of a coordinator that was nominated: which node it is on, and how many bytes of each earlier
-    journal count.
-    """
+    """First record of a nominated coordinator: its node, and how many bytes of each earlier journal are valid."""
 
     kind: Literal["term"] = "term"
     term: int
@@ -144,16 +151,14 @@ class TermBegun(_Entry):
 
 
 class JobResumed(_Entry):
-    """A person goes on with the job, which was interrupted or has failed, from what is safe outside the workers: none
-    of its processes is left.
-    """
+    """A person resumes an interrupted or failed job from its safe state; none of its processes is left."""
 
     kind: Literal["resumed"] = "resumed"
     at: float
 
 
 class JobClosed(_Entry):
-    """The job is over, and the controller has been told. The last record, unless somebody resumes the job."""
+    """The job is over, and the controller knows. The last record, unless a person resumes the job."""
 
     kind: Literal["closed"] = "closed"
     at: float

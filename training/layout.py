@@ -1,4 +1,4 @@
-"""Where a job keeps its files on the shared volume."""
+"""Paths of a job's files on the shared volume."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from pydantic import Field, TypeAdapter
 
 @dataclass(frozen=True)
 class JobFolder:
-    """`<mount>/dyntrain/<cluster>/<job>/`: ledger, commits, and events and logs for people and
-    programs.
-    """
+    """The job's folder, `<mount>/dyntrain/<cluster>/<job>/`: ledger, commits, events and logs."""
 
     root: Path
 
@@ -36,20 +34,22 @@ class JobFolder:
 
     @property
     def output(self) -> Path:
-        """What the script keeps: `job.output`."""
+        """Files that the script keeps: `job.output`."""
         return self.root / "output"
 
     def log_of(self, instance: str) -> Path:
-        """What its worker wrote, where the configuration says `logs: volume`."""
+        """Output of the instance's worker, if the configuration says `logs: volume`."""
         return self.root / "logs" / f"{instance}.log"
 
 
 def current_job_file(mount: Path, cluster: str) -> Path:
-    """Names the cluster's unfinished job, so that a coordinator that comes back goes on with it."""
+    """File that names the cluster's unfinished job, so that a restarted coordinator continues it."""
     return mount / "dyntrain" / cluster / "current-job"
 
 
 class CurrentJob(Record):
+    """Content of that file."""
+
     version: int = 1
     job: str
     started_at: float
@@ -62,5 +62,5 @@ _FORMAT: Format[CurrentJob] = Format("name of a cluster's job", 1, TypeAdapter(C
 
 
 def read_current_job(file: Path) -> CurrentJob:
-    """Raises OSError, `records.Unreadable`."""
+    """Read the file. Raises OSError, `records.Unreadable`."""
     return _FORMAT.parse(json.loads(file.read_text()), file)

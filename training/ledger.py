@@ -1,10 +1,9 @@
-"""The ledger: what each worker was about to train on, and what the coordinator decided; together they prove that no
-sample was lost.
+"""The ledger: workers' intents and the coordinator's decisions, which together prove that no sample was lost.
 
 A worker appends its intent before it pushes (`<instance>-<pid>.intents.jsonl`). The coordinator appends each
-generation's first position and the job's end (`journal.jsonl`, see `terms`). An intent counts when its position lies
-between its generation's start and the next one's: what a crash threw away lies beyond. Lines are appended whole; a torn
-last line is one that never counted.
+generation's first position and the job's end (`journal.jsonl`, see `terms`). An intent counts if its position lies
+between its generation's start and the next one's: what a crash discarded lies beyond. Lines are appended in one write;
+a torn last line never counted.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MOST_READ = 64_000_000  # bytes of events at once
 
 
 class Intent(Record):
-    """The samples that a worker was about to train on in one step; the names in the file are short, as it is long."""
+    """Samples that a worker was about to train on in one step; names in the file are short, since it is long."""
 
     version: int = 1
     generation: int = Field(alias="g")
@@ -40,7 +39,7 @@ INTENT: Format[Intent] = Format("workers' ledger", 1, TypeAdapter(Intent))
 
 
 class LineLog:
-    """Appends JSON lines; `sync` makes each survive a power cut."""
+    """Appends JSON lines; with `sync` each survives a power cut."""
 
     def __init__(self, path: Path, sync: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +60,7 @@ class LineLog:
 
 
 class EventLog:
-    """What happened, for people and programs: in the job's own file, and in another that somebody asked for."""
+    """Writer of the events: to the job's own file, and to another one on request."""
 
     def __init__(self, own: Path, other: Path | None) -> None:
         self._logs = [LineLog(path) for path in (own, other) if path is not None]
@@ -76,6 +75,8 @@ class EventLog:
 
 
 class IntentLog:
+    """Writer of a worker's intents."""
+
     def __init__(self, directory: Path, instance: str, pid: int) -> None:
         self._lines = LineLog(directory / f"{instance}-{pid}{INTENTS}")
 
@@ -88,44 +89,45 @@ class IntentLog:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """What `EventLog` wrote. Raises `records.Unreadable`."""
+    """Read what `EventLog` wrote. Raises `records.Unreadable`."""
     return (parse(line, path) for line in read_lines(path))
 
 
 class EventTail:
-    """The events of a file, each once, also while it grows."""
+    """Reader of the events in a growing file, each once."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._read = path, 0
 
     def next(self, *, skip_unknown: bool = False) -> list[Event]:
-        """What has come since the last time, at most `MOST_READ` of it. Raises OSError, and `records.Unreadable` for
-        what another version wrote, unless that is to be skipped. A line that is not whole yet comes the next time; one
-        that a crash tore is passed over.
+        """New events, from at most `MOST_READ` bytes.
+
+        Raises OSError, and `records.Unreadable` for another version's events, unless these are skipped. An incomplete
+        line is read the next time; one torn by a crash is skipped.
         """
         with self._path.open("rb") as file:
             file.seek(self._read)
             whole, end, _ = file.read(MOST_READ).rpartition(b"\n")
         self._read += len(whole) + len(end)
-        found = []
+        events = []
         for line in whole.splitlines():
             try:
-                found.append(parse(json.loads(line), self._path))
+                events.append(parse(json.loads(line), self._path))
             except Unreadable:
                 if not skip_unknown:
                     raise
             except ValueError:
                 continue
-        return found
+        return events
 
 
 def read_intents(ledger: Path) -> Iterator[Intent]:
-    """Of all workers. Raises `records.Unreadable`."""
+    """Intents of all workers. Raises `records.Unreadable`."""
     return (INTENT.parse(line, path) for path in sorted(ledger.glob(f"*{INTENTS}")) for line in read_lines(path))
 
 
 def read_lines(path: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
-    """The whole lines of a log, or of its first `size` bytes; one that was torn by a crash is passed over."""
+    """The complete lines of a log, or of its first `size` bytes; one torn by a crash is skipped."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -140,7 +142,7 @@ def read_lines(path: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
 
 
 def _end_torn_line(path: Path) -> None:
-    """A writer that died in mid-line must not swallow the next writer's first line."""
+    """End an incomplete last line: a writer that died within a line must not swallow the next one's first line."""
     if path.exists() and path.stat().st_size:
         with path.open("rb+") as file:
             file.seek(-1, os.SEEK_END)

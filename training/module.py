@@ -1,4 +1,4 @@
-"""The Module face: MXNet's `Module.fit`, elastic at epoch ends, for scripts written for AWS Dynamic Training.
+"""The Module interface: MXNet's `Module.fit`, elastic at epoch ends, for scripts of AWS Dynamic Training.
 
     class Data(BaseDataIterator):
         def get_data_iterator(self, kv):
@@ -9,14 +9,14 @@
     module.fit(train_iter, eval_data=val_iter, kvstore=kv, num_epoch=90)
 
 The user's iterators cannot be repositioned: membership changes at epoch ends only, the audit does not cover such jobs,
-and after a loss the epoch is repeated from the weights as they are. Each worker must have as many batches an epoch as
-the others. How large those are is the script's: as many samples a worker however many there are, or one batch over all,
-divided by `kv.num_workers`. Gradients are divided by the batch over all workers, and schedules count its samples.
+and after a loss the epoch is repeated with the current weights. All workers must have the same number of batches per
+epoch. Their size is the script's choice: constant per worker, or one batch over all, divided by `kv.num_workers`.
+Gradients are divided by the batch over all workers, and schedules count its samples.
 
-At an epoch's end BatchNorm's statistics are averaged first, then come the script's callbacks, then the validation: the
-parameters that these see are the same on all workers. Of checkpoints (`do_checkpoint`, `module_checkpoint`,
-`model.save_checkpoint`, `Module.save_checkpoint`) one worker writes the files. `save_params`, `nd.save` and what else a
-script writes is written by every worker.
+At an epoch's end BatchNorm's statistics are averaged, then the script's callbacks run, then the validation: all see the
+same parameters on all workers. One worker writes the files of checkpoints (`do_checkpoint`, `module_checkpoint`,
+`model.save_checkpoint`, `Module.save_checkpoint`). `save_params`, `nd.save` and the script's other files are written by
+every worker.
 """
 
 from __future__ import annotations
@@ -46,21 +46,22 @@ log = logging.getLogger(__name__)
 
 
 class BaseDataIterator:
-    """What `Module(data_iterator=...)` takes; any object with this method will do."""
+    """What `Module(data_iterator=...)` expects; any object with this method will do."""
 
     def get_data_iterator(self, kv: Any) -> tuple[Any, Any]:
-        """(training iterator, validation iterator or None) for worker `kv.rank` of `kv.num_workers`. Called again
-        whenever the membership changed.
+        """Return training iterator and validation iterator (or None) for worker `kv.rank` of `kv.num_workers`.
+
+        Called again whenever the membership changed.
         """
         raise NotImplementedError(f"{type(self).__name__} must define get_data_iterator(kv)")
 
 
 class _MemberLost(Exception):
-    """Another worker is gone, in the middle of the epoch or at its end. Never leaves `fit`."""
+    """Another worker was lost, within the epoch or at its end. Never leaves `fit`."""
 
 
 class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
-    """mx.mod.Module with `data_iterator=`. With a kvstore that is not elastic (`create`) it is MXNet's own."""
+    """mx.mod.Module with `data_iterator=`. With a kvstore that is not elastic (`create`) it behaves as MXNet's."""
 
     def __init__(self, *args: Any, data_iterator: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -72,7 +73,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
 
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
-        """As MXNet's; `kwargs` are those of a Module, `data_iterator` among them."""
+        """Same as MXNet's; `kwargs` are those of Module, with `data_iterator`."""
         symbol, arg_params, aux_params = mx.model.load_checkpoint(prefix, epoch)
         module = Module(symbol=symbol, **kwargs)
         module._arg_params, module._aux_params, module.params_initialized = arg_params, aux_params, True
@@ -81,7 +82,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         return module
 
     def fit(self, train_data: Any, eval_data: Any = None, *args: Any, **kwargs: Any) -> None:
-        """MXNet's arguments, by place or by name. A worker that is asked to leave ends here with SystemExit(0)."""
+        """Train, with MXNet's arguments. A worker that is asked to leave ends here with SystemExit(0)."""
         arguments = named(args, kwargs)
         store = arguments.get("kvstore", "local")
         if isinstance(store, str) and "dist" in store.lower():
@@ -91,7 +92,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             return
         if self._data_iterator is None:
             raise ValueError(
-                "Module(data_iterator=...) is needed to train elastically: the training data is divided anew at "
+                "Module(data_iterator=...) is needed to train elastically: the training data is divided again at "
                 "each change"
             )
         if arguments.get("num_epoch") is None:
@@ -104,7 +105,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         membership = store.membership
         metric = mx.metric.create(arguments.pop("eval_metric", "acc"))
         validation = mx.metric.create(arguments.pop("validation_metric", None) or copy.deepcopy(metric))
-        callbacks = _listed(arguments.pop("epoch_end_callback", None))
+        callbacks = _callback_list(arguments.pop("epoch_end_callback", None))
         self._prepare(store, train, arguments)
         if epochs < 1:
             return
@@ -141,7 +142,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
                 except _MemberLost:
                     self._position = membership.rejoin(self._position)
                     if begin + self._position.epoch > epoch:
-                        WRITER.chosen = True  # of those that have trained the epoch none knows which others are left
+                        WRITER.chosen = True  # no survivor knows which others have trained the epoch
                         self._call(callbacks, epoch)
                     else:
                         log.warning("epoch %d is begun again: a worker was lost", epoch)
@@ -157,7 +158,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             membership.close()
 
     def _end_epoch(self, membership: Membership, callbacks: list[Callback], epoch: int) -> None:
-        """All batches are trained, the validation comes next."""
+        """Average statistics and run the callbacks: all batches are trained, the validation follows."""
         self._position = Position(epoch=self._position.epoch + 1, offset=0, step=self._position.step)
         membership.average_statistics(self._position)
         if membership.broken:  # the statistics are not those of all; the next generation begins with one worker's
@@ -179,7 +180,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
                 self.save_optimizer_states(file)
 
     def _prepare(self, store: ModuleStore, train: Any, arguments: dict[str, Any]) -> None:
-        """What MXNet's fit does before its loop, once: the state must be there before a generation can form."""
+        """Do once what MXNet's fit does before its loop: the state must exist before a generation can form."""
         self.bind(
             train.provide_data,
             train.provide_label,
@@ -188,23 +189,25 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         )
         self._batch = self._global_batch = self._exec_group.batch_size
         force = arguments.pop("force_init", False)
-        given = {name: arguments.pop(name, None) for name in ("arg_params", "aux_params")}
-        initial = {"initializer": arguments.pop("initializer", mx.init.Uniform(0.01)), **given}
+        initial_params = {name: arguments.pop(name, None) for name in ("arg_params", "aux_params")}
+        initial = {"initializer": arguments.pop("initializer", mx.init.Uniform(0.01)), **initial_params}
         initial["allow_missing"] = arguments.pop("allow_missing", False)
-        if force or any(given.values()) or not self.params_initialized:  # else MXNet warns of what was loaded
+        if (
+            force or any(initial_params.values()) or not self.params_initialized
+        ):  # else MXNet warns about loaded parameters
             self.init_params(**initial, force_init=force)
         self.init_optimizer(
             kvstore=store,
             optimizer=arguments.pop("optimizer", "sgd"),
             optimizer_params=arguments.pop("optimizer_params", (("learning_rate", 0.01),)),
         )
-        self._optimizer = optimizer = self._updater.optimizer  # a file of states may have brought another
+        self._optimizer = optimizer = self._updater.optimizer  # a file of states may have replaced it
         self._scale = GradientScale(optimizer.rescale_grad, self._batch, self.symbol)
         if optimizer.lr_scheduler is not None and not isinstance(optimizer.lr_scheduler, SampleSchedule):
             optimizer.lr_scheduler = SampleSchedule(optimizer.lr_scheduler, self._batch, optimizer.num_update)
 
     def _divide(self, store: ModuleStore, validate: bool) -> tuple[Any, Any]:
-        """Raises _MemberLost, and RefusedByAll where batches of these sizes could not add up to one process's."""
+        """Get this worker's data. Raises _MemberLost, and RefusedByAll if such batches cannot equal one process's."""
         assert self._scale is not None
         train, evaluation = self._data_iterator.get_data_iterator(store)
         self.reshape(train.provide_data, train.provide_label)
@@ -221,14 +224,14 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         self._optimizer.rescale_grad = self._scale.divided(*sums, store.num_workers)
         return train, evaluation if validate else None
 
-    # ---- MXNet's fit calls these for each epoch; they were done before the first
+    # ---- called by MXNet's fit for each epoch, but done before the first
 
     def bind(self, *args: Any, **kwargs: Any) -> None:
         if self._membership is None:
             super().bind(*args, **kwargs)
 
     def init_params(self, *args: Any, **kwargs: Any) -> None:
-        # set_params of the epoch's end comes through here too: with parameters of its own
+        # set_params at the epoch's end also calls this, with its own parameters
         if self._membership is None or kwargs.get("arg_params") is not None:
             super().init_params(*args, **kwargs)
 
@@ -248,10 +251,10 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             for i, (w, g) in enumerate(zip(group.param_arrays, group.grad_arrays, strict=True))
             if g[0] is not None
         ]
-        applied = self._membership.step(
+        is_applied = self._membership.step(
             after, lambda: self._push(pairs), [g[0] for _, _, g in pairs], lambda: self._apply(pairs)
         )
-        if applied:
+        if is_applied:
             self._position = after
             self._membership.count(self._batch)
             self._membership.stepped(after)
@@ -272,15 +275,15 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         self._params_dirty = True
 
 
-def _listed(callbacks: Any) -> list[Callback]:
-    """What MXNet takes for callbacks: none, one or several."""
+def _callback_list(callbacks: Any) -> list[Callback]:
+    """Callbacks in MXNet's forms (none, one or several) as a list."""
     if callbacks is None:
         return []
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
 
 
 def _record(membership: Membership, prefix: str, metric: Any, weight: int) -> None:
-    """The epoch's value of each metric. The workers have as many batches each."""
+    """Record the epoch's value of each metric; all workers have the same number of batches."""
     for name, value in metric.get_global_name_value():
         if math.isfinite(value):
             membership.record(prefix + name, value * weight, float(weight))

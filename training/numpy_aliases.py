@@ -1,7 +1,8 @@
-"""Import this before mxnet: it puts back the names of NumPy that MXNet takes (`dyntrain.numpy_names`), and says what to
-install where training's packages are absent. It imports MXNet, without `scipy.stats` where SciPy is there:
-MXNet's test utilities and its quantization ask for that and nothing else does, and it is a third of what the import
-costs every worker and every ps-lite server. They get it when they first use it.
+"""Restores the names of NumPy that MXNet uses (`dyntrain.numpy_names`), then imports MXNet: import this first.
+
+If training's packages are missing, it says what to install. MXNet is imported without `scipy.stats`, which only its
+test utilities and its quantization use, and which is a third of the import's cost for every worker and ps-lite server.
+They get it at first use.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ DEFERRED = "scipy.stats"
 
 
 class _WhenUsed(ModuleType):
-    """A module that is imported when something is asked of it."""
+    """A module that is imported at first use."""
 
     def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:  # some library looks at all modules that there are
+        if sys.modules.get(self.__name__) is self:  # some libraries inspect all loaded modules
             raise AttributeError(name)
         return getattr(import_module(self.__name__), name)
 
 
 @contextmanager
 def deferred(name: str) -> Iterator[None]:
-    """Whoever imports the module meanwhile is given a stand-in for it; whoever does later, the module."""
+    """Let imports of the module within the block get a stand-in, which imports the module at first use."""
     if name in sys.modules or find_spec(name.partition(".")[0]) is None:
         yield
         return

@@ -1,8 +1,8 @@
-"""What outlives the process that wrote it: JSON objects, one a line, each with the version of its format.
+"""Files that outlive their writer: JSON objects, one a line, each with the version of its format.
 
-A record without a version is of version 1. Fields that a reader does not know are passed over, so a field may be added
-with a default; whatever else changes gets a new version. A reader refuses versions that it does not know: to guess what
-a newer coordinator decided could lose samples.
+A record without a version has version 1. Readers skip unknown fields, so a field may be added with a default; any other
+change needs a new version. Readers refuse unknown versions: guessing what a newer coordinator decided could lose
+samples.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 
 class Unreadable(ValueError):
-    """What was written cannot be understood here: says where it is, and what to do."""
+    """A file cannot be understood by this version; says which, and what to do."""
 
 
 class Record(BaseModel):
+    """Base of all records."""
+
     model_config = ConfigDict(
         frozen=True, extra="ignore", ser_json_inf_nan="constants", serialize_by_alias=True, validate_by_name=True
     )
 
     def line(self) -> bytes:
+        """The record as a line of JSON."""
         return self.model_dump_json().encode() + b"\n"
 
 
@@ -29,13 +32,13 @@ R = TypeVar("R", bound=Record)
 
 
 class Format(Generic[R]):
-    """How the records of one kind of file are read; `what` names them for people."""
+    """Parser of one kind of file; `what` names it for people."""
 
     def __init__(self, what: str, version: int, adapter: TypeAdapter[R]) -> None:
         self._what, self._version, self._adapter = what, version, adapter
 
     def parse(self, line: dict[str, Any], where: object) -> R:
-        """Raises Unreadable; `where` is the file that the line is in."""
+        """Parse a record; `where` is its file. Raises Unreadable."""
         version = line.get("version", 1)
         if version not in range(1, self._version + 1):
             raise Unreadable(

@@ -1,7 +1,7 @@
-"""`asyncio.timeout` that holds in clean-up after a cancellation, too.
+"""`asyncio.timeout` that also works during clean-up after a cancellation.
 
-Python 3.11.0 to 3.11.2 (Debian 12 has 3.11.2) raise CancelledError in place of TimeoutError there, so what is to be
-done after the bound, such as killing a process that does not end, is never done: python/cpython issue 102780.
+Python 3.11.0 to 3.11.2 (Debian 12 has 3.11.2) raise CancelledError in place of TimeoutError there, so what follows a
+timeout, such as killing a process that does not end, would never run: python/cpython issue 102780.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 
 @contextlib.asynccontextmanager
 async def timeout(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
-    """Raises TimeoutError after so long, None: never. A task that is cancelled meanwhile stays cancelled."""
+    """Raise TimeoutError after `seconds`; None: never. A task that is cancelled meanwhile stays cancelled."""
     task = asyncio.current_task()
     assert task is not None
     before = task.cancelling()

@@ -1,5 +1,6 @@
-"""What `dyntrain check` tells the processes of a script, in a file that a variable names, and the files in which they
-answer. A process without the variable is in no trial.
+"""Files between `dyntrain check` and the processes of a script: an order, named by a variable, and the answers.
+
+A process without the variable is in no trial.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pydantic import BaseModel, ConfigDict
 
 VARIABLE = "DYNTRAIN_TRIAL"
 SUFFIX = ".npz"
-Moment = Literal["before", "after"]  # the worker's gradients are summed
+Moment = Literal["before", "after"]  # the summation of the worker's gradients
 
 
 class Kill(BaseModel):
-    """The worker of this rank, or the last one where there are fewer, kills itself within the step, once."""
+    """The worker of this rank, or the last one if there are fewer, kills itself once within the step."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -28,11 +29,12 @@ class Kill(BaseModel):
 
 
 class Order(BaseModel):
-    """What one run of the script is to do. `steps`: of each loop, at most; so are `epochs` and `samples` of an epoch
-    (None: four batches and what the last one has). `nudge`: the weights begin one rounding apart. `other_draws`: the
-    generators are those of another worker. `rules`: nothing is compared, so that they may try the first batch's parts.
-    `norms`: a file with the constants by which BatchNorm is held still; None: they are taken from the first batch.
-    `held`: steps after which each worker waits for a file (`gate`).
+    """One run of the script. `steps`: limit for each loop; so are `epochs`, and `samples` of an epoch.
+
+    `samples` None: four batches and the last one's size. `nudge`: the weights begin one rounding apart. `other_draws`:
+    the random generators are those of another worker. `rules`: nothing is compared, so the rules may try the first
+    batch's parts. `norms`: file with the constants that replace BatchNorm's statistics; None: they are taken from the
+    first batch. `held`: steps after which each worker waits for a file (`gate`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -55,7 +57,7 @@ class Order(BaseModel):
 
     @property
     def saved_folder(self) -> Path:
-        """What the script has saved as MXNet's arrays, in the order of the names."""
+        """Files of MXNet arrays that the script has saved, in the order of their names."""
         return self.folder / "saved"
 
     @property
@@ -65,18 +67,19 @@ class Order(BaseModel):
 
     @property
     def follows_file(self) -> Path:
-        """Is there where the script's batch follows the number of workers."""
+        """Exists if the script's batch follows the number of workers."""
         return self.folder / "follows"
 
     def gate(self, step: int) -> Path:
+        """File that workers wait for after a step."""
         return self.folder / f"go-{step}"
 
     def done(self, kill: Kill) -> Path:
-        """Whoever makes it is the one that dies."""
+        """File whose maker is the process that dies."""
         return self.folder / f"killed-{kill.step}"
 
     def write(self) -> Path:
-        """Makes the run's folder; the file that the variable names."""
+        """Make the run's folder; returns the order's path, for the variable."""
         self.steps_folder.mkdir(parents=True)
         self.saved_folder.mkdir()
         (self.folder / "output").mkdir()
@@ -86,8 +89,9 @@ class Order(BaseModel):
 
 
 class Taken(NamedTuple):
-    """Of which step a worker's values are, as its file's name says. `step` counts over all loops; before a loop's first
-    step they are those that it begins with.
+    """Step, worker and process of saved values, as in their file's name.
+
+    `step` counts over all loops; before a loop's first step the values are those that it begins with.
     """
 
     loop: int
@@ -107,13 +111,13 @@ class Taken(NamedTuple):
 
 
 def taken(folder: Path) -> Iterator[tuple[Taken, Path]]:
-    """What is there by now, in order."""
-    found = [(Taken.of(path.name), path) for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("_")]
-    yield from sorted(found)
+    """The files that exist by now, in order."""
+    files = [(Taken.of(path.name), path) for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("_")]
+    yield from sorted(files)
 
 
 @functools.cache
 def order() -> Order | None:
-    """Of this process."""
+    """Order for this process, None outside of a trial."""
     path = os.environ.get(VARIABLE)
     return None if path is None else Order.model_validate_json(Path(path).read_text())

@@ -1,11 +1,11 @@
-"""What of a source no break can matter in, so that none is made there.
+"""Places of a source where a break cannot matter, so that none is made there.
 
-- annotations, but for what is called in them (`Annotated[int, Field(ge=1)]`)
-- code for types alone: what stands below `if TYPE_CHECKING`, bodies of protocols, overloads, aliases of unions
-- what is handed to a logger
+- annotations, except calls in them (`Annotated[int, Field(ge=1)]`)
+- code for types alone: below `if TYPE_CHECKING`, bodies of protocols, overloads, aliases of unions
+- arguments of a logger
 
-Docstrings are nothing that an operator would change. There are no other exclusions: what survives although it makes no
-difference (an equivalent break, a number of seconds) is for people to judge.
+No operator changes docstrings. There are no other exclusions: breaks that survive without making a difference (an
+equivalent break, a number of seconds) are for people to judge.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ Span = tuple[Spot, Spot]
 
 
 class Apart:
+    """The excluded places of a source."""
+
     def __init__(self, source: str) -> None:
         self._lines = source.splitlines()
         self._apart: list[Span] = []
@@ -33,6 +35,7 @@ class Apart:
                     self._apart.append(self._span(line))
 
     def holds(self, span: Span) -> bool:
+        """Whether a span is excluded."""
         return _within(span, self._apart) and not _within(span, self._called)
 
     def _look(self, node: ast.AST) -> None:
@@ -51,7 +54,7 @@ class Apart:
                 self._called += [self._span(part) for part in ast.walk(note) if isinstance(part, ast.Call)]
 
     def _span(self, node: ast.expr | ast.stmt) -> Span:
-        """In characters, where ast counts bytes."""
+        """Position in characters, where ast counts bytes."""
         assert node.end_lineno is not None and node.end_col_offset is not None  # noqa: PT018, as parse gives them
         first, last = self._lines[node.lineno - 1].encode(), self._lines[node.end_lineno - 1].encode()
         start = (node.lineno, len(first[: node.col_offset].decode()))

@@ -1,4 +1,4 @@
-"""Which breaks there are: all that cosmic-ray's operators can do to one place of the rooms, and a sample of them."""
+"""All breaks that cosmic-ray's operators can make in one place of the rooms, and a sample of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
 
-# Each room, and the tests that mirror it, below tests/. Those that make test leaves out are left out here too.
+# Each room with its tests, below tests/. Tests that `make test` leaves out are left out here too.
 CONTROLLER = ("scenarios/test_*", "contracts/test_*", "controller/test_controller_*", "controller/test_pool_*")
 NODE = ("node_bootstrap/test_*",)
 SESSION = ("training/test_session_*", "training/test_training_*")
@@ -33,7 +33,7 @@ ROOMS = {
     "training/worker/membership": WORKER,
     "training/worker/transfer": WORKER,
 }
-FURTHER = {  # of what stands on these rooms, the command line and the embedded cloud: dear, and nearest to others
+FURTHER = {  # of the command line and the embedded cloud, which use these rooms: expensive, and closer to others
     "tests/controller/test_controller_cli.py",
     "tests/controller/test_controller_commands.py",
     "tests/controller/test_controller_doctor.py",
@@ -44,6 +44,8 @@ UNCHANGED = {"name", "newline", "string", "endmarker", "fstring_start", "fstring
 
 @dataclass(frozen=True, order=True)
 class Place:
+    """A place in a file where an operator applies."""
+
     file: str
     start: Spot
     operator: str
@@ -52,6 +54,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Break:
+    """A break: the changed source of a file."""
+
     place: Place
     source: str  # of the whole file
     change: str  # of its lines
@@ -65,34 +69,36 @@ class Break:
 
 
 def places(tree: Path) -> list[Place]:
+    """All places of the rooms."""
     operators = {name: get_operator(name) for name in operator_names()}
     plain = {name.removeprefix("core/"): one() for name, one in operators.items() if not one.arguments()}
-    found = []
+    found_places = []
     for file in product(tree):
         source = (tree / file).read_text(encoding="utf-8")
         apart = Apart(source)
         nodes = [node for node in ast_nodes(get_ast(source)) if node.type not in UNCHANGED]
         for name, operator in plain.items():
             spans = [span for node in nodes for span in operator.mutation_positions(node)]
-            found += [Place(file, span[0], name, n) for n, span in enumerate(spans) if not apart.holds(span)]
-    return sorted(found)
+            found_places += [Place(file, span[0], name, n) for n, span in enumerate(spans) if not apart.holds(span)]
+    return sorted(found_places)
 
 
 def product(tree: Path) -> list[str]:
+    """Files of the rooms."""
     return sorted(str(path.relative_to(tree)) for room in ROOMS for path in (tree / room).rglob("*.py"))
 
 
 def digest(tree: Path) -> str:
-    """Of the product's source: where it and the seed are the same, the sample is."""
-    found = hashlib.sha256()
+    """Digest of the product's source: with the same digest and seed, the sample is the same."""
+    sha256 = hashlib.sha256()
     for file in product(tree):
-        found.update(f"{file}\n".encode() + (tree / file).read_bytes())
-    return found.hexdigest()[:12]
+        sha256.update(f"{file}\n".encode() + (tree / file).read_bytes())
+    return sha256.hexdigest()[:12]
 
 
-def sample(tree: Path, found: Sequence[Place], seed: int, number: int) -> list[Break]:
-    """What leaves the same program, or none at all, is no break."""
-    shuffled = list(found)
+def sample(tree: Path, all_places: Sequence[Place], seed: int, number: int) -> list[Break]:
+    """Random breaks; those that leave the same program, or an invalid one, do not count."""
+    shuffled = list(all_places)
     random.Random(seed).shuffle(shuffled)
     breaks: list[Break] = []
     for place in shuffled:
@@ -107,6 +113,7 @@ def sample(tree: Path, found: Sequence[Place], seed: int, number: int) -> list[B
 
 
 def changed(before: str, after: str) -> str:
+    """The changed lines, old and new."""
     old, new = before.splitlines(), after.splitlines()
     while old[-1:] == new[-1:]:
         del old[-1], new[-1]
@@ -116,12 +123,13 @@ def changed(before: str, after: str) -> str:
 
 
 def mirrored(tree: Path, room: str) -> list[str]:
+    """Test files of a room."""
     globs = [(tree / "tests").glob(glob) for glob in ROOMS[room]]
     return sorted({str(path.relative_to(tree)) for glob in globs for path in glob} - FURTHER)
 
 
 def nearest(tree: Path, tests: Sequence[str], file: str) -> list[str]:
-    """Those that mention the module, by its dotted name or in an import, or are called for it."""
+    """Test files that mention the module, by its dotted name or in an import, or are named after it."""
     *folders, stem = Path(file).with_suffix("").parts
     stem = stem if stem != "__init__" else folders.pop()
     name = re.compile(rf"\b{re.escape('.'.join(folders))}(\.{stem}\b| import [^\n]*\b{stem}\b)")

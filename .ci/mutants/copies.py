@@ -1,4 +1,4 @@
-"""A copy of a checkout, in which breaks are tried: the checkout itself is never touched."""
+"""A copy of a checkout for trying breaks; the checkout itself is never changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[2]
-LEFT_OUT = ("bare", "e2e", "horovod", "jobs", "matrix")  # markers of what is dear, and of the whole
+LEFT_OUT = ("bare", "e2e", "horovod", "jobs", "matrix")  # markers of expensive tests, and of those of the whole
 OBVIOUS = ("controller/core/decisions/windows.py", "tests/controller/test_controller_leave_windows.py")
 PROOF_SECONDS = 300.0
 CLEAN_SECONDS = 3600.0
@@ -25,34 +25,38 @@ LINK = "import sys; sys.path.insert(0, 'training/face'); from hatch_build import
 
 
 class Copy:
+    """A copy of a checkout."""
+
     def __init__(self, tree: Path, place: Path) -> None:
         self.place = place
         self._python = next(str(path) for root in (tree, ROOT) if (path := root / ".venv/bin/python").exists())
-        listed = ["git", "-C", str(tree), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        for name in subprocess.run(listed, capture_output=True, check=True, text=True).stdout.split("\0"):
+        command = ["git", "-C", str(tree), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        for name in subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0"):
             if (tree / name).is_file():
                 (place / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(tree / name, place / name)
         subprocess.run([self._python, "-c", LINK], cwd=place, check=True)
         (place / "build" / "tools").symlink_to(tree / "build" / "tools")
-        pytest_says = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]
-        known = {line.partition(":")[0] for line in pytest_says["ini_options"]["markers"]}  # another is an error there
-        self._selected = f"not ({' or '.join(marker for marker in LEFT_OUT if marker in known)})"
-        path = str(place / "build" / "path")  # before that of the environment, which leads to the checkout
+        pytest_settings = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]
+        markers = {
+            line.partition(":")[0] for line in pytest_settings["ini_options"]["markers"]
+        }  # unknown markers are errors there
+        self._selected = f"not ({' or '.join(marker for marker in LEFT_OUT if marker in markers)})"
+        path = str(place / "build" / "path")  # before the environment's path, which leads to the checkout
         self._mark = f"PYTHONPATH={path}"
         self._variables = {**os.environ, "PYTHONPATH": path}
         self._variables.setdefault("DYNTRAIN_AWS_CLI", str(tree / "build" / "tools" / "aws" / "bin" / "aws"))
         self._written = 1_000_000_000
 
     def test(self, tests: Sequence[str], seconds: float, *options: str) -> tuple[bool, str]:
-        """Whether all passed; the output, or that they did not come to an end."""
+        """Run tests; returns whether all passed, and the output or that they did not end."""
         with tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True) as scratch:
             command = [self._python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", self._selected]
             command += [f"--basetemp={scratch}/t", "--hypothesis-seed=0", *options, *tests]
-            variables = {**self._variables, "HYPOTHESIS_STORAGE_DIRECTORY": f"{scratch}/h"}  # none that breaks share
-            with open(f"{scratch}/output", "w+b") as out:  # no pipe, which what is left behind would hold open
+            variables = {**self._variables, "HYPOTHESIS_STORAGE_DIRECTORY": f"{scratch}/h"}  # not shared between breaks
+            with open(f"{scratch}/output", "w+b") as out:  # no pipe, which a left-over process would hold open
                 try:
-                    done = subprocess.run(
+                    result = subprocess.run(
                         command,
                         cwd=self.place,
                         env=variables,
@@ -67,10 +71,10 @@ class Copy:
                 finally:
                     self.end_all()
                 out.seek(0)
-                return done.returncode in (0, NOTHING_RAN), out.read().decode(errors="replace")
+                return result.returncode in (0, NOTHING_RAN), out.read().decode(errors="replace")
 
     def end_all(self) -> None:
-        """What was started here and still runs."""
+        """Kill all processes that were started here."""
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if self._mark.encode() in (process / "environ").read_bytes().split(b"\0"):
@@ -78,6 +82,7 @@ class Copy:
 
     @contextlib.contextmanager
     def broken(self, file: str, source: str) -> Iterator[None]:
+        """Write the broken source while the block runs."""
         whole = (self.place / file).read_text(encoding="utf-8")
         try:
             self._write(file, source)
@@ -86,13 +91,13 @@ class Copy:
             self._write(file, whole)
 
     def _write(self, file: str, source: str) -> None:
-        """With a time that no other version of it had: compiled files are known by time and size."""
+        """Write a file with a new modification time: compiled files are recognised by time and size."""
         self._written += 10
         (self.place / file).write_text(source, encoding="utf-8")
         os.utime(self.place / file, (self._written, self._written))
 
     def prove(self) -> None:
-        """That its code is what is tested: a break of the same length is noticed, and gone once it is taken back."""
+        """Prove that the copy's code is tested: a break of the same length is detected, and gone when it is undone."""
         file, test = OBVIOUS
         source = (self.place / file).read_text(encoding="utf-8")
         with self.broken(file, source.replace("import annotations", "import annotationz", 1)):
@@ -103,7 +108,7 @@ class Copy:
             sys.exit(f"{self.place}: the tests are red after a break was taken back\n{output}")
 
     def clean(self, tests: Sequence[str], jobs: int) -> dict[str, float]:
-        """Seconds of each test file without a break. Ends the program where they are red."""
+        """Seconds of each test file without a break. Ends the program if tests fail."""
         times = self.place / "build" / "times.xml"
         good, output = self.test(tests, CLEAN_SECONDS, "-n", str(jobs), "--dist", "loadfile", f"--junitxml={times}")
         if not good:

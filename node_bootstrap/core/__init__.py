@@ -1,1 +1,1 @@
-"""What a node decides: what is left to do on it, whose marker counts, when something is tried again. Pure."""
+"""Pure decisions of a node: which steps are left, whose marker counts, when to retry."""

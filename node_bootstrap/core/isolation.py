@@ -1,4 +1,4 @@
-"""What a node does that has lost its coordinator, and when. Pure."""
+"""What a node does, and when, after it has lost its coordinator. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class IsolationAction(Enum):
 
 @dataclass(frozen=True)
 class IsolationState:
-    """`lost_at` is None while the coordinator is connected; `asked_at` None when the controller must be asked at
-    once.
+    """Connection state of a node.
+
+    `lost_at` is None while the coordinator is connected; `asked_at` is None when the controller must be asked at once.
     """
 
     lost_at: float | None = None
@@ -28,7 +29,7 @@ class IsolationState:
 
 
 def decide(now: float, state: IsolationState, seconds: float, ask: Backoff) -> tuple[IsolationAction, float]:
-    """What is to be done, and until when to wait (WAIT; infinite when only a change of the connection matters)."""
+    """Return the next action and, for WAIT, until when (infinite when only a change of the connection matters)."""
     if state.stopped:
         due = now if state.asked_at is None else state.asked_at + ask.delay(max(0, state.asks - 1))
         return (IsolationAction.ASK, now) if now >= due else (IsolationAction.WAIT, due)

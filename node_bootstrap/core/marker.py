@@ -1,10 +1,10 @@
-"""The success marker on the shared volume: `prepare_data_success_<private-ip>`.
+"""The success marker on the shared volume: `prepare_data_success_<private-ip>`. Pure; `steps.prepare` reads and writes
+it.
 
-Addresses are used again by later instances, so the name proves nothing: the marker says whose it is. Pure; the file is
-read and written by `steps.prepare`.
+Later instances reuse addresses, so the file name proves nothing: the content says which instance wrote it.
 
-An empty one is what a person makes by hand (`touch`). It says nothing, so it counts only where it can be of no earlier
-life: made since this instance was launched, when nobody else had its address. The node then writes down whose it is.
+An empty marker is made by a person with `touch`. It names no instance, so it counts only if it is newer than the launch
+of this instance: before, another instance may have had its address. The node then replaces it with a full marker.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Marker(BaseModel):
-    """One JSON line. `script_sha256` is None where there was nothing to prepare. `by_hand`: a person says so, nothing
-    ran.
+    """Content of a marker file, one JSON line.
+
+    `script_sha256` is None if there was nothing to prepare. `by_hand`: a person marked the node, no script ran.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -31,11 +32,11 @@ class Marker(BaseModel):
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is in the marker's place. `made_at`: None for what is no regular file, which is never a person's word."""
+class MarkerFile:
+    """What is at the marker's path. `modified_at` is None for anything but a regular file, which no person made."""
 
     text: str
-    made_at: float | None
+    modified_at: float | None
 
 
 class MarkerState(Enum):
@@ -52,20 +53,20 @@ class MarkerState(Enum):
 
     @property
     def spares(self) -> bool:
-        """Whether there is nothing more to do about it."""
+        """Whether nothing is left to do about the marker."""
         return self in (MarkerState.COUNTS, MarkerState.MARKED)
 
 
 def judge(
-    found: Found | None, instance_id: str, script_sha256: str | None, launched_at: float | None = None
+    file: MarkerFile | None, instance_id: str, script_sha256: str | None, launched_at: float | None = None
 ) -> MarkerState:
-    """Whether the marker spares this node the preparation."""
-    if found is None:
+    """Decide whether the marker spares this node the preparation."""
+    if file is None:
         return MarkerState.ABSENT
-    if not found.text and found.made_at is not None:
-        return _of_nobody(found.made_at, launched_at)
+    if not file.text and file.modified_at is not None:
+        return _judge_empty(file.modified_at, launched_at)
     try:
-        marker = Marker.model_validate_json(found.text)
+        marker = Marker.model_validate_json(file.text)
     except ValidationError:
         return MarkerState.UNREADABLE
     if marker.instance_id != instance_id:
@@ -77,7 +78,7 @@ def judge(
     return MarkerState.MARKED if marker.by_hand else MarkerState.COUNTS
 
 
-def _of_nobody(made_at: float, launched_at: float | None) -> MarkerState:
+def _judge_empty(modified_at: float, launched_at: float | None) -> MarkerState:
     if launched_at is None:
         return MarkerState.UNDATED
-    return MarkerState.BY_HAND if made_at >= launched_at else MarkerState.STALE
+    return MarkerState.BY_HAND if modified_at >= launched_at else MarkerState.STALE

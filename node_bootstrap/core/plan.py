@@ -1,8 +1,8 @@
-"""What a step of the bootstrap is, and what is left to do, derived from what is there. Pure.
+"""The steps of the bootstrap, and the plan of those that are left, derived from their conditions. Pure.
 
-Each step leaves something that can be seen: on the host, on the shared volume, or in the bootstrap's own memory, which
-a reboot loses. What is seen is not done again, so a life that was cut short anywhere goes on with what is left, in the
-same order. `python -m dyntrain.node_bootstrap plan` prints it.
+Each step leaves something observable: on the host, on the shared volume, or in the bootstrap's memory, which a reboot
+loses. A step that is observed as done is not repeated, so a run that was interrupted anywhere is continued by the next
+one, in the same order. `python -m dyntrain.node_bootstrap plan` prints the plan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Condition:
-    """What a look at one step found. `reason`: why it is left."""
+    """Observed status of one step. `reason`: why it is left."""
 
     status: Status
     reason: str = ""
@@ -30,56 +30,60 @@ class Condition:
 
 DONE = Condition(Status.DONE)
 FAILED = Condition(Status.FAILED)
-UNSEEN = Condition(Status.LEFT, "it cannot be seen before an earlier step is done")
+UNSEEN = Condition(Status.LEFT, "it cannot be checked before an earlier step is done")
 
 
-def left(reason: str) -> Condition:
+def pending(reason: str) -> Condition:
+    """Condition of a step that is left to do."""
     return Condition(Status.LEFT, reason)
 
 
 class Step(ABC):
-    """What is looked for, what is done where that is not there, and why. Made anew for each life."""
+    """One step: how to check it, how to carry it out, and why it is left. Each run of the bootstrap makes new ones."""
 
     name: ClassVar[str]
-    needs: ClassVar[tuple[type[Step], ...]] = ()  # it cannot be seen before these are done
-    host: ClassVar[bool] = False  # it makes the host ready: before anything else runs, and tried again where it fails
-    only_reads: ClassVar[bool] = False  # it is carried out for a plan that somebody only wants to see
-    only_prepared: ClassVar[bool] = False  # not for a node on which a step has failed: that one must not train
+    needs: ClassVar[tuple[type[Step], ...]] = ()  # it cannot be checked before these are done
+    host: ClassVar[bool] = False  # it makes the host ready: runs before everything else, and is retried on failure
+    only_reads: ClassVar[bool] = False  # carried out even when the plan is only printed
+    only_prepared: ClassVar[bool] = False  # skipped on a node where a step has failed: it must not train
 
     @abstractmethod
     async def look(self) -> Condition:
-        """Changes nothing. Never raises for what is not there."""
+        """Check the step without changing anything. Never raises for what is absent."""
 
     @abstractmethod
     async def do(self) -> None:
-        """May be done twice. Raises NodeError or OSError."""
+        """Carry out the step; may run twice. Raises NodeError or OSError."""
 
 
 @dataclass(frozen=True)
 class Planned:
+    """A step that is left to do."""
+
     step: Step
     reason: str
 
 
-def can_be_seen(step: Step, found: Mapping[Step, Condition]) -> bool:
-    """`found`: of the steps before it."""
-    done = {type(earlier) for earlier, condition in found.items() if condition.status is Status.DONE}
-    return done.issuperset(step.needs)
+def is_observable(step: Step, conditions: Mapping[Step, Condition]) -> bool:
+    """Whether all steps that `step` needs are done. `conditions`: those of the steps before it."""
+    done_types = {type(earlier) for earlier, condition in conditions.items() if condition.status is Status.DONE}
+    return done_types.issuperset(step.needs)
 
 
-def plan(found: Mapping[Step, Condition]) -> tuple[Planned, ...]:
-    """The steps that are left, in the order of `found`. A node that could not be prepared reports that and stays, but
-    signals nobody: it must not train.
+def plan(conditions: Mapping[Step, Condition]) -> tuple[Planned, ...]:
+    """The steps that are left, in the order of `conditions`.
+
+    A node that could not be prepared reports that and stays, but does not signal that it is ready: it must not train.
     """
-    failed = any(condition.status is Status.FAILED for condition in found.values())
+    failed = any(condition.status is Status.FAILED for condition in conditions.values())
     return tuple(
         Planned(step, condition.reason)
-        for step, condition in found.items()
+        for step, condition in conditions.items()
         if condition.status is Status.LEFT and not (failed and step.only_prepared)
     )
 
 
-def done(steps: Iterable[Step], planned: Sequence[Planned]) -> tuple[Step, ...]:
+def finished(steps: Iterable[Step], planned: Sequence[Planned]) -> tuple[Step, ...]:
     """The steps that a plan leaves out."""
     remaining = {item.step for item in planned}
     return tuple(step for step in steps if step not in remaining)

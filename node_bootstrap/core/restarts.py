@@ -1,4 +1,4 @@
-"""What to do about a worker process that crashed. Pure."""
+"""What to do about a crashed worker process. Pure."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ class RestartReason(Enum):
 class RestartDecision:
     action: RestartAction
     reason: RestartReason
-    due: float  # WAIT: look again then
+    due: float  # WAIT: decide again at this time
 
 
 def after_crash(
     now: float, crashed_at: float, cools_until: float, connected: bool, own_restarts: tuple[float, ...], timing: Timing
 ) -> RestartDecision:
-    """`own_restarts` are the times at which the node restarted the worker without being told; before `cools_until` the
-    coordinator orders nothing.
+    """Decide whether to wait, to restart the worker or to give up.
+
+    `own_restarts`: times at which the node restarted the worker without an order. The coordinator gives no order before
+    `cools_until`.
     """
     if connected:
         due = max(crashed_at, cools_until) + timing.order

@@ -1,1 +1,1 @@
-"""Files, processes and logs of the host, and how long to wait between tries."""
+"""Files, processes and logs of the host."""

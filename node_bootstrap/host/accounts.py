@@ -1,4 +1,4 @@
-"""The user as whom a node runs what is not its own: the training script and all that could be made to run it."""
+"""The user that runs the training script and everything else that is not the node's own program."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Account:
 
 
 def account(name: str) -> Account:
-    """Raises InvalidConfiguration where there is no such user, or this process cannot become another one."""
+    """Look up the user. Raises InvalidConfiguration if it does not exist, or if this process may not switch to it."""
     try:
-        found = pwd.getpwnam(name)
+        entry = pwd.getpwnam(name)
     except KeyError as error:
         raise InvalidConfiguration(
-            f"there is no user {name} to run the training script: make it, or start without --user"
+            f"there is no user {name} to run the training script: create it, or start without --user"
         ) from error
-    if os.geteuid() not in (0, found.pw_uid):
+    if os.geteuid() not in (0, entry.pw_uid):
         raise InvalidConfiguration(f"only root can run the training script as {name}: start as root or without --user")
-    return Account(name, found.pw_uid, found.pw_gid)
+    return Account(name, entry.pw_uid, entry.pw_gid)

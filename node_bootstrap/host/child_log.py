@@ -1,12 +1,11 @@
-"""The file that child processes write their output to, kept within a bound.
+"""The log file that child processes write to, kept below a size limit.
 
-A child writes to the file itself and not through the bootstrap: so no line waits for it or dies with it, whether it is
-busy, stopped or killed. The price is that the file cannot be exchanged for another one. What is old is copied to a file
-beside it (`worker.log.1`, the latest), and then the kernel takes it off the front of the file (fallocate(2),
-FALLOC_FL_COLLAPSE_RANGE; ext4 and XFS can), while the child goes on writing at the end: nothing is lost in between. A
-copy that was cut short is made again, so that some lines may be there twice, but never none of them. The CloudWatch
-agent sees a file that became shorter and reads it from its start: what stayed there, a block and a moment's output, is
-sent again.
+A child writes to the file directly and not through the bootstrap, so no line is delayed or lost while the bootstrap is
+busy, stopped or killed. Therefore the file cannot be replaced by another one. Its older part is copied to a file beside
+it (`worker.log.1` is the latest); then the kernel removes that part from the front of the file (fallocate(2) with
+FALLOC_FL_COLLAPSE_RANGE, on ext4 and XFS) while the child keeps appending, so nothing is lost. An interrupted copy is
+repeated: some lines may then exist twice, but none is missing. The CloudWatch agent notices the shorter file and reads
+it from its start, so what remained there (one block and the latest output) is sent again.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import BinaryIO
 from dyntrain.node_bootstrap.host.files import tail
 
 MAX_BYTES = 20 * 1024 * 1024
-KEPT = 3  # older files beside it
+OLDER_FILES = 3  # older files beside it
 COLLAPSE_RANGE = 0x08
 CHUNK = 1024 * 1024
 
@@ -32,10 +31,9 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 
 def collapse(descriptor: int, count: int) -> bool:
-    """Take the first `count` bytes off the file, in one step for everybody who writes to it; False where its file
-    system cannot. Raises OSError.
+    """Remove the first `count` bytes of the file, atomically for all writers; False if the file system cannot.
 
-    `count` must be whole blocks of the file system, and less than the file.
+    `count` must be a multiple of the file system's block size and less than the file's size. Raises OSError.
     """
     if _libc.fallocate(descriptor, COLLAPSE_RANGE, 0, count) == 0:
         return True
@@ -47,25 +45,26 @@ def collapse(descriptor: int, count: int) -> bool:
 
 @dataclass(eq=False)
 class ChildLog:
-    """`cut` counts the bytes that this life took off the front. Positions count from there, so they stay right when it
-    takes more.
+    """A log file of child processes.
+
+    `cut` counts the bytes that this run removed from the front. Positions include them, so they stay valid after a cut.
     """
 
     path: Path
     cut: int = 0
 
-    def said_since(self, position: int, lines: int = 20, limit: int = 1500) -> str:
-        """The last `lines` of what was written after `position`, at most `limit` characters; empty when there is
-        nothing.
-        """
+    def text_since(self, position: int, lines: int = 20, limit: int = 1500) -> str:
+        """The last `lines` of what was written after `position`, at most `limit` characters; "" if there is nothing."""
         return tail(self.path, max(0, position - self.cut), lines, limit)
 
-    def trim(self, most: int = MAX_BYTES, kept: int = KEPT, cutter: Callable[[int, int], bool] = collapse) -> bool:
-        """Whether the file was longer than `most` bytes; then all but its last block is beside it now. Of a flood the
-        last `2 * most` are kept.
+    def trim(
+        self, most: int = MAX_BYTES, older_files: int = OLDER_FILES, cutter: Callable[[int, int], bool] = collapse
+    ) -> bool:
+        """Move all but the last block to files beside it if the file is longer than `most` bytes; returns whether it
+        was.
 
-        Where the file system cannot cut, what a child writes between the end of the copy and the cut is lost. Raises
-        OSError.
+        Of a flood only the last `2 * most` bytes are kept. Where the file system cannot collapse, output written
+        between the end of the copy and the cut is lost. Raises OSError.
         """
         if not self.path.exists():
             return False
@@ -74,11 +73,11 @@ class ChildLog:
             count = (size - 1) // block * block
             if size <= most or count == 0:
                 return False
-            older = [self.path.with_name(f"{self.path.name}.{number}") for number in range(kept + 1)]
+            older = [self.path.with_name(f"{self.path.name}.{number}") for number in range(older_files + 1)]
             older[-1].unlink(missing_ok=True)  # first: the disk may be full
             with older[0].open("wb") as copy:
                 _copy(file, copy, max(0, count - 2 * most), count)
-                for number in range(kept, 0, -1):
+                for number in range(older_files, 0, -1):
                     if older[number - 1].exists():
                         older[number - 1].replace(older[number])
                 if cutter(file.fileno(), count):
@@ -90,9 +89,7 @@ class ChildLog:
 
 
 def _copy(source: FileIO, target: BinaryIO, start: int, end: int | None) -> int:
-    """From byte `start` to `end` (None: the end of the file); returns where it ended, with all of it out of this
-    process.
-    """
+    """Copy the bytes from `start` to `end` (None: the end of the file) and flush; returns where the copy ended."""
     at = source.seek(start)
     while piece := source.read(CHUNK if end is None else min(CHUNK, end - at)):
         target.write(piece)

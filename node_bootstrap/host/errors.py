@@ -1,16 +1,16 @@
-"""What can go wrong on a node, split by what the caller does about it.
+"""Errors of a node, split by what the caller does about them.
 
     NodeError
-    |-- RetryLater        try the same again after a pause; bounded by the caller
-    |-- GiveUp            wrong configuration: trying again cannot help, a person must act
+    |-- RetryLater        retry the same after a pause; bounded by the caller
+    |-- GiveUp            wrong configuration: retrying cannot help, a person must act
     `-- Interrupted       no fault: the node was told to stop
 
-Each message names the thing that failed and what to do about it, and never a secret.
+Each message names what failed and what to do about it, and never a secret.
 """
 
 from __future__ import annotations
 
-# What the program's end tells systemd or a launcher; the numbers are of sysexits.h.
+# Exit codes, for systemd or a launcher; the numbers are those of sysexits.h.
 RETIRED = 0
 FAULT = 70
 TRY_AGAIN = 75
@@ -34,19 +34,19 @@ class Interrupted(NodeError):
 
 
 class MetadataUnavailable(RetryLater):
-    """The instance metadata service gave no usable answer within the attempts allowed."""
+    """The instance metadata service gave no usable answer within the allowed attempts."""
 
 
 class OnlyMetadataV1(GiveUp):
-    """The metadata service hands out no tokens, but answers without one."""
+    """The metadata service issues no session tokens, but answers without one."""
 
 
 class Unassigned(RetryLater):
-    """No tag tells which cluster the instance belongs to (yet)."""
+    """No tag names the instance's cluster (yet)."""
 
 
 class ServiceUnavailable(RetryLater):
-    """An AWS call failed, or its answer is missing what must be there."""
+    """An AWS call failed, or its response lacks a required part."""
 
 
 class ProgramFailed(RetryLater):
@@ -54,7 +54,7 @@ class ProgramFailed(RetryLater):
 
 
 class InvalidConfiguration(GiveUp):
-    """A parameter does not hold what it must; the message names the field."""
+    """A parameter has an invalid value; the message names the field."""
 
 
 class AlreadyRunning(RetryLater):

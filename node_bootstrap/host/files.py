@@ -1,4 +1,4 @@
-"""Files that are whole or absent, whatever dies while they are written."""
+"""Files that are complete or absent, even when their writer is killed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dyntrain.training.host.durable import sync
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644, owner: tuple[int, int] = (-1, -1)) -> None:
-    """Readers see the old content or the new, never a part; on return the new one is on disk. Raises OSError.
+    """Replace a file so that readers see the old content or the new one; on return the new one is on disk. Raises
+    OSError.
 
-    The temporary name carries the process id, so that two writers (two nodes on a shared volume) cannot mix their
-    halves. What stands there already, a left-over or what others put there (a pipe would hold its writer for ever), is
-    removed and never opened.
-    `owner`: user and group; -1 leaves them as they are.
+    The temporary name contains the process id, so two writers (two nodes on a shared volume) cannot mix their content.
+    Any existing file of that name is removed and never opened: a pipe would block its writer forever. `owner`: user and
+    group; -1 leaves them unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
@@ -37,28 +37,26 @@ def write_atomically(path: Path, text: str, mode: int = 0o644, owner: tuple[int,
 
 
 def read_regular(path: Path, limit: int, *, follow: bool) -> bytes:
-    """What others may have put on the volume, at most `limit` bytes of it. Raises OSError, also for what is no regular
-    file: a pipe would keep its reader for ever.
+    """Read at most `limit` bytes of a file on the volume that anybody may have put there.
 
-    `follow`: whether it may be reached by a link.
+    Raises OSError, also for anything but a regular file: a pipe would block its reader forever. `follow`: whether a
+    symbolic link is allowed.
     """
     return read_dated(path, limit, follow=follow)[0]
 
 
 def read_dated(path: Path, limit: int, *, follow: bool) -> tuple[bytes, float]:
-    """The same, and when it was last written."""
+    """Same as `read_regular`, with the time of the last modification."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        return file.read(limit), found.st_mtime
+        return file.read(limit), status.st_mtime
 
 
 def tail(path: Path, start: int = 0, lines: int = 20, limit: int = 1500) -> str:
-    """The last `lines` of what was written after byte `start`, at most `limit` characters; empty when there is
-    nothing.
-    """
+    """The last `lines` of what was written after byte `start`, at most `limit` characters; "" if there is nothing."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)

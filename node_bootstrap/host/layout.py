@@ -1,4 +1,4 @@
-"""Where things are on the host, below one root."""
+"""Paths on the host, below one root."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Layout:
-    """`root` prefixes every file of the host, but not the shared volume: its path comes from the node's
+    """Paths of the node. `root` prefixes them all, but not the shared volume, whose path is in the node's
     configuration.
     """
 
@@ -28,8 +28,9 @@ class Layout:
 
     @property
     def ssh_config(self) -> Path:
-        """Read by `ssh` on both of the template's images; believed, from
-        https://manpages.ubuntu.com/manpages/noble/man5/ssh_config.5.html
+        """Read by `ssh` on both of the template's images.
+
+        Believed, from https://manpages.ubuntu.com/manpages/noble/man5/ssh_config.5.html .
         """
         return self.root / "etc/ssh/ssh_config.d/60-dyntrain.conf"
 
@@ -39,7 +40,7 @@ class Layout:
 
     @property
     def gpus(self) -> Path:
-        """One directory a GPU, made by the NVIDIA driver."""
+        """Contains one directory per GPU, made by the NVIDIA driver."""
         return self.root / "proc/driver/nvidia/gpus"
 
     @property
@@ -52,7 +53,7 @@ class Layout:
 
     @property
     def launch_script(self) -> Path:
-        """For people's fingers, which know where AWS Dynamic Training had its launcher."""
+        """Path where users of AWS Dynamic Training expect the launcher."""
         return self.root / "opt/dyntrain/launch.py"
 
     @property
@@ -62,7 +63,7 @@ class Layout:
 
     @property
     def agent_config(self) -> Path:
-        """What the agent has been told of this node's logs."""
+        """The configuration of this node's logs that the agent was last given."""
         return self.state / "cloudwatch-agent.json"
 
     @property

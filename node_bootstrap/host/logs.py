@@ -1,6 +1,4 @@
-"""Log lines as JSON objects, to a file of bounded size and to stderr (the journal), each with cluster, instance and
-attempt.
-"""
+"""Logging as JSON lines, to a file of bounded size and to stderr (the journal), with cluster, instance and attempt."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 
 class JsonLines(logging.Formatter):
-    """`context` is shared and grows while the node learns who it is."""
+    """Formatter of JSON lines. `context` is shared, and grows while the node reads its identity."""
 
     def __init__(self, context: dict[str, Any]) -> None:
         super().__init__()
@@ -41,7 +39,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """For people: the message, and its fields in brackets."""
+    """Formatter for people: the message, and its fields in brackets."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -52,12 +50,12 @@ class TextLines(logging.Formatter):
 
 
 def _short(value: object) -> object:
-    """A span that was measured has no ten places behind the point."""
+    """Round floats to three decimals."""
     return round(value, 3) if isinstance(value, float) else value
 
 
 def log_lines_to_stderr() -> None:
-    """For a node whose output is read by the person who launched it."""
+    """Log as text to stderr, for the person who launched the node."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -65,7 +63,7 @@ def log_lines_to_stderr() -> None:
 
 @contextmanager
 def logging_to(path: Path, context: dict[str, Any]) -> Iterator[None]:
-    """Our loggers write to `path` and stderr while the block runs. Raises OSError when the file cannot be opened."""
+    """Log to `path` and stderr while the block runs. Raises OSError if the file cannot be opened."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handlers: list[logging.Handler] = [
         RotatingFileHandler(path, maxBytes=MAX_FILE_BYTES, backupCount=3, encoding="utf-8"),

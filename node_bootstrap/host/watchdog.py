@@ -1,9 +1,8 @@
-"""What systemd is told of the service: that it has started, and again and again that it still works (sd_notify(3); the
-unit's Type=notify and WatchdogSec).
+"""The watchdog of systemd: reports that the service has started, then regularly that it still works.
 
-The process that systemd started, above the bootstrap, does the telling, and SIGUSR1 of the bootstrap has it do so. So
-nothing that a node runs for people can speak for it: the unit says NotifyAccess=main, and the socket's name is in
-nobody's environment.
+See sd_notify(3); the unit has Type=notify and WatchdogSec. The process that systemd started, which is the bootstrap's
+parent, sends these messages each time the bootstrap sends it SIGUSR1. No program of the job can forge them: the unit
+says NotifyAccess=main, and no environment has the socket's name.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ STATE = b"READY=1\nWATCHDOG=1"
 
 
 def take_notifier(environment: MutableMapping[str, str]) -> Callable[[], None] | None:
-    """Tells systemd. None where it did not ask to be told."""
+    """Remove the socket from the environment; returns what notifies systemd, or None if it expects nothing."""
     address = environment.pop("NOTIFY_SOCKET", "")
     for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
         environment.pop(name, None)
@@ -27,7 +26,7 @@ def take_notifier(environment: MutableMapping[str, str]) -> Callable[[], None] |
     name = "\0" + address[1:] if address.startswith("@") else address
 
     def tell() -> None:
-        # systemd is busy or starts anew: the next beat comes soon
+        # systemd is busy or restarting: the next beat comes soon
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
             speaker.sendto(STATE, name)
 
@@ -35,7 +34,7 @@ def take_notifier(environment: MutableMapping[str, str]) -> Callable[[], None] |
 
 
 def beat_of(parent: int) -> Callable[[], None]:
-    """Has the process above tell systemd, as long as it is our parent."""
+    """Return what makes the parent process notify systemd, while it is still our parent."""
 
     def beat() -> None:
         if os.getppid() == parent:

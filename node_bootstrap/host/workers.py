@@ -1,5 +1,6 @@
-"""Which nodes the cluster has, in the files that people's commands read: `DEEPLEARNING_WORKERS_PATH`, one address a
-line with the master's last, and what lets their `ssh` go there.
+"""Files that list the cluster's nodes for people's commands, and let their `ssh` connect.
+
+`DEEPLEARNING_WORKERS_PATH` has one address a line, the master's last.
 """
 
 from __future__ import annotations
@@ -17,14 +18,12 @@ SSH_HEAD = """\
 
 
 def hosts_with(existing: str, private_ip: str) -> list[str]:
-    """The hosts of a workers file, one address a line; lines that are no address are dropped, this host is added when
-    it is missing.
-    """
+    """The addresses of a workers file and of this host; other lines are dropped."""
     return addresses([*existing.splitlines(), private_ip])
 
 
 def addresses(lines: Iterable[str]) -> list[str]:
-    """Each once, without what is none: it goes into files that shells and ssh read."""
+    """The valid addresses, each once: they go into files that shells and ssh read."""
     hosts: list[str] = []
     for line in lines:
         host = line.strip()
@@ -34,20 +33,22 @@ def addresses(lines: Iterable[str]) -> list[str]:
 
 
 def workers_text(hosts: Iterable[str]) -> str:
+    """Content of the workers file."""
     return "".join(f"{host}\n" for host in hosts)
 
 
 def ssh_text(hosts: Iterable[str]) -> str:
-    """One block a host: a line of ssh's files has a bound. Who came with `ssh -A` goes on from node to node with the
-    same agent.
+    """Content of ssh's configuration: a block per host, since a line has a length limit.
+
+    With `ssh -A` a person can continue from node to node with the same agent.
     """
     block = "    StrictHostKeyChecking accept-new\n    ForwardAgent yes\n"
     return SSH_HEAD + "".join(f"Host {host}\n{block}" for host in hosts)
 
 
-def write_workers(layout: Layout, told: Iterable[str]) -> None:
-    """What the coordinator told, once it differs. Raises OSError."""
-    hosts = addresses(told)
+def write_workers(layout: Layout, lines: Iterable[str]) -> None:
+    """Write the coordinator's list of nodes if it has changed. Raises OSError."""
+    hosts = addresses(lines)
     for path, text in ((layout.workers, workers_text(hosts)), (layout.ssh_config, ssh_text(hosts))):
         if _content(path) != text:
             write_atomically(path, text)

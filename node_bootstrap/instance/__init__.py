@@ -1,1 +1,1 @@
-"""What the machine says of itself: metadata, identity, notices, GPUs."""
+"""What the instance reports about itself: metadata, identity, notices, GPUs."""

@@ -1,10 +1,9 @@
-"""How many GPUs the host has, by its NVIDIA driver; 0 without one.
+"""Number of GPUs of the host, according to its NVIDIA driver; 0 without a driver.
 
-The driver's kernel module keeps a directory for each GPU below /proc/driver/nvidia/gpus, named by its PCI address. It
-is there only once the module is loaded, which at boot may be later than us, or happen at first use only. Then
-`nvidia-smi -L` is asked, which loads it and prints a line for each:
-https://docs.nvidia.com/deploy/nvidia-smi/index.html . A MIG slice, which it prints indented, is no GPU of its own, as
-it is none in the directory.
+The driver's kernel module has a directory for each GPU below /proc/driver/nvidia/gpus, named by its PCI address. It
+exists only once the module is loaded, which may happen after our start, or at first use. Otherwise `nvidia-smi -L` is
+run, which loads the module and prints a line for each GPU: https://docs.nvidia.com/deploy/nvidia-smi/index.html . A MIG
+slice, which it prints indented, does not count as a GPU, and has no directory either.
 """
 
 from __future__ import annotations
@@ -23,20 +22,21 @@ log = logging.getLogger(__name__)
 
 
 def listed_gpus(text: str) -> int:
-    """In what `nvidia-smi -L` printed."""
+    """Number of GPUs in the output of `nvidia-smi -L`."""
     return len(_LINE.findall(text))
 
 
-def _directories(parent: Path) -> int | None:
+def _count_directories(parent: Path) -> int | None:
     return sum(1 for entry in parent.iterdir() if entry.is_dir()) if parent.is_dir() else None
 
 
 async def count_gpus(directory: Path, command: Sequence[str], children: Children, log_path: Path) -> int:
-    """`directory` is the driver's, `command` is nvidia-smi. One that fails or hangs counts as no GPU, with a warning.
-    Bounded by LIST_SECONDS.
+    """Count the GPUs. `directory` is the driver's, `command` is nvidia-smi.
+
+    If nvidia-smi fails or hangs, the result is 0, with a warning. Bounded by LIST_SECONDS.
     """
-    if (known := _directories(directory)) is not None:
-        return known
+    if (count := _count_directories(directory)) is not None:
+        return count
     if shutil.which(command[0]) is None:
         return 0
     code, child = await children.run("nvidia-smi", Program([*command, "-L"], {}, log_path), LIST_SECONDS)

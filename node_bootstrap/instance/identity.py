@@ -1,4 +1,4 @@
-"""Who this node is: its instance, address and region, and the cluster its tags name."""
+"""Identity of this node: its instance, address and region, and the cluster that its tags name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Identity:
-    """`signed` proves the rest to others; None where the metadata service has no such document."""
+    """Who the node is. `signed` proves it to others; None if the metadata service has no such document."""
 
     instance_id: str
     private_ip: str
@@ -43,7 +43,7 @@ class Identity:
 
     @property
     def launched_at(self) -> float | None:
-        """Of this life of the instance: a start after a stop is another. None: not known.
+        """When the instance was last started; None if unknown.
 
         Believed, from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html
         """
@@ -54,22 +54,24 @@ class Identity:
 
 
 def cluster_of(tags: Mapping[str, str], elastic: ElasticTag) -> str:
-    """The ownership tag names the cluster, else the one elastic tag. Raises Unassigned for none, GiveUp for several."""
+    """Name of the cluster, from the ownership tag or else from the one elastic tag.
+
+    Raises Unassigned if there is no tag, GiveUp if there are several.
+    """
     if owner := tags.get(OWNER_TAG):
         return owner
-    named = sorted(name for key in tags if elastic.has(key) and (name := elastic.cluster(key)))
-    if not named:
+    clusters = sorted(name for key in tags if elastic.has(key) and (name := elastic.cluster(key)))
+    if not clusters:
         raise Unassigned(
-            f"the instance has neither the tag {OWNER_TAG} nor one ending in {elastic.suffix}, or its tags are not in "
-            "the metadata: tag it, and set InstanceMetadataTags=enabled in its metadata options; if its controller has "
-            f"another suffix, set {SUFFIX_VARIABLE} in /etc/dyntrain/node.env"
+            f"the instance has no tag {OWNER_TAG} nor one ending in {elastic.suffix}, or hides its tags: tag it, "
+            f"set InstanceMetadataTags=enabled, or set {SUFFIX_VARIABLE} in /etc/dyntrain/node.env"
         )
-    if len(named) > 1:
+    if len(clusters) > 1:
         raise GiveUp(
-            f"the instance carries the elastic tags of several clusters ({', '.join(named)}); leave one, or set "
+            f"the instance carries the elastic tags of several clusters ({', '.join(clusters)}); leave one, or set "
             f"{OWNER_TAG}"
         )
-    return named[0]
+    return clusters[0]
 
 
 def is_base(tags: Mapping[str, str]) -> bool:
@@ -77,7 +79,9 @@ def is_base(tags: Mapping[str, str]) -> bool:
 
 
 def is_master(tags: Mapping[str, str]) -> bool:
-    """NodeType=Master alone is not enough: anybody may tag an instance so, and there must be one coordinator."""
+    """Whether it is the tagged master. NodeType=Master alone is not enough: anybody may set it, only one may
+    coordinate.
+    """
     return is_base(tags) and tags.get(NODE_TYPE_TAG) == "Master"
 
 
@@ -93,7 +97,7 @@ async def read_tags(metadata: MetadataClient) -> dict[str, str]:
 
 
 async def read_identity(metadata: MetadataClient) -> Identity:
-    """Raises MetadataUnavailable, OnlyMetadataV1, Unassigned or GiveUp."""
+    """Read the identity. Raises MetadataUnavailable, OnlyMetadataV1, Unassigned or GiveUp."""
     instance_id = await metadata.required("meta-data/instance-id")
     private_ip = await metadata.required("meta-data/local-ipv4")
     region = await metadata.required("meta-data/placement/region")
@@ -111,7 +115,10 @@ async def read_identity(metadata: MetadataClient) -> Identity:
 
 
 async def read_signed_document(metadata: MetadataClient) -> SignedDocument | None:
-    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html"""
+    """Read the signed identity document, None if there is none.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html
+    """
     document, signature = [
         await metadata.read(f"dynamic/instance-identity/{part}") for part in ("document", "signature")
     ]
@@ -119,8 +126,9 @@ async def read_signed_document(metadata: MetadataClient) -> SignedDocument | Non
 
 
 async def until_base(metadata: MetadataClient, timing: Timing) -> None:
-    """Returns once the instance carries the base tag; asks every `Timing.notices` seconds. What a node begins then it
-    keeps until it retires, whatever becomes of the tag.
+    """Wait until the instance has the base tag, read every `Timing.notices` seconds.
+
+    Later changes of the tag have no effect: the node keeps these duties until it retires.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The instance metadata service, version 2 only: every read carries a session token.
+"""Client of the instance metadata service, version 2 only: every request carries a session token.
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html
 """
@@ -29,9 +29,7 @@ class Answer:
 
 
 class MetadataClient:
-    """Reads are retried with growing pauses, `Timing.metadata_tries` times in all, and then raise
-    MetadataUnavailable.
-    """
+    """Client that retries `Timing.metadata_tries` times with growing pauses, then raises MetadataUnavailable."""
 
     def __init__(self, url: str, timing: Timing) -> None:
         parts = urlsplit(url)
@@ -42,7 +40,7 @@ class MetadataClient:
         self._token: str | None = None
 
     async def read(self, path: str) -> str | None:
-        """The text at `/latest/<path>`, or None when there is none (404)."""
+        """Return the text at `/latest/<path>`, or None if there is none (404)."""
         problem = ""
         for tries in range(self._timing.metadata_tries):
             if tries:
@@ -64,7 +62,7 @@ class MetadataClient:
         )
 
     async def required(self, path: str) -> str:
-        """As `read`, but absence is an error too."""
+        """Same as `read`, but raises MetadataUnavailable if there is none."""
         text = await self.read(path)
         if text is None:
             raise MetadataUnavailable(f"instance metadata service at {self._url} has no {path}")

@@ -1,5 +1,7 @@
-"""Whether the installed build of MXNet computes on the GPUs: one for the processor alone would train far too slowly,
-and one without code for the chip imports, counts the GPUs, and fails at the job's first step.
+"""Check whether the installed build of MXNet computes on the GPUs.
+
+A build for CPUs would train far too slowly. A build without code for the chip imports and counts the GPUs, and fails at
+the job's first step.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from dyntrain.node_bootstrap.host.processes import Children, Program, explain
 from dyntrain.node_bootstrap.instance.gpus import LIST_SECONDS
 
 NO_CUDA, NO_KERNEL = 3, 4
-PASSING = (None, -signal.SIGKILL, TRY_AGAIN, 126, 127)  # a slow disk, no memory, a program that could not be started
-# MXNet computes behind the caller: what a kernel did wrong is raised by the wait for it, and by nothing before. What
-# CUDA then does at the program's end is of no interest. A GPU without memory is still held by a process that ends.
+PASSING = (None, -signal.SIGKILL, TRY_AGAIN, 126, 127)  # a slow disk, no memory, a program that could not start
+# MXNet computes asynchronously: an error of a kernel is raised only when we wait for its result. os._exit skips CUDA's
+# clean-up. A GPU without free memory is still held by another process that is ending.
 CUDA_PROBE = f"""
 import os, sys
 import dyntrain.training.numpy_aliases, mxnet
@@ -30,56 +32,58 @@ try:
         (mxnet.nd.ones((8,), ctx=mxnet.gpu(gpu)) + 1).wait_to_read()
 except mxnet.base.MXNetError as error:
     words = " ".join(str(error).split())
-    said = words[-200:]
-    for mark in ("CUDA: ", "ErrStr:"):  # behind which MXNet has CUDA's own words
-        said = said.rpartition(mark)[2]
-    print(f"GPU {{gpu}}: {{said}}")
+    message = words[-200:]
+    for mark in ("CUDA: ", "ErrStr:"):  # MXNet puts CUDA's error text behind these
+        message = message.rpartition(mark)[2]
+    print(f"GPU {{gpu}}: {{message}}")
     code = {TRY_AGAIN} if "out of memory" in words else {NO_KERNEL}
 sys.stdout.flush()
 os._exit(code)
 """
-NO_IMAGE = "no kernel image is available"  # CUDA's words where a build has no code for the chip
+NO_IMAGE = "no kernel image is available"  # CUDA's error where a build has no code for the chip
 IMPORT_SECONDS = 300.0  # CUDA's libraries come from a disk that may be cold
 MOST_GPUS = 64
 _BUILD = re.compile(r"mxnet(-(cu[0-9]+(mkl)?|mkl|native))?", re.IGNORECASE)
 
 
 def builds(distributions: Iterable[str]) -> list[str]:
-    """Of MXNet, among the names of installed distributions. Two are one too many: they have the same files."""
+    """Names of the installed builds of MXNet. Two conflict: they have the same files."""
     return sorted({name.lower() for name in distributions if _BUILD.fullmatch(name)})
 
 
 async def check_cuda(
     gpus: int, probe: Sequence[str], nvidia_smi: Sequence[str], children: Children, log_path: Path
 ) -> None:
-    """Has MXNet compute on each GPU. Raises InvalidConfiguration when it cannot, ProgramFailed when that could not be
-    seen. Bounded by IMPORT_SECONDS, and a minute for `nvidia_smi` to name what cannot be used.
+    """Compute with MXNet on each GPU.
+
+    Raises InvalidConfiguration if MXNet cannot use one, ProgramFailed if the check could not run. Bounded by
+    IMPORT_SECONDS, and a minute for `nvidia_smi` to name the GPUs.
     """
     try:
         code, child = await children.run("mxnet", Program(probe, {}, log_path), IMPORT_SECONDS)
     except OSError as error:
-        raise ProgramFailed(f"the look whether MXNet can use the GPUs could not be started: {error}") from error
+        raise ProgramFailed(f"the check whether MXNet can use the GPUs could not be started: {error}") from error
     if code == NO_CUDA:
         raise InvalidConfiguration(
             f"the node has {gpus} GPUs, and its MXNet has no CUDA: install the build for GPUs, which the template does "
-            "with Accelerator=Nvidia, or take an instance type without GPUs"
+            "with Accelerator=Nvidia, or choose an instance type without GPUs"
         )
     if code == NO_KERNEL:
-        said = child.last_words(lines=1)  # before nvidia-smi writes to the same log
+        cuda_error = child.last_words(lines=1)  # before nvidia-smi writes to the same log
         chips = await _chips(nvidia_smi, children, log_path)
-        raise InvalidConfiguration(no_kernel(chips, said, builds(_installed())))
+        raise InvalidConfiguration(no_kernel(chips, cuda_error, builds(_installed())))
     if code != 0:
-        said = f"MXNet cannot use the GPUs: {explain(code, IMPORT_SECONDS)}: {child.last_words(lines=5)}"
-        raise ProgramFailed(said) if code in PASSING else InvalidConfiguration(said)
+        message = f"MXNet cannot use the GPUs: {explain(code, IMPORT_SECONDS)}: {child.last_words(lines=5)}"
+        raise ProgramFailed(message) if code in PASSING else InvalidConfiguration(message)
 
 
-def no_kernel(chips: str, said: str, installed: Sequence[str]) -> str:
-    """What a person is told where MXNet cannot compute on `chips`. Pure."""
+def no_kernel(chips: str, cuda_error: str, installed: Sequence[str]) -> str:
+    """Message for a person that MXNet cannot compute on `chips`. Pure."""
     build = next((build for build in installed if CARRIED.get(build)), GPU_BUILD)
     carried = ", ".join(CARRIED[build])
-    if NO_IMAGE in said:
-        return f"{build} has no code for {chips}: it has {carried}; take {better(build)}"
-    return f"MXNet cannot compute on {chips}: {said}; {build} has code for {carried}"
+    if NO_IMAGE in cuda_error:
+        return f"{build} has no code for {chips}: it has {carried}; use instances of {better(build)}"
+    return f"MXNet cannot compute on {chips}: {cuda_error}; {build} has code for {carried}"
 
 
 def _installed() -> Iterable[str]:
@@ -87,12 +91,12 @@ def _installed() -> Iterable[str]:
 
 
 async def _chips(nvidia_smi: Sequence[str], children: Children, log_path: Path) -> str:
-    """Names and compute capabilities, each once, as nvidia-smi has them."""
+    """Names and compute capabilities of the GPUs, each once, as nvidia-smi prints them."""
     query = (*nvidia_smi, "--query-gpu=name,compute_cap", "--format=csv,noheader")
     try:
         code, child = await children.run("nvidia-smi", Program(query, {}, log_path), LIST_SECONDS)
     except OSError:
         return "this GPU"
     lines = child.last_words(lines=MOST_GPUS, limit=10_000).splitlines() if code == 0 else []
-    named = dict.fromkeys(line.strip() for line in lines if line.strip())
-    return "; ".join(named) or "this GPU"
+    names = dict.fromkeys(line.strip() for line in lines if line.strip())
+    return "; ".join(names) or "this GPU"

@@ -1,4 +1,4 @@
-"""Watches the metadata service for word that the machine will be taken."""
+"""Notices of the metadata service that the machine will be taken away."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Notice:
+    """A notice of kind `kind`; the machine may be taken at `deadline`."""
+
     kind: str
     deadline: float
 
 
 def parse_notice(path: str, text: str, now: float) -> Notice | None:
-    """What an answer means at `now`; None for "nothing" and for what cannot be understood.
+    """Parse a response read at `now`; None if there is no notice or it is not understood.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
@@ -45,10 +47,8 @@ def parse_notice(path: str, text: str, now: float) -> Notice | None:
         return None
 
 
-def news(known: dict[str, Notice], path: str, notice: Notice | None) -> bool:
-    """Whether it says more than what is known from the same place: something at all, another kind, or an earlier
-    time.
-    """
+def is_news(known: dict[str, Notice], path: str, notice: Notice | None) -> bool:
+    """Whether the notice is new for its path: the first one, another kind, or an earlier deadline."""
     if notice is None:
         return False
     before = known.get(path)
@@ -56,12 +56,14 @@ def news(known: dict[str, Notice], path: str, notice: Notice | None) -> bool:
 
 
 class NoticeWatch:
-    def __init__(self, metadata: MetadataClient, told: Callable[[Notice], None], timing: Timing) -> None:
-        self._metadata, self._told, self._timing = metadata, told, timing
-        self.known: dict[str, Notice] = {}
+    """Polls the metadata service and calls `on_notice` for each new notice."""
+
+    def __init__(self, metadata: MetadataClient, on_notice: Callable[[Notice], None], timing: Timing) -> None:
+        self._metadata, self._on_notice, self._timing = metadata, on_notice, timing
+        self.notices: dict[str, Notice] = {}
 
     async def run(self) -> None:
-        """Asks every `Timing.notices` seconds, until cancelled. A metadata service that fails is asked again."""
+        """Poll every `Timing.notices` seconds until cancelled, also while the metadata service fails."""
         while True:
             for path in (SPOT, REBALANCE, LIFECYCLE):
                 try:
@@ -70,12 +72,12 @@ class NoticeWatch:
                     log.warning("cannot look for notices", extra={"reason": str(error)})
                     break
                 notice = parse_notice(path, text, time.time()) if text is not None else None
-                if notice is not None and news(self.known, path, notice):
-                    self.known[path] = notice
+                if notice is not None and is_news(self.notices, path, notice):
+                    self.notices[path] = notice
                     log.warning(
                         "the machine may or will be taken", extra={"kind": notice.kind, "deadline": notice.deadline}
                     )
-                    self._told(notice)
+                    self._on_notice(notice)
             await asyncio.sleep(self._timing.notices)
 
 

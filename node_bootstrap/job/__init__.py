@@ -1,5 +1,4 @@
-"""What the machines of `dyntrain job` run: a program of few files that travels in the user data.
+"""The program on the machines of `dyntrain job`: a few files that travel in the user data, whose size is limited.
 
-It starts on images as they come, before anything is installed: Python 3.9, the standard library and boto3, and of
-dyntrain only `controller.contract.job_files`.
+It runs on plain images: Python 3.9, standard library and boto3, and of dyntrain only `contract.job_files`.
 """

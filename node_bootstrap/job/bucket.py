@@ -1,4 +1,4 @@
-"""The job's part of its bucket."""
+"""The job's objects in S3."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dyntrain.controller.contract.job_files import (
     verdict_key,
 )
 
-PROBLEMS = (BotoCoreError, ClientError, OSError, ValueError, boto3.exceptions.Boto3Error)
-AWAY = (exceptions.ConnectionError, exceptions.HTTPClientError)
+AWS_ERRORS = (BotoCoreError, ClientError, OSError, ValueError, boto3.exceptions.Boto3Error)
+CONNECTION_ERRORS = (exceptions.ConnectionError, exceptions.HTTPClientError)
 
 
 def client(service: str, region: str) -> Any:
     config = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=5, read_timeout=30)
-    made: Any = boto3.session.Session().client  # its type knows every service by name
-    return made(service, region_name=region, config=config)
+    make_client: Any = boto3.session.Session().client  # its type knows every service by name
+    return make_client(service, region_name=region, config=config)
 
 
 def error_code(error: ClientError) -> str:
@@ -35,19 +35,19 @@ def error_code(error: ClientError) -> str:
 
 
 class Bucket:
-    """Methods raise one of PROBLEMS, but for what their names say."""
+    """Methods raise one of AWS_ERRORS."""
 
     def __init__(self, s3: Any, bucket: str, name: str, run: str) -> None:
         self._s3 = s3
         self._bucket, self._name, self._run = bucket, name, run
-        self._sent: dict[str, tuple[int, int]] = {}
+        self._uploaded: dict[str, tuple[int, int]] = {}
 
     def read(self, key: str) -> str | None:
-        """None: there is no such object."""
+        """None if there is no such object."""
         try:
             return str(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read().decode())
         except ClientError as error:
-            # AccessDenied: so a role that may not list the bucket is told of what is not there
+            # AccessDenied: no such object, for a role that may not list the bucket
             if error_code(error) not in ("NoSuchKey", "AccessDenied"):
                 raise
             return None
@@ -62,7 +62,7 @@ class Bucket:
         self._s3.upload_file(str(path), self._bucket, key)
 
     def settle(self, verdict: Exit) -> None:
-        """The job's verdict, unless there is one."""
+        """Write the job's verdict, unless there is one."""
         try:
             key = verdict_key(self._name, self._run)
             self._s3.put_object(Bucket=self._bucket, Key=key, Body=verdict.text().encode(), IfNoneMatch="*")
@@ -75,44 +75,46 @@ class Bucket:
         return None if text is None else exit_of(text)
 
     def codes(self, nodes: int) -> dict[int, int | None]:
-        """Of the ranks that have ended."""
-        found = {}
+        """Exit codes of the ranks that have ended."""
+        codes = {}
         for rank in range(nodes):
             text = self.read(rank_exit_key(self._name, self._run, rank))
             if text is not None:
-                found[rank] = exit_of(text).code
-        return found
+                codes[rank] = exit_of(text).code
+        return codes
 
     def signs_of_life(self) -> tuple[dict[int, float], set[int]]:
-        """When each rank was last heard of, by S3's clock, and which have ended."""
-        seen: dict[int, float] = {}
+        """When each rank last wrote its sign of life, by S3's clock, and which have ended."""
+        last_seen: dict[int, float] = {}
         ended: set[int] = set()
         prefix = run_prefix(self._name, self._run)
-        for found in self._objects(prefix):
-            rank, _, leaf = found["Key"][len(prefix) :].partition("/")
+        for entry in self._objects(prefix):
+            rank, _, leaf = entry["Key"][len(prefix) :].partition("/")
             if leaf == "alive" and rank.isdecimal():
-                seen[int(rank)] = found["LastModified"].timestamp()
+                last_seen[int(rank)] = entry["LastModified"].timestamp()
             elif leaf == "exit.json" and rank.isdecimal():
                 ended.add(int(rank))
-        return seen, ended
+        return last_seen, ended
 
     def fetch_artifacts(self, folder: Path) -> int:
-        """What earlier runs have saved, back in its place; returns how many files."""
+        """Download what earlier runs saved; returns how many files."""
         prefix, number = artifacts_prefix(self._name), 0
-        for found in self._objects(prefix):
-            name = found["Key"][len(prefix) :]
+        for entry in self._objects(prefix):
+            name = entry["Key"][len(prefix) :]
             path = (folder / name).resolve()
-            if found["Key"].endswith("/") or folder.resolve() not in path.parents:
+            if entry["Key"].endswith("/") or folder.resolve() not in path.parents:
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.download(found["Key"], path)
-            self._sent[name] = _mark(path)  # else an old copy of another rank's file would go over its newer one
+            self.download(entry["Key"], path)
+            self._uploaded[name] = _fingerprint(path)  # else an old copy would overwrite another rank's newer file
             number += 1
         return number
 
     def save_artifacts(self, folder: Path) -> int:
-        """What is new in the folder or has changed since; returns how many files. A file that cannot be saved keeps no
-        other from being saved; the first problem is raised when all have been tried, or S3 is away.
+        """Upload new and changed files; returns how many.
+
+        One that fails does not keep others from being saved; the first error is raised at the end, or at once if S3 is
+        away.
         """
         number = 0
         problem: Exception | None = None
@@ -122,21 +124,21 @@ class Bucket:
             try:
                 number += self._save(path, path.relative_to(folder).as_posix())
             except FileNotFoundError:
-                continue  # it was a file on the way to another
-            except AWAY:
+                continue  # a temporary file
+            except CONNECTION_ERRORS:
                 raise
-            except PROBLEMS as error:
+            except AWS_ERRORS as error:
                 problem = problem or error
         if problem is not None:
             raise problem
         return number
 
     def _save(self, path: Path, name: str) -> bool:
-        mark = _mark(path)
-        if self._sent.get(name) == mark:
+        fingerprint = _fingerprint(path)
+        if self._uploaded.get(name) == fingerprint:
             return False
         self.upload(path, artifacts_prefix(self._name) + name)
-        self._sent[name] = mark
+        self._uploaded[name] = fingerprint
         return True
 
     def _objects(self, prefix: str) -> Iterator[dict[str, Any]]:
@@ -144,7 +146,7 @@ class Bucket:
             yield from page.get("Contents", [])
 
 
-def _mark(path: Path) -> tuple[int, int]:
+def _fingerprint(path: Path) -> tuple[int, int]:
     """Changes when the file does."""
     state = os.stat(path)
     return state.st_mtime_ns, state.st_size

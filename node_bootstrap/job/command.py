@@ -1,4 +1,4 @@
-"""The person's command: its code and packages, and the process that runs it without rights."""
+"""The person's command: its code and packages, and the unprivileged process that runs it."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ PR_SET_PDEATHSIG = 1
 
 
 class CommandFailed(Exception):
-    """It could not be made ready."""
+    """It could not be prepared or started."""
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Raises CommandFailed; nothing is written outside of the folder."""
+    """Write nothing outside of the folder. Raises CommandFailed."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with tarfile.open(archive, "r:*") as tar:
             if hasattr(tarfile, "data_filter"):
                 tar.extractall(folder, filter="data")
                 return
-            unfiltered(tar, folder)
+            unpack_without_filter(tar, folder)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise CommandFailed(f"the code cannot be unpacked: {error}") from error
 
 
-def unfiltered(tar: tarfile.TarFile, folder: Path) -> None:
-    """As by the filter, which the first patch releases of 3.9 lack."""
+def unpack_without_filter(tar: tarfile.TarFile, folder: Path) -> None:
+    """Same checks as tarfile's filter, which early patch releases of 3.9 lack."""
     for member in tar.getmembers():
         inside = (folder / member.name).resolve()
         if not (member.isfile() or member.isdir()) or folder.resolve() not in (inside, *inside.parents):
-            raise CommandFailed(f"the code has {member.name!r}, which is not taken")
+            raise CommandFailed(f"the code has {member.name!r}, which is not allowed")
     tar.extractall(folder)  # noqa: S202
 
 
 class Account:
-    """Who runs the command; `user` None: whoever runs this program."""
+    """The user that runs the command; None: the current one."""
 
     def __init__(self, user: str | None) -> None:
         self.user = user
-        found = None if user is None else pwd.getpwnam(user)
-        self.home = os.environ.get("HOME", "/") if found is None else found.pw_dir
-        self._ids = None if found is None else (found.pw_uid, found.pw_gid)
+        entry = None if user is None else pwd.getpwnam(user)
+        self.home = os.environ.get("HOME", "/") if entry is None else entry.pw_dir
+        self._ids = None if entry is None else (entry.pw_uid, entry.pw_gid)
 
     def give(self, folder: Path) -> None:
-        """The folder and what is in it."""
+        """Change the owner of the folder and its content."""
         if self._ids is not None:
             for path in [folder, *folder.rglob("*")]:
                 os.chown(path, *self._ids, follow_symlinks=False)
@@ -73,15 +73,13 @@ class Account:
 def install(
     python: str, environment: Path, requirements: Path, env: Mapping[str, str], account: Account, output: Output
 ) -> None:
-    """Packages beside those of the image, as the user who runs the command; `env` may name pip's index.
-    Raises CommandFailed.
-    """
-    words = [python, "-m", "venv", "--system-site-packages", str(environment)]
+    """Install packages beside the image's, as the command's user; `env` may set pip's index. Raises CommandFailed."""
+    venv = [python, "-m", "venv", "--system-site-packages", str(environment)]
     pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(requirements)]
-    for argv in (words, pip):
+    for argv in (venv, pip):
         output.say(" ".join(argv))
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 argv,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -93,14 +91,14 @@ def install(
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CommandFailed(f"{' '.join(argv)}: {error}") from error
-        for line in done.stdout.splitlines():
+        for line in result.stdout.splitlines():
             output.line(line)
-        if done.returncode:
+        if result.returncode:
             raise CommandFailed(f"the packages of {requirements.name} cannot be installed")
 
 
 class Command:
-    """Runs in a session of its own, and dies with this program."""
+    """Run in its own session; killed when this program dies. Raises CommandFailed."""
 
     def __init__(
         self,
@@ -110,7 +108,6 @@ class Command:
         account: Account,
         output: Output,
     ) -> None:
-        """Raises CommandFailed."""
         parent = os.getpid()
         libc = ctypes.CDLL(None)
 
@@ -141,11 +138,11 @@ class Command:
         return self._process.poll()
 
     def end(self, patience: float) -> None:
-        """SIGTERM, after `patience` SIGKILL, to all that it started; then its last output is read."""
+        """Send SIGTERM, then SIGKILL after `patience` seconds, to all its processes; then read its last output."""
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGTERM)
-        until = time.monotonic() + patience
-        while self._process.poll() is None and time.monotonic() < until:
+        deadline = time.monotonic() + patience
+        while self._process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -156,7 +153,7 @@ class Command:
 
 
 def python_of(path: str) -> str:
-    """The `python3` that the command would find."""
+    """Path of the `python3` that the command would run."""
     for folder in path.split(os.pathsep):
         if os.access(os.path.join(folder, "python3"), os.X_OK):
             return os.path.join(folder, "python3")

@@ -1,4 +1,4 @@
-"""The instance metadata service, version 2, with the standard library."""
+"""Client of the instance metadata service, version 2, using only the standard library."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ CALL_SECONDS = 5.0
 
 
 class MetadataMissing(Exception):
-    """The service did not answer, or not in time with what was waited for."""
+    """No answer, or the value is still missing."""
 
 
 class Metadata:
     def __init__(self) -> None:
         self._base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", ADDRESS).rstrip("/")
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows this address
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy cannot reach this address
         self._token = ""
-        self._until = 0.0
+        self._token_expires = 0.0
 
     def get(self, path: str) -> str | None:
-        """None: there is no such thing (yet). Raises MetadataMissing."""
+        """None if there is no such value (yet). Raises MetadataMissing."""
         try:
-            if time.monotonic() >= self._until:
-                asked = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)}
-                self._token = self._ask("PUT", "api/token", asked)
-                self._until = time.monotonic() + TOKEN_SECONDS / 2
-            return self._ask("GET", f"meta-data/{path}", {"X-aws-ec2-metadata-token": self._token})
+            if time.monotonic() >= self._token_expires:
+                headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)}
+                self._token = self._request("PUT", "api/token", headers)
+                self._token_expires = time.monotonic() + TOKEN_SECONDS / 2
+            return self._request("GET", f"meta-data/{path}", {"X-aws-ec2-metadata-token": self._token})
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
@@ -41,19 +41,19 @@ class Metadata:
 
     def wait_for(self, path: str, seconds: float) -> str:
         """Raises MetadataMissing after `seconds`."""
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         problem = "it is not there"
         while True:
             try:
-                if found := self.get(path):
-                    return found
+                if value := self.get(path):
+                    return value
             except MetadataMissing as error:
                 problem = str(error)
-            if time.monotonic() >= until:
-                raise MetadataMissing(f"{path} was waited for {seconds:.0f} seconds: {problem}")
+            if time.monotonic() >= deadline:
+                raise MetadataMissing(f"no instance metadata {path} after {seconds:.0f} seconds: {problem}")
             time.sleep(1.0)
 
-    def _ask(self, method: str, path: str, headers: dict[str, str]) -> str:
+    def _request(self, method: str, path: str, headers: dict[str, str]) -> str:
         request = urllib.request.Request(f"{self._base}/latest/{path}", method=method, headers=headers)  # noqa: S310
-        with self._opener.open(request, timeout=CALL_SECONDS) as answer:
-            return str(answer.read().decode())
+        with self._opener.open(request, timeout=CALL_SECONDS) as response:
+            return str(response.read().decode())

@@ -1,4 +1,4 @@
-"""What the command writes: into a file, to CloudWatch, and its last lines at hand."""
+"""The command's output: in a file and in CloudWatch, with its last lines in memory."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from typing import IO, Any
 
 from botocore.exceptions import ClientError
 from dyntrain.controller.contract.job_files import LOG_GROUP, TAIL_LINES
-from dyntrain.node_bootstrap.job.bucket import PROBLEMS, error_code
+from dyntrain.node_bootstrap.job.bucket import AWS_ERRORS, error_code
 
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
 BATCH_BYTES = 1_000_000
 BATCH_EVENTS = 10_000
 EVENT_BYTES = 26  # that CloudWatch adds to each
 LINE_BYTES = 200_000
-WAITING_LINES = 100_000  # of which the oldest go when CloudWatch cannot be reached
+WAITING_LINES = 100_000  # the oldest are dropped when CloudWatch cannot be reached
 SHIP_SECONDS = 2.0
 LAST_SECONDS = 20.0
 
 
 class Output:
-    """Thread-safe. What CloudWatch refuses is in the file all the same, and said there once. `connect` makes the client
-    of CloudWatch Logs, which is asked every `pause` seconds.
+    """Thread-safe. `connect` makes the client of CloudWatch Logs, which gets lines every `pause` seconds.
+
+    Lines that it refuses are in the file, with the error once.
     """
 
     def __init__(self, path: Path, stream: str, connect: Callable[[], Any], pause: float = SHIP_SECONDS) -> None:
@@ -38,13 +39,13 @@ class Output:
         self._waiting: deque[tuple[int, str]] = deque(maxlen=WAITING_LINES)
         self._last: deque[str] = deque(maxlen=TAIL_LINES)
         self._over = threading.Event()
-        self._refused = ""
+        self._last_error = ""
         self._logs: Any = None
         self._shipper = threading.Thread(target=self._ship_until_over, name="logs", daemon=True)
         self._shipper.start()
 
     def say(self, text: str) -> None:
-        """A line of the node's own."""
+        """Write a line of the node's own."""
         self.line(f"dyntrain: {text}".encode())
 
     def line(self, line: bytes) -> None:
@@ -60,12 +61,12 @@ class Output:
             return list(self._last)
 
     def copy(self, source: IO[bytes]) -> None:
-        """Until its end."""
+        """Copy all lines."""
         for line in iter(lambda: source.readline(LINE_BYTES), b""):
             self.line(line)
 
     def close(self) -> None:
-        """Sends the rest, and does not wait for ever."""
+        """Send the rest, for a bounded time."""
         self._over.set()
         self._shipper.join(LAST_SECONDS)
         self._file.flush()
@@ -79,12 +80,12 @@ class Output:
         while batch := self._batch():
             try:
                 self._send(batch)
-            except PROBLEMS as error:
+            except AWS_ERRORS as error:
                 with self._lock:
                     room = WAITING_LINES - len(self._waiting)
                     self._waiting.extendleft(reversed(batch[max(0, len(batch) - room) :]))
-                if self._refused != str(error):
-                    self._refused = str(error)
+                if self._last_error != str(error):
+                    self._last_error = str(error)
                     with self._lock:
                         self._file.write(f"dyntrain: CloudWatch does not take the output: {error}\n".encode())
                 return
@@ -103,7 +104,7 @@ class Output:
     def _send(self, batch: list[tuple[int, str]]) -> None:
         if self._logs is None:
             logs = self._connect()
-            with suppress(ClientError):  # it may be there already, for a role that may not make one
+            with suppress(ClientError):  # it may exist already, with a role that may not create one
                 logs.create_log_group(logGroupName=LOG_GROUP)
             try:
                 logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=self._stream)

@@ -1,4 +1,4 @@
-"""What a node is to do, and when it gives up: decided without a clock, a file or the network."""
+"""Decisions about what a node does and when it gives up, without clock, files or network."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from dyntrain.controller.contract.job_files import FAILED, INTERRUPTED, SUCCEEDED, TAIL_CHARACTERS, TAIL_LINES, Exit
 
-START_SECONDS = 900.0  # within which every node of a run must have been heard of
-SILENT_SECONDS = 300.0  # after which a node that was heard of is taken for lost
+START_SECONDS = 900.0  # until every node must have shown a sign of life
+SILENT_SECONDS = 300.0  # after which it counts as lost
 
 
 class Plan(NamedTuple):
-    """`requirements` "" for none. `seconds`: how long the job may take, from this node's start."""
+    """A run. `requirements` may be "". `seconds`: limit of the job, from this node's start."""
 
     name: str
     run: str
@@ -35,8 +35,10 @@ def plan_of(text: str) -> Plan:
 def environment(
     plan: Plan, inherited: Mapping[str, str], path: str, rank: int, master: str, home: str
 ) -> dict[str, str]:
-    """Of the command. What the person gave counts more than what the machine has, but not more than the topology, and
-    than `path`: the person's with the job's own packages in front.
+    """Environment of the command.
+
+    The person's variables override the machine's, but not the topology's and `path`, the person's PATH with the job's
+    packages in front.
     """
     return {
         **{name: inherited[name] for name in ("LANG", "LD_LIBRARY_PATH") if name in inherited},
@@ -65,38 +67,40 @@ def exit_of_command(rank: int, code: int, now: float, tail: str) -> Exit:
     return Exit(FAILED, rank, code, f"the command of rank {rank} ended with {how}", now, tail)
 
 
-def verdict_of(ended: Exit, codes: Mapping[int, int | None], nodes: int) -> Exit | None:
-    """What this node's end means for the job. The last of those that succeed speaks for all; a failure speaks at once.
-    `codes` are of all ranks that have ended.
+def verdict_of(own_exit: Exit, codes: Mapping[int, int | None], nodes: int) -> Exit | None:
+    """The job's verdict: a failure at once, success when all succeeded, else None. `codes`: of all ranks that have
+    ended.
     """
-    if ended.verdict != SUCCEEDED:
-        return ended
+    if own_exit.verdict != SUCCEEDED:
+        return own_exit
     if any(codes.get(rank) != 0 for rank in range(nodes)):
         return None
-    return ended._replace(reason=f"all {nodes} ranks ended with exit code 0")
+    return own_exit._replace(reason=f"all {nodes} ranks ended with exit code 0")
 
 
-def interrupted(rank: int, now: float) -> Exit:
+def exit_of_interrupted_rank(rank: int, now: float) -> Exit:
+    """How the rank ended, when EC2 takes back its Spot instance."""
     return Exit(INTERRUPTED, rank, None, f"EC2 takes back the Spot instance of rank {rank}", now)
 
 
-def lost(
+def exit_of_lost_rank(
     rank: int,
     nodes: int,
-    seen: Mapping[int, float],
-    ended: set[int],
-    waited: float,
+    last_seen: Mapping[int, float],
+    ended_ranks: set[int],
+    uptime: float,
     now: float,
 ) -> Exit | None:
-    """Whether another node fell silent, or never spoke. `seen` are the times of the nodes' signs of life, this one's
-    too, all by S3's clock; `ended` have reported their end; `waited` is how long this node has been up.
+    """Exit of another rank that fell silent or never showed a sign of life.
+
+    `last_seen`: times of signs of life, by S3's clock. `uptime`: of this node, in seconds.
     """
-    own = seen.get(rank, 0.0)
-    for other in sorted(set(range(nodes)) - ended - {rank}):
-        if other in seen and own - seen[other] > SILENT_SECONDS:
-            reason = f"rank {other} has been silent for {own - seen[other]:.0f} seconds"
-        elif other not in seen and waited > START_SECONDS:
-            reason = f"rank {other} was never heard of, {waited:.0f} seconds after rank {rank} started"
+    own = last_seen.get(rank, 0.0)
+    for other in sorted(set(range(nodes)) - ended_ranks - {rank}):
+        if other in last_seen and own - last_seen[other] > SILENT_SECONDS:
+            reason = f"rank {other} has been silent for {own - last_seen[other]:.0f} seconds"
+        elif other not in last_seen and uptime > START_SECONDS:
+            reason = f"rank {other} was never heard of, {uptime:.0f} seconds after rank {rank} started"
         else:
             continue
         return Exit(FAILED, other, None, reason, now)

@@ -1,1 +1,1 @@
-"""What the node reads from AWS and tells it."""
+"""What the node reads from AWS and reports to it."""

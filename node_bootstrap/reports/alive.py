@@ -1,8 +1,7 @@
-"""Signs of life besides the reports that a node has prepared, or has not: while its user data or its prepare-data run,
-and, from base nodes, which prepare-data is on the volume now.
+"""Signs of life: sent while user data or prepare-data run, and by base nodes for each new prepare-data on the volume.
 
-The controller keeps a launch alive only after one, and lets a group that it holds back launch again once prepare-data
-has changed.
+Without them the controller abandons a launch. After prepare-data has changed, it lets a group that it holds back launch
+again.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ from dyntrain.node_bootstrap.instance.metadata import MetadataClient
 from dyntrain.node_bootstrap.reports.report import Reports
 from dyntrain.training.timeouts import timeout
 
-TOLD, NOT_TOLD, NOBODYS = 0, 75, 78
+REPORTED, NOT_REPORTED, NO_CLUSTER = 0, 75, 78
 log = logging.getLogger(__name__)
 
 
 def report_of(
     identity: Identity, attempt: int, outcome: Literal["alive", "prepare_failed"], reason: str, script: str = ""
 ) -> NodeReport:
+    """Build the report."""
     return NodeReport(
         cluster=identity.cluster,
         instance_id=identity.instance_id,
@@ -42,27 +42,27 @@ def report_of(
     )
 
 
-async def until_taken(reports: Reports, report: NodeReport, timing: Timing) -> None:
-    """Returns once the event bus has it."""
+async def put_until_accepted(reports: Reports, report: NodeReport, timing: Timing) -> None:
+    """Send the report, repeatedly until the event bus accepts it."""
     tries = 0
     while True:
         try:
             return await asyncio.to_thread(reports.put, report)
         except ServiceUnavailable as error:
-            log.warning("not told, will be repeated", extra={"outcome": report.outcome, "reason": str(error)})
+            log.warning("report not sent, will be repeated", extra={"outcome": report.outcome, "reason": str(error)})
         await asyncio.sleep(timing.report.delay(tries))
         tries += 1
 
 
 @asynccontextmanager
-async def told_alive(reports: Reports, report: NodeReport, timing: Timing) -> AsyncIterator[None]:
-    """Told at once, and unchanged each `Timing.alive` seconds while the block runs: a lost one must not cost the
+async def reporting_alive(reports: Reports, report: NodeReport, timing: Timing) -> AsyncIterator[None]:
+    """Send the report at once and every `Timing.alive` seconds while the block runs: one lost event must not cost the
     launch.
     """
 
     async def again_and_again() -> None:
         while True:
-            await until_taken(reports, report, timing)
+            await put_until_accepted(reports, report, timing)
             await asyncio.sleep(timing.alive)
 
     task = asyncio.create_task(again_and_again())
@@ -74,19 +74,20 @@ async def told_alive(reports: Reports, report: NodeReport, timing: Timing) -> As
             await task
 
 
-async def tell_scripts(
-    reports: Reports, digest: Callable[[], str], made: Callable[[str], NodeReport], timing: Timing
+async def report_script_changes(
+    reports: Reports, digest: Callable[[], str], make_report: Callable[[str], NodeReport], timing: Timing
 ) -> None:
-    """Which prepare-data is there, at once and whenever it is another one, until cancelled. `digest` may block, and
-    raise OSError while there is none.
+    """Report prepare-data's digest at once and after each change, until cancelled.
+
+    `digest` may block, and raises OSError while there is no script.
     """
-    known = ""
+    reported = ""
     while True:
         with suppress(OSError):
-            found = await asyncio.to_thread(digest)
-            if found != known:
-                await until_taken(reports, made(found), timing)
-                known = found
+            current = await asyncio.to_thread(digest)
+            if current != reported:
+                await put_until_accepted(reports, make_report(current), timing)
+                reported = current
         await asyncio.sleep(timing.script)
 
 
@@ -98,8 +99,9 @@ async def tell(
     reason: str,
     seconds: float,
 ) -> int:
-    """From user data, before there is a node's program. Exit code: 0 once it is taken; 75 when it was not within
-    `seconds`, 78 when the instance belongs to no cluster.
+    """Send a report from user data, before the node's program runs; returns the exit code.
+
+    0: accepted; 75: not within `seconds`; 78: the instance belongs to no cluster.
     """
     timing = Timing()
     try:
@@ -107,14 +109,16 @@ async def tell(
             while True:
                 try:
                     identity = await read_identity(metadata)
-                    await until_taken(reports(identity.region), report_of(identity, attempt, outcome, reason), timing)
-                    return TOLD
+                    await put_until_accepted(
+                        reports(identity.region), report_of(identity, attempt, outcome, reason), timing
+                    )
+                    return REPORTED
                 except GiveUp as error:
                     log.error(str(error))
-                    return NOBODYS
+                    return NO_CLUSTER
                 except RetryLater as error:
                     log.warning(str(error))
                 await asyncio.sleep(timing.report.first)
     except TimeoutError:
-        log.error("the event bus took nothing for %.0f s", seconds)
-        return NOT_TOLD
+        log.error("the event bus accepted no report for %.0f s", seconds)
+        return NOT_REPORTED

@@ -1,4 +1,4 @@
-"""The node's two services of AWS: parameters and the event bus."""
+"""The AWS services that a node calls: Parameter Store and EventBridge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node's configuration, from its cluster's parameter."""
+"""The node's configuration, read from its cluster's parameter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_IN_FSTAB = re.compile(r"[\s\\]")
 
 
 class Parameters(Protocol):
-    """The call blocks, and is made in a thread of its own."""
+    """Parameter Store. Calls block, so they are made in a thread."""
 
     def get(self, *names: str) -> Mapping[str, str]:
         """The values, decrypted, of those that exist, in one request for up to ten. Raises ServiceUnavailable."""
@@ -30,14 +30,14 @@ class Parameters(Protocol):
 
 @dataclass(frozen=True)
 class Access:
-    """What it takes to reach the coordinator."""
+    """Address, certificate and token of the coordinator."""
 
     endpoint: CoordinatorEndpoint
     token: SecretStr
 
 
 def parse_node_config(cluster: str, text: str) -> NodeConfig:
-    """Raises InvalidConfiguration, which names each wrong field."""
+    """Parse the configuration. Raises InvalidConfiguration, which names each wrong field."""
     name = parameter(cluster, "node")
     try:
         config = NodeConfig.model_validate_json(text)
@@ -47,7 +47,9 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
         raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field cluster says {config.cluster!r}")
     if config.training_cmd and not config.training_cmd[0]:
         raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field training_cmd names no program")
-    if not config.mount.startswith("/") or not config.mount.strip("/"):  # each node would take its own disk for shared
+    if not config.mount.startswith("/") or not config.mount.strip(
+        "/"
+    ):  # else each node would use its own disk as the shared volume
         raise InvalidConfiguration(
             f"parameter {name} of cluster {cluster}: field mount must be an absolute path below /, not {config.mount!r}"
         )
@@ -80,14 +82,14 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
 
 
 def with_volume_at(config: NodeConfig, place: Path) -> NodeConfig:
-    """What the configuration says to a host that has the volume somewhere else, where nobody has to mount it."""
-    there = {
+    """Copy of the configuration for a host that has the volume at `place` already, without a mount."""
+    paths = {
         name: _with_volume_at(value, config.mount, place)
         for name in ("prepare_script", "working_directory")
         if (value := getattr(config, name)) is not None
     }
-    changed = {"mount": str(place), "volume": None, **there}
-    return config.model_copy(update=changed)
+    update = {"mount": str(place), "volume": None, **paths}
+    return config.model_copy(update=update)
 
 
 def _with_volume_at(path: str, mount: str, place: Path) -> str:
@@ -95,24 +97,26 @@ def _with_volume_at(path: str, mount: str, place: Path) -> str:
 
 
 def with_code(config: NodeConfig) -> NodeConfig:
-    """Whose code comes from S3 prepares itself by fetching it."""
+    """Copy of the configuration whose prepare-data fetches the code, if the code comes from S3."""
     return config if config.code is None else config.model_copy(update={"prepare_script": fetch.__file__})
 
 
 def working_folder(config: NodeConfig) -> str:
-    """Of the training command."""
+    """Working directory of the training command."""
     if config.working_directory is not None:
         return config.working_directory
     return config.mount if config.code is None else str(Path(config.mount) / fetch.FOLDER)
 
 
 def clocks_of(config: NodeConfig) -> Clocks:
-    """Raises ValueError when the two do not go together: the coordinator would refuse to start with them."""
+    """The configured timeouts. Raises ValueError if they contradict each other: no coordinator would start."""
     return Clocks(config.liveness_seconds, config.progress_seconds)
 
 
 async def read_node_config(parameters: Parameters, cluster: str) -> NodeConfig:
-    """Raises ServiceUnavailable (also while the parameter does not exist) or InvalidConfiguration."""
+    """Read the configuration. Raises ServiceUnavailable (also while the parameter does not exist) or
+    InvalidConfiguration.
+    """
     name = parameter(cluster, "node")
     text = (await asyncio.to_thread(parameters.get, name)).get(name)
     if text is None:
@@ -123,7 +127,7 @@ async def read_node_config(parameters: Parameters, cluster: str) -> NodeConfig:
 
 
 def wrong_fields(error: ValidationError) -> str:
-    """Each wrong field and why; without the input, which may be long or secret."""
+    """Each wrong field and why, without its value, which may be long or secret."""
     return "; ".join(
         f"field {'.'.join(str(part) for part in item['loc']) or '(all)'}: {item['msg']}"
         for item in error.errors(include_input=False, include_url=False)

@@ -1,13 +1,12 @@
-"""Copies what comes to a log to a file elsewhere, until it is told to end. Run as a script by its path, so it imports
-the standard library alone.
+"""Copies a growing log to another file until SIGTERM. Run as a script by its path: imports only the standard library.
 
-A program of its own: the file is on a volume that may hang for minutes, and nobody waits for this one; and it runs as
-the job's user, who owns the folder, so that a link laid there leads to nothing that this user could not write anyway.
+It is a separate program because the target is on a volume that may hang for minutes, and nobody waits for this process.
+It runs as the job's user, who owns the folder, so a symbolic link placed there gives access to nothing more.
 
-argv: SOURCE START TARGET MOST. SOURCE is copied from byte START on. A TARGET that has more than MOST bytes becomes
-TARGET.1, in place of the one before, and begins again as the same file: `tail -f` follows on. A SOURCE that became
-shorter was cut at its front (`child_log`), and is read from there: a moment's lines come twice. None is left out,
-unless it has grown by as much again between two looks, which takes 20 MB in half a second.
+argv: SOURCE START TARGET MOST. Copies SOURCE from byte START. A TARGET of more than MOST bytes is copied to TARGET.1
+and truncated, so `tail -f` keeps following it. A SOURCE that became shorter was cut at its front (`child_log`), and is
+read from its start: a moment's lines appear twice. None is lost, unless the file has grown again by as much between two
+checks (20 MB in half a second).
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from pathlib import Path
 from types import FrameType
 
 LOOK_SECONDS = 0.5
-AGAIN_SECONDS = 5.0  # after the volume's no: it is full, or not there
+AGAIN_SECONDS = 5.0  # after an error of the volume: it is full, or not there
 CHUNK = 1024 * 1024
-LAST_LOOKS = 2  # at the end: the worker ends at the same moment, and its last words count
+LAST_LOOKS = 2  # checks after SIGTERM: the worker ends at the same moment, and its last lines matter
 
 
 def read(source: Path, position: int) -> tuple[bytes, int]:
-    """What comes after `position`, at most a chunk, and where that ends. Raises OSError."""
+    """Read at most a chunk after `position`; returns it and where it ends. Raises OSError."""
     with source.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(position if position <= size else 0)
@@ -36,7 +35,7 @@ def read(source: Path, position: int) -> tuple[bytes, int]:
 
 
 def append(target: Path, piece: bytes, most: int) -> None:
-    """Raises OSError, with nothing lost: the same piece may be given again, and is then there twice at worst."""
+    """Append a piece. Raises OSError; the piece can then be appended again, and is doubled at worst."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("ab") as file:
         if file.tell() > most:
@@ -46,26 +45,26 @@ def append(target: Path, piece: bytes, most: int) -> None:
 
 
 def copy(source: Path, position: int, target: Path, most: int) -> None:
-    """Until SIGTERM."""
+    """Copy until SIGTERM."""
     ending: list[int] = []
 
     def end(number: int, _frame: FrameType | None) -> None:
         ending.append(number)
 
     signal.signal(signal.SIGTERM, end)
-    said, looks = "", 0
+    last_error, looks = "", 0
     while looks < LAST_LOOKS:
         try:
             piece, after = read(source, position) if source.exists() else (b"", position)
             if piece:
                 append(target, piece, most)
-                position, said = after, ""
+                position, last_error = after, ""
                 continue
             time.sleep(LOOK_SECONDS)
         except OSError as error:
-            if said != str(error):
-                said = str(error)
-                print(f"{target} takes nothing: {error}; it is tried again", file=sys.stderr, flush=True)  # noqa: T201
+            if last_error != str(error):
+                last_error = str(error)
+                print(f"cannot write {target}: {error}; will be retried", file=sys.stderr, flush=True)  # noqa: T201
             time.sleep(LOOK_SECONDS if ending else AGAIN_SECONDS)
         looks = looks + 1 if ending else 0
 

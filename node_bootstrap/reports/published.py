@@ -1,8 +1,8 @@
-"""What the cluster's parameters say of its coordinator and its members, at a pace that the account can bear.
+"""Parameters that coordinator and controller publish, read at a rate that the account can bear.
 
-Parameter Store answers 40 requests a second, to the whole account. Without a coordinator every node of a cluster asks,
-for as long as that lasts. So all questions of a node are one request, and the nodes take turns: however many they are,
-they make a bounded number of requests a second (`core.pacing`).
+Parameter Store answers 40 requests per second and account. Without a coordinator every node of a cluster queries it,
+for as long as that lasts. So each node reads everything in one request, and the nodes take turns: the request rate is
+bounded however many they are (`core.pacing`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.reports.config import Access, Parameters, wrong_fields
 from pydantic import SecretStr, ValidationError
 
-FRESH_SECONDS = 2.0  # in a cluster of many nodes an answer as old as this is as good as another request
+FRESH_SECONDS = 2.0  # in a large cluster an answer of this age is used instead of another request
 GOLDEN = 0.618034
 
 
@@ -36,21 +36,23 @@ class Published:
         )
         digest = hashlib.sha256(identity.instance_id.encode()).digest()
         self._share = int.from_bytes(digest[:4], "big") / 2**32  # of the period, where its turn is
-        self._told = self._counted = 0  # nodes of the cluster: by its coordinator, by its target
+        self._nodes_by_coordinator = self._nodes_by_target = (
+            0  # nodes of the cluster: by its coordinator, by its target
+        )
         self._texts: Mapping[str, str] = {}
         self._answers, self._answered_at = 0, float("-inf")
         self._turn = asyncio.Lock()
 
-    def placed(self, addresses: Sequence[str]) -> None:
-        """The cluster's nodes in their order, as the coordinator tells it: from now on no two share a turn."""
+    def set_addresses(self, addresses: Sequence[str]) -> None:
+        """Set the cluster's nodes, in the coordinator's order: from now on no two share a turn."""
         if self._identity.private_ip in addresses:
-            self._told = len(addresses)
+            self._nodes_by_coordinator = len(addresses)
             rank = addresses.index(self._identity.private_ip)
             # the few base nodes are the first: these multiples lie far apart, however few they are
-            self._share = rank * GOLDEN % 1.0 if self._identity.base else rank / self._told
+            self._share = rank * GOLDEN % 1.0 if self._identity.base else rank / self._nodes_by_coordinator
 
     async def access(self) -> Access | None:
-        """How to reach the coordinator; None while none has published itself."""
+        """How to reach the coordinator; None while none has published its address."""
         texts = await self._read()
         if self._endpoint not in texts or self._token not in texts:
             return None
@@ -64,13 +66,13 @@ class Published:
         return Access(endpoint, SecretStr(texts[self._token]))
 
     async def target(self) -> Target | None:
-        """None while none was published."""
+        """The target; None while none is published."""
         return self._parsed(await self._read())
 
-    async def wanted(self) -> bool:
+    async def is_wanted(self) -> bool:
         """Whether the target lists this node.
 
-        A list that outgrew the parameter is not read: the coordinator does that, and admits nobody who is not on it.
+        True if the list is too long for the parameter: then the coordinator checks it on admission.
         """
         target = await self.target()
         return target is not None and (target.members is None or self._identity.instance_id in target.members)
@@ -87,10 +89,13 @@ class Published:
             ) from error
 
     async def _read(self) -> Mapping[str, str]:
-        """In this node's turn, but for its first request; who asks meanwhile gets the same answer."""
+        """Read the parameters in this node's turn, but the first time at once; concurrent callers share one answer."""
         answers = self._answers
         async with self._turn:
-            between = period(max(self._told, self._counted), self._timing.succession if self._identity.base else None)
+            between = period(
+                max(self._nodes_by_coordinator, self._nodes_by_target),
+                self._timing.succession if self._identity.base else None,
+            )
             fresh = time.monotonic() - self._answered_at < min(FRESH_SECONDS, between)
             if self._answers == answers and not fresh:
                 if self._answers:
@@ -100,5 +105,5 @@ class Published:
                 self._answers, self._answered_at = self._answers + 1, time.monotonic()
                 with contextlib.suppress(ServiceUnavailable):
                     target = self._parsed(self._texts)
-                    self._counted = target.count if target is not None else self._counted
+                    self._nodes_by_target = target.count if target is not None else self._nodes_by_target
             return self._texts

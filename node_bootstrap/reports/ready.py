@@ -1,9 +1,8 @@
-"""`python -m dyntrain.node_bootstrap signal-ready URL`: tells CloudFormation that the master has the shared volume, so
-that somebody can log in and put there what the nodes wait for.
+"""`python -m dyntrain.node_bootstrap signal-ready URL`: signals CloudFormation that the master has the shared volume.
 
-The wait condition of the cluster's stack is done then, with as many workers as there are, and its data name the master:
-instance and address. Only the tagged master signals; a machine that replaces it signals again, which a condition that
-is done ignores.
+From then on people can log in and put there what the nodes wait for. The wait condition of the cluster's stack is then
+complete, however many workers there are, and its data name the master's instance and address. Only the tagged master
+signals; a replacement of it signals again, which a completed condition ignores.
 """
 
 from __future__ import annotations
@@ -23,13 +22,14 @@ from dyntrain.training.timeouts import timeout
 PUT_SECONDS = 10.0
 PAUSE_SECONDS = 5.0
 READY, NOT_MASTER, TOO_LATE, REFUSED = 0, 0, 75, 78
-PASSING = (408, 429)  # of the answers that say that the request is wrong
+PASSING = (408, 429)  # client errors that may pass
 log = logging.getLogger(__name__)
 
 
 async def signal_ready(url: str, seconds: float, metadata_url: str, pause: float = PAUSE_SECONDS) -> int:
-    """Exit code: 0 once CloudFormation took the signal, or where the node is not the master; 75 when it did not for
-    `seconds`, 78 when it refuses it for good. User data calls it once the volume is mounted.
+    """Send the signal; called by user data once the volume is mounted. Returns the exit code.
+
+    0: CloudFormation accepted it, or this node is not the master; 75: not within `seconds`; 78: refused permanently.
     """
     metadata = MetadataClient(metadata_url, Timing())
     try:
@@ -49,26 +49,26 @@ async def signal_ready(url: str, seconds: float, metadata_url: str, pause: float
                     log.warning(str(error))
                 await asyncio.sleep(pause)
     except TimeoutError:
-        log.error("CloudFormation took no signal for %.0f s: the stack will say that it timed out", seconds)
+        log.error("CloudFormation accepted no signal for %.0f s: the stack will time out", seconds)
         return TOO_LATE
 
 
 def _put(url: str, instance: str, address: str) -> None:
-    """Raises ServiceUnavailable, and InvalidConfiguration when the same request would be refused again."""
+    """Send the signal. Raises ServiceUnavailable, and InvalidConfiguration if retrying cannot help."""
     body = json.dumps(
         {"Status": "SUCCESS", "Reason": "the master takes prepare-data", "UniqueId": instance, "Data": address}
     ).encode()
-    # The signature of the presigned address covers an empty content type.
-    # https, or the tests' own server
+    # The signature of the presigned URL covers an empty content type.
+    # https, or the server of the tests
     request = urllib.request.Request(url, data=body, method="PUT", headers={"Content-Type": ""})  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=PUT_SECONDS):  # noqa: S310
-            log.info("CloudFormation is told that the master takes prepare-data")
+            log.info("CloudFormation has the signal that the master is ready for prepare-data")
     except (urllib.error.URLError, TimeoutError) as error:
         if isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500 and error.code not in PASSING:
             raise InvalidConfiguration(
-                f"CloudFormation refuses the signal ({error.code} {error.reason}): the address in the user data is "
-                "not that of the wait condition, or no longer, as when the stack was made long ago; the node goes on"
+                f"CloudFormation refuses the signal ({error.code} {error.reason}): the URL in the user data is not "
+                "that of the wait condition, or has expired; the node continues"
             ) from error
         raise ServiceUnavailable(
             f"CloudFormation did not take the signal: {getattr(error, 'reason', error)}"

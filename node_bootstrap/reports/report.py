@@ -1,4 +1,4 @@
-"""Tells the controller how the node fares, again and again until it is heard."""
+"""Reports the node's state to the controller, repeatedly until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -21,26 +21,33 @@ log = logging.getLogger(__name__)
 
 
 class Reports(Protocol):
+    """The event bus."""
+
     def put(self, report: NodeReport) -> None:
-        """The event bus took the report; nothing says that anybody handled it. Blocks, so it is called in a thread of
-        its own. Raises ServiceUnavailable.
+        """Send the report; the event bus has accepted it on return, the controller may not have handled it yet.
+
+        Blocks, so it is called in a thread. Raises ServiceUnavailable.
         """
         ...
 
 
 class Status(Protocol):
-    """Whom a supervisor tells how its node fares, besides the coordinator."""
+    """Who is informed of the node's state, besides the coordinator."""
 
-    def report(self, outcome: str, reason: str, deadline: float | None = None) -> None: ...
+    def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
+        """Report a new state of the node."""
+        ...
 
     def listed(self, listed: bool) -> None:
-        """The coordinator has said whether the target lists the node."""
+        """Note whether the target lists the node, as the coordinator says."""
         ...
 
 
 def latest(known: NodeReport | None, new: NodeReport) -> NodeReport:
-    """A node that is being taken away stays so, whatever else it has to say. Of two deadlines the earlier counts, but
-    the one of a recommendation is none of AWS's: a notice that follows counts, though it names a later moment.
+    """The report that counts: a node that is being taken away stays "interrupted", whatever it reports later.
+
+    Of two deadlines the earlier counts. But the deadline of a recommendation is ours, not AWS's: a notice that follows
+    it counts even if its deadline is later.
     """
     if known is None or known.outcome != "interrupted":
         return new
@@ -52,23 +59,23 @@ def latest(known: NodeReport | None, new: NodeReport) -> NodeReport:
 
 
 class Reporter:
-    """Repeats the latest report unchanged (the same `at`: the controller then has nothing to write) with growing
-    pauses.
+    """Repeats the latest report unchanged with growing pauses; the same `at` means that the controller need not write
+    it again.
 
-    Only "prepared" has an acknowledgement, the coordinator's word that the node is listed; it is repeated again when
-    that word is taken back. The others are repeated as long as the node lives, at most once a minute.
+    Only "prepared" is acknowledged, by the coordinator's message that the node is listed; it is repeated again when the
+    node is no longer listed. The others are repeated as long as the node lives, at most once a minute.
     """
 
     def __init__(self, reports: Reports, timing: Timing) -> None:
         self._reports, self._timing = reports, timing
         self._report: NodeReport | None = None
         self._listed = False
-        self._sent = 0
+        self._repetition = 0
         self._changed = asyncio.Event()
 
     @property
     def reports(self) -> Reports:
-        """Where it sends them."""
+        """Where the reports go."""
         return self._reports
 
     @property
@@ -76,25 +83,28 @@ class Reporter:
         return self._report
 
     def set(self, report: NodeReport) -> None:
-        chosen = latest(self._report, report)
-        if chosen is not self._report:
-            self._report, self._sent = chosen, 0
+        """Replace the report, unless the earlier one counts more."""
+        latest_report = latest(self._report, report)
+        if latest_report is not self._report:
+            self._report, self._repetition = latest_report, 0
             self._changed.set()
 
     def listed(self, listed: bool) -> None:
+        """Note whether the node is listed."""
         if listed != self._listed:
             self._listed = listed
             self._changed.set()
 
     async def run(self) -> None:
+        """Send reports until cancelled."""
         while True:
             self._changed.clear()
             if self._report is None or (self._report.outcome == "prepared" and self._listed):
                 await self._changed.wait()
                 continue
             await self._send(self._report)
-            pause = spread(self._timing.report.delay(self._sent), random.random())
-            self._sent += 1
+            pause = spread(self._timing.report.delay(self._repetition), random.random())
+            self._repetition += 1
             with contextlib.suppress(TimeoutError):
                 async with timeout(pause):
                     await self._changed.wait()
@@ -105,11 +115,11 @@ class Reporter:
         except ServiceUnavailable as error:
             log.warning("report not sent, will be repeated", extra={"outcome": report.outcome, "reason": str(error)})
         else:
-            log.info("reported", extra={"outcome": report.outcome, "repetition": self._sent})
+            log.info("reported", extra={"outcome": report.outcome, "repetition": self._repetition})
 
 
 class ControllerStatus:
-    """`Status` for the controller: a report for each, which `reporter` repeats until it is heard."""
+    """`Status` for the controller: `reporter` repeats each report until it is acknowledged."""
 
     def __init__(self, identity: Identity, attempt: int, reporter: Reporter) -> None:
         self._identity, self._attempt, self._reporter = identity, attempt, reporter

@@ -1,6 +1,6 @@
-"""Where the CloudWatch agent sends this node's logs: a group a cluster, streams by job and instance. Without the agent
-they stay on the host.
+"""Configuration of the CloudWatch agent for this node's logs: a log group per cluster, streams by job and instance.
 
+Without the agent the logs stay on the host.
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Agent-Configuration-File-Details.html
 """
 
@@ -18,14 +18,14 @@ from dyntrain.node_bootstrap.host.processes import Children, Program, explain
 from dyntrain.node_bootstrap.instance.identity import Identity
 
 AGENT_SECONDS = 60.0
-FLUSH_SECONDS = 5  # what a terminated machine can lose of its last lines at most
+FLUSH_SECONDS = 5  # a terminated machine loses at most this much of its last output
 BEFORE_A_JOB = "no-job"
 log = logging.getLogger(__name__)
 
 
 def agent_config(identity: Identity, job: str, layout: Layout, workers: int = 1) -> dict[str, Any]:
-    """One stream a log file: the agent takes no two files for one stream. Of files that match a pattern it follows the
-    latest.
+    """The agent's configuration. Each log file needs its own stream; of files that match a pattern the agent follows
+    the latest.
     """
     streams = {
         "node": layout.node_log.name,
@@ -47,38 +47,40 @@ def agent_config(identity: Identity, job: str, layout: Layout, workers: int = 1)
 
 
 class LogShipping:
+    """Keeps the agent's configuration up to date."""
+
     def __init__(self, identity: Identity, layout: Layout, children: Children, workers: int = 1) -> None:
         self._identity, self._layout, self._children, self._workers = identity, layout, children, workers
         self._job = asyncio.Queue[str]()
         self.follow(BEFORE_A_JOB)
 
     def follow(self, job: str) -> None:
-        """From now on the logs belong to `job`."""
+        """Send the logs to the streams of `job` from now on."""
         self._job.put_nowait(job)
 
     async def run(self) -> None:
-        """Until cancelled. Logs that cannot be shipped hold nothing up."""
-        said = ""
+        """Apply each change until cancelled; a failure delays nothing else."""
+        last_error = ""
         while True:
             try:
                 await self._apply(await self._job.get())
             except (OSError, NodeError) as error:
-                if said != str(error):
+                if last_error != str(error):
                     log.warning(
                         "the CloudWatch agent does not follow this node's logs",
                         extra={"reason": str(error)},
                     )
-                said = str(error)
+                last_error = str(error)
 
     async def _apply(self, job: str) -> None:
-        """The agent remembers what it was told, over restarts too: it is told once."""
+        """Configure the agent, if its configuration differs: it keeps the last one across restarts."""
         path, agent = self._layout.agent_config, self._layout.agent
-        wanted = json.dumps(agent_config(self._identity, job, self._layout, self._workers), indent=2) + "\n"
-        if not agent.exists() or (path.exists() and path.read_text(encoding="utf-8") == wanted):
+        config_text = json.dumps(agent_config(self._identity, job, self._layout, self._workers), indent=2) + "\n"
+        if not agent.exists() or (path.exists() and path.read_text(encoding="utf-8") == config_text):
             return
-        path.unlink(missing_ok=True)  # it is there only when the agent has taken it
+        path.unlink(missing_ok=True)  # the file exists only once the agent has accepted it
         aside = path.with_name(f"new-{path.name}")
-        write_atomically(aside, wanted)
+        write_atomically(aside, config_text)
         command = [str(agent), "-a", "append-config", "-m", "ec2", "-s", "-c", f"file:{aside}"]
         program = Program(command, {}, self._layout.logs / "agent.log")
         code, child = await self._children.run("cloudwatch-agent", program, AGENT_SECONDS)

@@ -1,4 +1,4 @@
-"""A copy of the worker's output on the shared volume, under its job, for `tail -f` on any node (`logs: volume`)."""
+"""A copy of the worker's output on the shared volume, for `tail -f` on any node (`logs: volume`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from dyntrain.node_bootstrap.host.errors import Interrupted
 from dyntrain.node_bootstrap.host.processes import Child, Children, Program
 from dyntrain.node_bootstrap.reports import log_copy
 
-MOST_BYTES = 20 * 1024 * 1024  # of each node's, and as much beside it
+MOST_BYTES = 20 * 1024 * 1024  # per node, and as much in the older file
 log = logging.getLogger(__name__)
 
 
 class VolumeLog:
-    """`target` gives the file of a job. Another program writes there (`log_copy`), so that a volume that hangs holds up
-    neither the worker nor the node.
+    """Runs the copying program (`log_copy`), so that a hanging volume delays neither the worker nor the node.
+
+    `target` returns the copy's path for a job.
     """
 
     def __init__(
@@ -29,24 +30,24 @@ class VolumeLog:
         target: Callable[[str], Path],
         children: Children,
         user: str | None,
-        said: Path,
+        own_log: Path,
         timing: Timing,
         most: int = MOST_BYTES,
     ) -> None:
         self._source, self._target, self._children = source, target, children
-        self._user, self._said, self._timing, self._most = user, said, timing, most
+        self._user, self._own_log, self._timing, self._most = user, own_log, timing, most
         self._job = ""
         self._start = 0
         self._changed = asyncio.Event()
 
     def follow(self, job: str) -> None:
-        """What the worker writes from now on is of `job`."""
+        """Copy the worker's output to the file of `job` from now on."""
         if job != self._job:
             self._job, self._start = job, self._size()
             self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled. A copy that cannot be made holds nothing up."""
+        """Keep the copy running until cancelled; a failure delays nothing else."""
         await self._changed.wait()
         tries = 0
         with contextlib.suppress(Interrupted):
@@ -57,16 +58,16 @@ class VolumeLog:
                 except OSError as error:
                     log.warning("the worker's output is not copied to the volume", extra={"reason": str(error)})
                 else:
-                    await self._ended(child)
+                    await self._wait_for_end(child)
                 if self._changed.is_set():
                     tries = 0
                     continue
-                self._start = self._size()  # what came meanwhile is in the node's own log alone
+                self._start = self._size()  # output written meanwhile is only in the node's own log
                 await asyncio.sleep(self._timing.own_restart.delay(tries))
                 tries += 1
 
-    async def _ended(self, child: Child) -> None:
-        """By itself, or since another job began."""
+    async def _wait_for_end(self, child: Child) -> None:
+        """Wait until the program ends or another job begins, then stop it."""
         waits = [asyncio.create_task(child.wait()), asyncio.create_task(self._changed.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -77,7 +78,7 @@ class VolumeLog:
 
     def _program(self) -> Program:
         place = (str(self._source), str(self._start), str(self._target(self._job)), str(self._most))
-        return Program((sys.executable, "-I", "-S", log_copy.__file__, *place), {}, self._said, user=self._user)
+        return Program((sys.executable, "-I", "-S", log_copy.__file__, *place), {}, self._own_log, user=self._user)
 
     def _size(self) -> int:
         return self._source.stat().st_size if self._source.exists() else 0

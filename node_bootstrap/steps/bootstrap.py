@@ -1,4 +1,4 @@
-"""One life of the bootstrap: looks what is there, and carries out the first step that is left, until none is."""
+"""One run of the bootstrap: checks which steps are left and carries out the first one, until none is left."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import TypeVar
 
 from dyntrain.node_bootstrap.core.pacing import Timing
-from dyntrain.node_bootstrap.core.plan import DONE, UNSEEN, Condition, Planned, Step, can_be_seen, done, plan
+from dyntrain.node_bootstrap.core.plan import DONE, UNSEEN, Condition, Planned, Step, finished, is_observable, plan
 from dyntrain.node_bootstrap.host.errors import GiveUp, Interrupted, MetadataUnavailable, RetryLater, ServiceUnavailable
-from dyntrain.node_bootstrap.reports.alive import report_of, until_taken
+from dyntrain.node_bootstrap.reports.alive import put_until_accepted, report_of
 from dyntrain.node_bootstrap.steps.discovery import ReadConfiguration, ReadIdentity
 from dyntrain.node_bootstrap.steps.environment import WriteEnvironment, process_environment
 from dyntrain.node_bootstrap.steps.packages import CheckPackages
@@ -25,7 +25,7 @@ from dyntrain.node_bootstrap.supervision.wiring import Ec2Node, wire
 from dyntrain.training.protocol.clocks import spread
 from dyntrain.training.timeouts import timeout
 
-STEPS: tuple[type[NodeStep], ...] = (  # in the order in which they are done
+STEPS: tuple[type[NodeStep], ...] = (  # in the order in which they are carried out
     Sweep,
     ReadIdentity,
     ReadConfiguration,
@@ -38,23 +38,25 @@ STEPS: tuple[type[NodeStep], ...] = (  # in the order in which they are done
     Signal,
     Supervise,
 )
-END_SECONDS = 60.0  # for the last word of a node that a person must mend
+END_SECONDS = 60.0  # for the last report of a node that a person must repair
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 class Bootstrap:
+    """The steps of one run, and their execution."""
+
     def __init__(self, run: Run) -> None:
         self._run = run
         self.steps: tuple[Step, ...] = tuple(make(run) for make in STEPS)
-        self._ready = self._said = False
+        self._ready = self._plan_logged = False
 
     async def run(self) -> None:
-        """To the node's retirement. Raises NodeError when the host cannot be made ready."""
+        """Run until the node retires. Raises NodeError if the host cannot be made ready."""
         # 1. the host
         timing = self._run.dependencies.timing
         try:
-            while (step := (await self._left())[0].step).host:
+            while (step := (await self._pending())[0].step).host:
                 await persistently(lambda step=step: self._carry_out(step), timing)  # type: ignore[misc]
         except GiveUp as error:
             await self._tell_end(str(error))
@@ -66,82 +68,84 @@ class Bootstrap:
         parts = wire(await self._node())
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._run.started = Services(parts, tasks)
+                self._run.running_services = Services(parts, tasks)
                 for part in (parts.reporter, parts.notices, *parts.logs):
                     tasks.create_task(part.run())
                 tasks.create_task(self._run.children.keep_logs_short(timing.logs))
-                while left := await self._left():
-                    await left[0].step.do()
+                while pending := await self._pending():
+                    await pending[0].step.do()
                 raise Interrupted("retired")  # ends the tasks
         except* Interrupted:
             pass
 
     async def _tell_end(self, reason: str) -> None:
-        """A node that ends for good, before it could report anything, must not look as if it still prepared."""
+        """Report a permanent failure before the node could report anything: it must not look as if it were still
+        preparing.
+        """
         if (identity := self._run.identity) is None:
             return
         with suppress(TimeoutError):
             async with timeout(END_SECONDS):
                 report = report_of(identity, self._run.attempt, "prepare_failed", reason)
                 timing = self._run.dependencies.timing
-                await until_taken(self._run.dependencies.reports(identity.region), report, timing)
+                await put_until_accepted(self._run.dependencies.reports(identity.region), report, timing)
 
     async def read_only(self) -> tuple[Planned, ...]:
-        """The plan, after no more than has to be read for it."""
+        """The plan, read without changing anything."""
         for step in self.steps:
             if step.only_reads:
                 await persistently(step.do, self._run.dependencies.timing)
         return plan(await self._look())
 
     async def _look(self) -> dict[Step, Condition]:
-        """Changes nothing. Once the host was found ready it is not looked at again."""
-        found: dict[Step, Condition] = {}
+        """Condition of each step; a host that was found ready is not checked again."""
+        conditions: dict[Step, Condition] = {}
         for step in self.steps:
             if step.host and self._ready:
-                found[step] = DONE
+                conditions[step] = DONE
             else:
-                found[step] = await step.look() if can_be_seen(step, found) else UNSEEN
-        return found
+                conditions[step] = await step.look() if is_observable(step, conditions) else UNSEEN
+        return conditions
 
-    async def _left(self) -> tuple[Planned, ...]:
-        left = plan(await self._look())
-        if self._run.configuration is not None and not self._said:
-            self._said = True
-            found = {
-                "done": [step.name for step in done(self.steps, left)],
-                "left": {planned.step.name: planned.reason for planned in left},
+    async def _pending(self) -> tuple[Planned, ...]:
+        pending = plan(await self._look())
+        if self._run.configuration is not None and not self._plan_logged:
+            self._plan_logged = True
+            summary = {
+                "done": [step.name for step in finished(self.steps, pending)],
+                "left": {planned.step.name: planned.reason for planned in pending},
             }
-            log.info("looked what is left to do", extra=found)
-        return left
+            log.info("checked which steps are left", extra=summary)
+        return pending
 
     async def _carry_out(self, step: Step) -> None:
         await step.do()
-        if (await self._left())[0].step is step:
-            raise ServiceUnavailable(f"the step {step.name} was carried out, and what it makes is not there")
+        if (await self._pending())[0].step is step:
+            raise ServiceUnavailable(f"the step {step.name} was carried out, but its result is missing")
 
     async def _node(self) -> Ec2Node:
-        known, using = self._run.configured, self._run.dependencies
+        configured, dependencies = self._run.configured, self._run.dependencies
         return Ec2Node(
-            identity=known.identity,
-            config=known.config,
+            identity=configured.identity,
+            config=configured.config,
             attempt=self._run.attempt,
             environment=await process_environment(self._run),
-            layout=using.layout,
-            timing=using.timing,
-            parameters=known.parameters,
-            reports=using.reports(known.identity.region),
+            layout=dependencies.layout,
+            timing=dependencies.timing,
+            parameters=configured.parameters,
+            reports=dependencies.reports(configured.identity.region),
             metadata=self._run.metadata,
             children=self._run.children,
-            coordinator=using.coordinator,
-            blank=using.blank,
-            account=using.account,
+            coordinator=dependencies.coordinator,
+            blank=dependencies.blank,
+            account=dependencies.account,
         )
 
 
 async def persistently(step: Callable[[], Awaitable[T]], timing: Timing) -> T:
-    """Repeat a step that says RetryLater, `Timing.setup_tries` times in all; the last error is the caller's.
+    """Retry a step that raises RetryLater, `Timing.setup_tries` times in all; the last error is raised.
 
-    What the metadata client could not get in its own tries is not tried again.
+    The metadata client has its own retries, so its failures are not retried here.
     """
     for tries in range(timing.setup_tries - 1):
         try:

@@ -1,8 +1,8 @@
-"""Who this node is, and what its cluster wants of it."""
+"""Steps that read the node's identity and its cluster's configuration."""
 
 from __future__ import annotations
 
-from dyntrain.node_bootstrap.core.plan import DONE, Condition, left
+from dyntrain.node_bootstrap.core.plan import DONE, Condition, pending
 from dyntrain.node_bootstrap.instance.identity import read_identity
 from dyntrain.node_bootstrap.reports.config import read_node_config, with_code, with_volume_at
 from dyntrain.node_bootstrap.steps.run import Configured, NodeStep
@@ -12,18 +12,18 @@ class ReadIdentity(NodeStep):
     name, host, only_reads = "identity", True, True
 
     async def look(self) -> Condition:
-        return DONE if self.run.identity else left("the metadata service has not been asked yet who this node is")
+        return DONE if self.run.identity else pending("the metadata service has not been asked yet who this node is")
 
     async def do(self) -> None:
-        self.run.identity = found = await read_identity(self.run.metadata)
-        self.run.log_context |= {"cluster": found.cluster, "instance": found.instance_id}
+        self.run.identity = identity = await read_identity(self.run.metadata)
+        self.run.log_context |= {"cluster": identity.cluster, "instance": identity.instance_id}
 
 
 class ReadConfiguration(NodeStep):
     name, host, only_reads = "config", True, True
 
     async def look(self) -> Condition:
-        return DONE if self.run.configuration else left("the cluster's configuration has not been read yet")
+        return DONE if self.run.configuration else pending("the cluster's configuration has not been read yet")
 
     async def do(self) -> None:
         identity = self.run.known_identity

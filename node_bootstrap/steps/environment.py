@@ -1,4 +1,4 @@
-"""The environment that scripts and training commands expect, and the files that carry it to people's shells."""
+"""The environment of scripts and training commands, and the files that bring it to people's shells."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.messages import NodeConfig
-from dyntrain.node_bootstrap.core.plan import DONE, Condition, left
+from dyntrain.node_bootstrap.core.plan import DONE, Condition, pending
 from dyntrain.node_bootstrap.host.files import write_atomically
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.workers import hosts_with, workers_text
@@ -28,7 +28,7 @@ TEMPLATE_TAG = "aws:ec2launchtemplate:id"  # EC2 sets it on whatever was launche
 
 
 def variables(identity: Identity, config: NodeConfig, workers: Path, gpus: int) -> dict[str, str]:
-    """What contract tells users to rely on. `config.environment` has the last word."""
+    """The documented environment variables. `config.environment` overrides them."""
     return {
         "DEEPLEARNING_WORKERS_PATH": str(workers),
         COUNT: str(config.workers),
@@ -46,13 +46,15 @@ def variables(identity: Identity, config: NodeConfig, workers: Path, gpus: int) 
 
 
 def profile(values: Mapping[str, str]) -> str:
-    """A shell fragment that any POSIX shell can source, whatever is in the values."""
+    """A shell fragment that any POSIX shell can source, whatever the values contain."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
 
 
 def _for_people(layout: Layout, config: NodeConfig) -> str:
-    """What their shells have besides: how many hosts the workers file lists, which changes with the cluster; where a
-    launch is taken; the node's `python` and `dyntrain` where the machine has none of its own.
+    """Further lines for people's shells.
+
+    They set the current number of hosts in the workers file, the socket for launches, and the node's `python` and
+    `dyntrain` at the end of PATH.
     """
     ours = shlex.quote(str(Path(sys.executable).parent))
     count = (
@@ -62,7 +64,7 @@ def _for_people(layout: Layout, config: NodeConfig) -> str:
 
 
 def _launch_script(layout: Layout) -> str:
-    """The cluster's launcher, by whatever Python and from wherever it is started or copied to."""
+    """A script that starts the cluster's launcher, with any Python and from any place."""
     command = [sys.executable, "-P", "-m", "dyntrain.training.launch"]
     return (
         f"#!{sys.executable}\n"
@@ -75,6 +77,8 @@ def _launch_script(layout: Layout) -> str:
 
 @dataclass(frozen=True)
 class HostFile:
+    """Content, mode and group of a file."""
+
     text: str
     mode: int
     group: int = -1  # -1: this process's
@@ -83,10 +87,9 @@ class HostFile:
 def environment_files(
     layout: Layout, identity: Identity, config: NodeConfig, gpus: int, group: int = -1
 ) -> dict[Path, HostFile]:
-    """What the profile and the workers file should hold, given the hosts that are in the latter already. Raises
-    OSError.
+    """Expected content of the profile, the workers file and the launch script. Raises OSError.
 
-    `group` alone reads the profile: people put tokens into `config.environment`.
+    Only `group` may read the profile: people put tokens into `config.environment`.
     """
     hosts = hosts_with(_content(layout.workers) or "", identity.private_ip)
     return {
@@ -98,46 +101,48 @@ def environment_files(
     }
 
 
-def environment_stands(files: Mapping[Path, HostFile]) -> bool:
-    """Whether the files hold that. Raises OSError."""
-    return all(_stands(path, wanted) for path, wanted in files.items())
+def environment_is_current(files: Mapping[Path, HostFile]) -> bool:
+    """Whether the files have the expected content. Raises OSError."""
+    return all(_is_current(path, file) for path, file in files.items())
 
 
 def write_environment(files: Mapping[Path, HostFile]) -> None:
-    """Raises OSError."""
-    for path, wanted in files.items():
-        write_atomically(path, wanted.text, wanted.mode, (-1, wanted.group))
+    """Write the files. Raises OSError."""
+    for path, file in files.items():
+        write_atomically(path, file.text, file.mode, (-1, file.group))
 
 
 class WriteEnvironment(NodeStep):
     name, needs, host = "environment", (ReadConfiguration,), True
 
     async def look(self) -> Condition:
-        if environment_stands(await self._files()):
+        if environment_is_current(await self._files()):
             return DONE
-        return left("the profile or the workers file is missing, or says something else")
+        return pending("the profile or the workers file is missing, or says something else")
 
     async def do(self) -> None:
         write_environment(await self._files())
 
     async def _files(self) -> dict[Path, HostFile]:
-        known, using = self.run.configured, self.run.dependencies
-        group = using.account.gid if using.account else -1
-        return environment_files(using.layout, known.identity, known.config, await self.run.gpus(), group)
+        configured, dependencies = self.run.configured, self.run.dependencies
+        group = dependencies.account.gid if dependencies.account else -1
+        return environment_files(
+            dependencies.layout, configured.identity, configured.config, await self.run.gpus(), group
+        )
 
 
 async def process_environment(run: Run) -> dict[str, str]:
-    """For all processes of the node: what people's shells get, and the region for AWS's clients."""
-    known = run.configured
-    values = variables(known.identity, known.config, run.dependencies.layout.workers, await run.gpus())
-    return values | {"AWS_DEFAULT_REGION": known.identity.region}
+    """Environment of all processes of the node: the variables of people's shells, and the region for AWS clients."""
+    configured = run.configured
+    values = variables(configured.identity, configured.config, run.dependencies.layout.workers, await run.gpus())
+    return values | {"AWS_DEFAULT_REGION": configured.identity.region}
 
 
-def _stands(path: Path, wanted: HostFile) -> bool:
-    if _content(path) != wanted.text:
+def _is_current(path: Path, file: HostFile) -> bool:
+    if _content(path) != file.text:
         return False
-    found = path.stat()
-    return stat.S_IMODE(found.st_mode) == wanted.mode and wanted.group in (-1, found.st_gid)
+    status = path.stat()
+    return stat.S_IMODE(status.st_mode) == file.mode and file.group in (-1, status.st_gid)
 
 
 def _content(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""What the node's own programs import: a person installs it, and a loop of crashing processes would not say so."""
+"""Step that checks the packages of the node's own programs: a person must install them, restarts would not help."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from importlib.metadata import distributions
 
 from dyntrain.missing import absent, advice
-from dyntrain.node_bootstrap.core.plan import DONE, Condition, left
+from dyntrain.node_bootstrap.core.plan import DONE, Condition, pending
 from dyntrain.node_bootstrap.host.errors import InvalidConfiguration
 from dyntrain.node_bootstrap.instance.mxnet_build import builds, check_cuda
 from dyntrain.node_bootstrap.steps.discovery import ReadConfiguration
@@ -18,24 +18,24 @@ class CheckPackages(NodeStep):
 
     async def look(self) -> Condition:
         if self._missing() or len(_builds()) > 1:
-            return left("a package that the node's programs need is not installed, or another one is in its place")
+            return pending("a package that the node's programs need is not installed, or another one is in its place")
         if not self.carried_out and await self.run.gpus():
-            return left("nobody has looked whether MXNet can use the GPUs")
+            return pending("it has not been checked whether MXNet can use the GPUs")
         return DONE
 
     async def do(self) -> None:
         if missing := self._missing():
-            said = f"{', '.join(missing)} is not installed for {sys.executable}; {advice(missing)}"
-            raise InvalidConfiguration(said.rstrip("; "))
+            message = f"{', '.join(missing)} is not installed for {sys.executable}; {advice(missing)}"
+            raise InvalidConfiguration(message.rstrip("; "))
         if len(several := _builds()) > 1:
             raise InvalidConfiguration(
                 f"{' and '.join(several)} are installed for {sys.executable}, and each has overwritten files of the "
                 "other: uninstall all of them, then install the one that this machine needs"
             )
         if gpus := await self.run.gpus():
-            using = self.run.dependencies
-            log_path = using.layout.logs / "mxnet.log"
-            await check_cuda(gpus, using.cuda_probe, using.nvidia_smi, self.run.children, log_path)
+            dependencies = self.run.dependencies
+            log_path = dependencies.layout.logs / "mxnet.log"
+            await check_cuda(gpus, dependencies.cuda_probe, dependencies.nvidia_smi, self.run.children, log_path)
         self.carried_out = True
 
     def _missing(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
-"""Runs the user's prepare-data script until it succeeds, or its attempts are used up; the marker on the shared volume,
-`prepare_data_success_<private-ip>`, spares a later life the same.
+"""Runs the user's prepare-data script until it succeeds or its attempts are used up.
+
+The marker on the shared volume, `prepare_data_success_<private-ip>`, spares later runs of the node the same.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dyntrain.controller.contract.messages import NodeConfig
-from dyntrain.node_bootstrap.core.marker import Found, Marker, MarkerState, judge
+from dyntrain.node_bootstrap.core.marker import Marker, MarkerFile, MarkerState, judge
 from dyntrain.node_bootstrap.core.pacing import Timing
-from dyntrain.node_bootstrap.core.plan import DONE, FAILED, Condition, left
+from dyntrain.node_bootstrap.core.plan import DONE, FAILED, Condition, pending
 from dyntrain.node_bootstrap.host.files import read_dated, read_regular, write_atomically
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.processes import Children, Program, explain
 from dyntrain.node_bootstrap.instance.identity import Identity
-from dyntrain.node_bootstrap.reports.alive import report_of, told_alive
+from dyntrain.node_bootstrap.reports.alive import report_of, reporting_alive
 from dyntrain.node_bootstrap.steps.environment import process_environment
 from dyntrain.node_bootstrap.steps.run import NodeStep, PrepareResult, Run
 from dyntrain.node_bootstrap.steps.volume import MountVolume
@@ -33,8 +34,8 @@ KEPT_LOGS = 5
 MARKER_BYTES = 64 * 1024
 SCRIPT_BYTES = 64 * 1024 * 1024
 LEFT_RUNNING = (
-    "it ended with exit code 0 and left processes running, which were ended; wait for them in prepare-data, and give a "
-    "daemon a systemd unit of its own"
+    "it ended with exit code 0 and left processes running, which were ended; wait for them in prepare-data, or run a "
+    "daemon as a systemd unit"
 )
 LEFT_CHARACTERS = 700
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class Try:
 
 @dataclass(frozen=True)
 class Preparation:
+    """The prepare-data of this node, and its marker."""
+
     config: NodeConfig
     identity: Identity
     attempt: int
@@ -64,20 +67,21 @@ class Preparation:
     user: str | None = None  # where the configuration names none; None: as this process
 
     async def look(self) -> tuple[str | None, MarkerState]:
-        """The script's SHA-256 (None: there is nothing to prepare), and whether the marker spares the node the
-        preparation.
+        """Return the script's SHA-256 (None: nothing to prepare), and the marker's state.
 
-        Raises OSError, also for a script that is not the one in `prepare_sha256`.
+        Raises OSError, also if the digest is not the one in `prepare_sha256`.
         """
         script = self.config.prepare_script
         digest = await asyncio.to_thread(script_digest, script) if script is not None else None
         if script is not None and self.config.prepare_sha256 not in (None, digest):
             raise OSError(f"the script's SHA-256 is {digest}, not the one in the field prepare_sha256: it is not run")
-        found = await asyncio.to_thread(read_marker, self.marker_path)
-        return digest, judge(found, self.identity.instance_id, digest, self.identity.launched_at)
+        marker_file = await asyncio.to_thread(read_marker, self.marker_path)
+        return digest, judge(marker_file, self.identity.instance_id, digest, self.identity.launched_at)
 
     async def run(self) -> PrepareResult:
-        """Never raises for what the script does; the reason of a failure ends with the tail of its output."""
+        """Prepare the node, with retries. Never raises for a failing script: the reason ends with the tail of its
+        output.
+        """
         path = self.marker_path
         await asyncio.to_thread(self._drop_old_logs)
         reason, digest = "", None
@@ -88,11 +92,11 @@ class Preparation:
                 if self.config.prepare_script is None:
                     await asyncio.to_thread(write_marker, path, self.marker(None))
                     return PrepareResult(True, 0, "nothing to prepare")
-                # 1. gather: the script may be mended between two tries
+                # 1. gather: the script may be repaired between two tries
                 digest, state = await self.look()
                 # 2. decide
-                if (spared := await self._spared(digest, state, number - 1)) is not None:
-                    return spared
+                if (result := await self._spared_result(digest, state, number - 1)) is not None:
+                    return result
                 log.info("preparing", extra={"try": number, "reason": state.value})
                 # 3. apply
                 await asyncio.to_thread(drop_marker, path)
@@ -101,7 +105,7 @@ class Preparation:
                     await asyncio.to_thread(write_marker, path, self.marker(digest))
                     return PrepareResult(True, number, f"prepared at try {number}", digest or "")
             except OSError as error:
-                reason, digest = _told(error, path), await self.seen()
+                reason, digest = _describe(error, path), await self.current_digest()
             log.warning(
                 "prepare-data failed", extra={"try": number, "of": self.config.prepare_attempts, "reason": reason}
             )
@@ -113,29 +117,33 @@ class Preparation:
         )
 
     async def until_mended(self, failed: PrepareResult) -> PrepareResult | None:
-        """Of a node that could not be prepared: returns once somebody says that it is, and None once the script is
-        another one than that which failed. A volume that cannot be read is looked at again.
+        """Wait until a failed node is marked as prepared, then return the result, or until the script changes, then
+        return None.
+
+        While the volume cannot be read, it is tried again.
         """
         while True:
             with contextlib.suppress(OSError):
                 digest, state = await self.look()
-                if (spared := await self._spared(digest, state, failed.tries)) is not None:
-                    return spared
+                if (result := await self._spared_result(digest, state, failed.tries)) is not None:
+                    return result
                 if digest is not None and digest != failed.script:
-                    log.info("prepare-data is another one now: it is tried again", extra={"script": digest})
+                    log.info("prepare-data has changed: it is run again", extra={"script": digest})
                     return None
             await asyncio.sleep(self.timing.notices)
 
-    async def seen(self) -> str | None:
-        """The digest of the script that is there, whether it may run or not; None where none can be read."""
+    async def current_digest(self) -> str | None:
+        """Digest of the present script, whether it may run or not; None if it cannot be read."""
         if self.config.prepare_script is None:
             return None
         with contextlib.suppress(OSError):
             return await asyncio.to_thread(script_digest, self.config.prepare_script)
         return None
 
-    async def _spared(self, digest: str | None, state: MarkerState, tries: int) -> PrepareResult | None:
-        """None: the node has to prepare. A marker made by hand becomes one that says whose it is. Raises OSError."""
+    async def _spared_result(self, digest: str | None, state: MarkerState, tries: int) -> PrepareResult | None:
+        """The result if a marker spares the node the preparation, else None. Completes a marker made by hand. Raises
+        OSError.
+        """
         if state is MarkerState.BY_HAND:
             await asyncio.to_thread(write_marker, self.marker_path, self.marker(digest, by_hand=True))
             log.warning("prepared by hand", extra={"marker": str(self.marker_path), "reason": state.value})
@@ -144,22 +152,22 @@ class Preparation:
         return PrepareResult(True, tries, state.value, digest or "")
 
     async def _try(self, script: str, number: int) -> str:
-        """Run it once; the reason why it failed, or nothing."""
+        """Run the script once; returns why it failed, or ""."""
         path = self.layout.prepare_log(self.attempt)
-        started, clock = time.time(), time.monotonic()
+        started_at, clock = time.time(), time.monotonic()
         user = self.config.prepare_user or self.user
         program = Program(command_of(script), self.environment, path, self.config.mount, user=user)
         code, child = await self.children.run("prepare-data", program, self.config.prepare_timeout_seconds, alone=True)
         reason = explain(code, self.config.prepare_timeout_seconds)
-        if not reason and child.left:
-            reason = f"{LEFT_RUNNING}: {', '.join(child.left)}"[:LEFT_CHARACTERS]
+        if not reason and child.still_running:
+            reason = f"{LEFT_RUNNING}: {', '.join(child.still_running)}"[:LEFT_CHARACTERS]
         if reason and (output := child.last_words()):
             reason = f"{reason}; its last output:\n{output}"
-        self._record(Try(self.attempt, number, started, round(time.monotonic() - clock, 3), code, reason))
+        self._record(Try(self.attempt, number, started_at, round(time.monotonic() - clock, 3), code, reason))
         return reason
 
     def _drop_old_logs(self) -> None:
-        """Those of attempts before the last `KEPT_LOGS`: each start of the node makes another."""
+        """Remove all but the last `KEPT_LOGS` logs: each start of the node makes another."""
         for path in self.layout.logs.glob("prepare-*"):
             attempt = path.name.removeprefix("prepare-").partition(".")[0]
             if attempt.isdecimal() and int(attempt) <= self.attempt - KEPT_LOGS:
@@ -185,7 +193,7 @@ class Preparation:
 
 
 def command_of(script: str) -> list[str]:
-    """A Python script runs with our own interpreter, anything else by itself."""
+    """The command of a script: Python scripts run with our interpreter."""
     return [sys.executable, script] if Path(script).suffix == ".py" else [script]
 
 
@@ -193,31 +201,33 @@ def marker_path(mount: str, private_ip: str) -> Path:
     return Path(mount) / f"prepare_data_success_{private_ip}"
 
 
-def read_marker(path: Path) -> Found | None:
-    """None: there is none. Empty for what no node wrote, such as a link or a pipe, which the next marker replaces."""
+def read_marker(path: Path) -> MarkerFile | None:
+    """Read what is at the marker's path, None if nothing; "" for a link, a pipe or a socket, which the next marker
+    replaces.
+    """
     try:
-        text, made_at = read_dated(path, MARKER_BYTES, follow=False)
-        return Found(text.decode("utf-8", "replace"), made_at)
+        text, modified_at = read_dated(path, MARKER_BYTES, follow=False)
+        return MarkerFile(text.decode("utf-8", "replace"), modified_at)
     except FileNotFoundError:
         return None
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EINVAL, errno.ENXIO):  # ENXIO: a socket
-            return Found("", None)
+            return MarkerFile("", None)
         raise
 
 
 def write_marker(path: Path, marker: Marker) -> None:
-    """Raises OSError, and leaves the earlier marker or none then."""
+    """Write the marker. Raises OSError; then the earlier marker or none is there."""
     write_atomically(path, marker.model_dump_json() + "\n")
 
 
 def drop_marker(path: Path) -> None:
-    """A marker that does not count must not be seen by scripts that only look for the name."""
+    """Remove a marker that does not count: scripts may check only its name."""
     path.unlink(missing_ok=True)
 
 
 def script_digest(script: str) -> str:
-    """Raises OSError when the script cannot be read. It may be a link: its content is what counts."""
+    """SHA-256 of the script, which may be a symbolic link. Raises OSError if it cannot be read."""
     text = read_regular(Path(script), SCRIPT_BYTES + 1, follow=True)
     if len(text) > SCRIPT_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {SCRIPT_BYTES >> 20} MiB", script)
@@ -225,7 +235,7 @@ def script_digest(script: str) -> str:
 
 
 class RunScript(NodeStep):
-    """Its success and the marker belong together: a marker that could not be written is a failed try."""
+    """Step that runs the script and writes the marker: if the marker cannot be written, the try has failed."""
 
     name, needs = "prepare-data", (MountVolume,)
 
@@ -237,18 +247,18 @@ class RunScript(NodeStep):
         try:
             state = await marker_state(self.run)
         except OSError as error:
-            return left(_told(error, Path(self.run.configured.config.prepare_script)))
-        return DONE if state.spares else left(state.value)
+            return pending(_describe(error, Path(self.run.configured.config.prepare_script)))
+        return DONE if state.spares else pending(state.value)
 
     async def do(self) -> None:
-        parts, known = self.run.services.parts, self.run.configured
-        alive = report_of(known.identity, self.run.attempt, "alive", "prepare-data runs")
-        async with told_alive(parts.reporter.reports, alive, self.run.dependencies.timing):
+        parts, configured = self.run.services.parts, self.run.configured
+        alive = report_of(configured.identity, self.run.attempt, "alive", "prepare-data runs")
+        async with reporting_alive(parts.reporter.reports, alive, self.run.dependencies.timing):
             self.run.prepare_result = await (await preparation(self.run)).run()
 
 
 class WriteMarker(NodeStep):
-    """By itself only where there is no script: then the marker says that there was nothing to prepare."""
+    """Step that writes the marker of a node that has nothing to prepare; otherwise RunScript has written it."""
 
     name, needs = "marker", (MountVolume,)
 
@@ -258,25 +268,33 @@ class WriteMarker(NodeStep):
         with contextlib.suppress(OSError):
             if (await marker_state(self.run)).spares:
                 return DONE
-        return left("the marker comes with success")
+        return pending("the marker comes with success")
 
     async def do(self) -> None:
         self.run.prepare_result = await (await preparation(self.run)).run()
 
 
 async def preparation(run: Run) -> Preparation:
-    known, using = run.configured, run.dependencies
+    """The preparation of this run."""
+    configured, dependencies = run.configured, run.dependencies
     environment = await process_environment(run)
     return Preparation(
-        known.config, known.identity, run.attempt, using.layout, run.children, environment, using.timing, using.user
+        configured.config,
+        configured.identity,
+        run.attempt,
+        dependencies.layout,
+        run.children,
+        environment,
+        dependencies.timing,
+        dependencies.user,
     )
 
 
 async def marker_state(run: Run) -> MarkerState:
-    """Raises OSError where it, or the script, cannot be read."""
+    """State of the marker. Raises OSError if it, or the script, cannot be read."""
     return (await (await preparation(run)).look())[1]
 
 
-def _told(error: OSError, path: Path) -> str:
-    """`path`: where the error names none."""
+def _describe(error: OSError, path: Path) -> str:
+    """Text of an error. `path`: used if the error names none."""
     return f"{error.strerror}: {error.filename2 or error.filename or path}" if error.strerror else str(error)

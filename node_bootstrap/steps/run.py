@@ -1,4 +1,4 @@
-"""What one life of the bootstrap works with, and what its steps have found out for those after them."""
+"""What one run of the bootstrap uses, and what its steps pass on to later ones."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ from dyntrain.node_bootstrap.supervision.wiring import Ec2Parts
 
 @dataclass(frozen=True)
 class Dependencies:
-    """To be replaced piece by piece in tests. `volume`: where the shared volume is mounted already, if not where the
-    configuration says.
-    """
+    """What tests replace. `volume`: where the shared volume is already mounted, if not where the configuration says."""
 
     layout: Layout
     metadata_url: str
@@ -46,17 +44,17 @@ class Dependencies:
     packages: Sequence[str] = TRAINING  # what the node's own programs import
     is_mount: Callable[[str], bool] = os.path.ismount
     timing: Timing = field(default_factory=Timing)
-    user: str | None = None  # who runs all that a node runs for its job; None: as this process
+    user: str | None = None  # user of all programs of the job; None: the current user
 
     @property
     def account(self) -> Account | None:
-        """Raises InvalidConfiguration."""
+        """The user of the job's programs. Raises InvalidConfiguration."""
         return account(self.user) if self.user is not None else None
 
 
 @dataclass(frozen=True)
 class Configured:
-    """What a node knows once it has its configuration."""
+    """Identity and configuration of a node."""
 
     identity: Identity
     config: NodeConfig
@@ -65,23 +63,25 @@ class Configured:
 
 @dataclass(frozen=True)
 class PrepareResult:
+    """Result of prepare-data."""
+
     prepared: bool
-    tries: int  # 0: a marker of this instance and script was there, or there is nothing to prepare
+    tries: int  # 0: the marker was valid, or there is nothing to prepare
     reason: str
-    # digest of what ran last, or was found prepared; "" where there is none, or none could be read
+    # digest of the script that ran last or was prepared before; "" if there is none or it cannot be read
     script: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
 class Services:
-    """What runs on a host that is ready, and the group that whatever else is started belongs to."""
+    """What runs on a host that is ready, and the task group of all that is started later."""
 
     parts: Ec2Parts
     tasks: asyncio.TaskGroup
 
 
 class Run:
-    """`log_context` is filled with what each log line should carry."""
+    """State of one run of the bootstrap. `log_context`: the fields of each log line."""
 
     def __init__(
         self, dependencies: Dependencies, attempt: int, children: Children, log_context: dict[str, Any]
@@ -91,7 +91,7 @@ class Run:
         self.identity: Identity | None = None
         self.configuration: Configured | None = None
         self.prepare_result: PrepareResult | None = None
-        self.started: Services | None = None
+        self.running_services: Services | None = None
         self._gpus: int | None = None
 
     @property
@@ -108,12 +108,12 @@ class Run:
 
     @property
     def services(self) -> Services:
-        if self.started is None:
+        if self.running_services is None:
             raise RuntimeError("the host is made ready before anything is done for the job")
-        return self.started
+        return self.running_services
 
     async def gpus(self) -> int:
-        """Counted once in a life."""
+        """Number of GPUs, counted once per run."""
         if self._gpus is None:
             layout, nvidia_smi = self.dependencies.layout, self.dependencies.nvidia_smi
             self._gpus = await count_gpus(layout.gpus, nvidia_smi, self.children, layout.logs / "nvidia-smi.log")
@@ -121,7 +121,7 @@ class Run:
 
 
 class NodeStep(Step):
-    """`carried_out`: in this life, for a step that leaves nothing else to be seen."""
+    """A step of a node. `carried_out`: in this run, for a step that leaves nothing else to check."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

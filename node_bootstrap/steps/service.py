@@ -1,4 +1,4 @@
-"""What a node does for its job once it is prepared: it says so, stands ready, and supervises until it is retired."""
+"""Steps of a prepared node: report, signal readiness, and supervise until it is retired."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import logging
 
 from dyntrain.controller.contract.reports import NodeReport
 from dyntrain.node_bootstrap.core.marker import MarkerState
-from dyntrain.node_bootstrap.core.plan import DONE, Condition, left
-from dyntrain.node_bootstrap.reports.alive import report_of, tell_scripts
+from dyntrain.node_bootstrap.core.plan import DONE, Condition, pending
+from dyntrain.node_bootstrap.reports.alive import report_of, report_script_changes
 from dyntrain.node_bootstrap.steps.prepare import preparation, script_digest
 from dyntrain.node_bootstrap.steps.run import NodeStep, PrepareResult
 
@@ -15,20 +15,20 @@ log = logging.getLogger(__name__)
 
 
 class Report(NodeStep):
-    """Once more where somebody marked a node as prepared that could not prepare itself."""
+    """Step that reports the preparation, once more if a person marks a failed node as prepared."""
 
     name = "report"
-    _reported: PrepareResult | None = None
+    _reported_result: PrepareResult | None = None
 
     async def look(self) -> Condition:
-        if self._reported is not None and self._reported is self.run.prepare_result:
+        if self._reported_result is not None and self._reported_result is self.run.prepare_result:
             return DONE
         if self.run.prepare_result is not None and not self.run.prepare_result.prepared:
-            return left("the controller is not told yet that prepare-data failed")
-        return left("the controller is not told yet that this attempt is prepared")
+            return pending("the controller has no report yet that prepare-data failed")
+        return pending("the controller has no report yet that this attempt is prepared")
 
     async def do(self) -> None:
-        # kept: what becomes of the script or the marker from now on is the next life's to look at
+        # kept: later changes of the script or the marker are for the next run
         result = self.run.prepare_result = self.run.prepare_result or PrepareResult(True, 0, MarkerState.COUNTS.value)
         self.run.services.parts.status.report(
             "prepared" if result.prepared else "prepare_failed", result.reason, script=result.script
@@ -36,16 +36,16 @@ class Report(NodeStep):
         log.info(
             "prepared" if result.prepared else "not prepared", extra={"tries": result.tries, "reason": result.reason}
         )
-        self._reported = result
+        self._reported_result = result
 
 
 class Signal(NodeStep):
-    """The control channel's hello is the signal; with it the supervision of the worker begins."""
+    """Step that connects to the coordinator, whose first message is the ready signal; supervision begins with it."""
 
     name, only_prepared = "signal", True
 
     async def look(self) -> Condition:
-        return DONE if self.carried_out else left("no coordinator is told yet that the node is ready")
+        return DONE if self.carried_out else pending("no coordinator has the node's ready signal yet")
 
     async def do(self) -> None:
         services = self.run.services
@@ -54,14 +54,15 @@ class Signal(NodeStep):
 
 
 class Supervise(NodeStep):
-    """Of a node that could not be prepared nobody supervises anything: it waits to be terminated, or for somebody to
-    mend the script or to mark it as prepared.
+    """Step that supervises the job until the node retires.
+
+    A node that could not be prepared waits: to be terminated, or for a repaired script or a marker made by hand.
     """
 
     name = "supervise"
 
     async def look(self) -> Condition:
-        return DONE if self.carried_out else left("nobody has retired the node")
+        return DONE if self.carried_out else pending("nobody has retired the node")
 
     async def do(self) -> None:
         result = self.run.prepare_result
@@ -74,14 +75,14 @@ class Supervise(NodeStep):
         self.carried_out = True
 
     def _tell_scripts(self) -> None:
-        """From base nodes alone, which are there when every other node of the cluster has failed."""
-        known, services = self.run.configured, self.run.services
-        script = known.config.prepare_script
-        if script is None or not known.identity.base:
+        """Report changes of prepare-data from base nodes: they stay when all other nodes of the cluster have failed."""
+        configured, services = self.run.configured, self.run.services
+        script = configured.config.prepare_script
+        if script is None or not configured.identity.base:
             return
 
-        def made(digest: str) -> NodeReport:
-            return report_of(known.identity, self.run.attempt, "alive", "prepare-data is there", digest)
+        def make_report(digest: str) -> NodeReport:
+            return report_of(configured.identity, self.run.attempt, "alive", "prepare-data is there", digest)
 
         reports, timing = services.parts.reporter.reports, self.run.dependencies.timing
-        services.tasks.create_task(tell_scripts(reports, lambda: script_digest(script), made, timing))
+        services.tasks.create_task(report_script_changes(reports, lambda: script_digest(script), make_report, timing))

@@ -1,10 +1,10 @@
-"""Processes that an earlier life left when it was killed, which would compete with those of this one."""
+"""Step that kills processes which an earlier run left, and which would compete with those of this one."""
 
 from __future__ import annotations
 
 import logging
 
-from dyntrain.node_bootstrap.core.plan import DONE, Condition, left
+from dyntrain.node_bootstrap.core.plan import DONE, Condition, pending
 from dyntrain.node_bootstrap.steps.run import NodeStep
 
 log = logging.getLogger(__name__)
@@ -14,7 +14,7 @@ class Sweep(NodeStep):
     name, host = "sweep", True
 
     async def look(self) -> Condition:
-        return DONE if self.carried_out else left("processes of an earlier life may still run")
+        return DONE if self.carried_out else pending("processes of an earlier life may still run")
 
     async def do(self) -> None:
         if strays := await self.run.children.sweep_earlier_lives():

@@ -1,7 +1,7 @@
-"""The volume that all nodes share: there already, or an EFS file system that this host mounts with TLS.
+"""Step that mounts the shared volume: already there, or an EFS file system that this host mounts with TLS.
 
-systemd mounts it from an entry in fstab, so that the tunnel that amazon-efs-utils starts for TLS belongs to the mount,
-not to the bootstrap, and outlives it; and so that the next boot mounts it by itself.
+systemd mounts it from an entry in fstab. So the TLS tunnel of amazon-efs-utils belongs to the mount, not to the
+bootstrap, and outlives it; and the next boot mounts it by itself.
 https://docs.aws.amazon.com/efs/latest/ug/mount-fs-auto-mount-update-fstab.html
 """
 
@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 
-from dyntrain.node_bootstrap.core.plan import DONE, Condition, left
+from dyntrain.node_bootstrap.core.plan import DONE, Condition, pending
 from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
 from dyntrain.node_bootstrap.host.files import write_atomically
 from dyntrain.node_bootstrap.host.layout import Layout
@@ -23,21 +23,19 @@ from dyntrain.training.timeouts import timeout
 
 OPTIONS = "_netdev,noresvport,tls"
 MOUNT_SECONDS = 120.0
-LOOK_SECONDS = 30.0  # for a file system whose server does not answer
+LOOK_SECONDS = 30.0  # limit for a file system whose server does not answer
 log = logging.getLogger(__name__)
 
 
 def fstab_with(existing: str, volume: str, mount: str) -> str:
-    """`existing` with exactly one entry for `mount`, ours; comments and other entries stay as they are. Applied twice
-    it changes nothing more.
-    """
+    """`existing` with exactly one entry for `mount`, ours; comments and other entries stay. Idempotent."""
     entry = f"{volume}:/ {mount} efs {OPTIONS} 0 0"
     lines = [line for line in existing.splitlines() if line.lstrip().startswith("#") or line.split()[1:2] != [mount]]
     return "".join(f"{line}\n" for line in [*lines, entry])
 
 
 class Volume:
-    """`volume` is an EFS file system's id; None: whatever is at `mount` is taken."""
+    """The shared volume. `volume` is an EFS file system's id; None: whatever is at `mount` is used."""
 
     def __init__(
         self,
@@ -52,12 +50,13 @@ class Volume:
         self._systemctl, self._is_mount = systemctl, is_mount
 
     async def usable(self) -> bool:
-        """Whether there is anything to do. Raises ServiceUnavailable when its server does not answer."""
+        """Whether the volume can be used. Raises ServiceUnavailable if its server does not answer."""
         return await self._look(os.path.isdir if self._volume is None else self._is_mount)
 
     async def ready(self) -> None:
-        """It can be used on return. Raises ServiceUnavailable, also when its server does not answer; OSError when fstab
-        cannot be written.
+        """Mount the volume if needed; it can be used on return.
+
+        Raises ServiceUnavailable, also if its server does not answer, and OSError if fstab cannot be written.
         """
         if await self.usable():
             return
@@ -68,9 +67,9 @@ class Volume:
             )
         fstab = self._layout.fstab
         existing = fstab.read_text(encoding="utf-8") if fstab.exists() else ""
-        wanted = fstab_with(existing, self._volume, self._mount)
-        if wanted != existing:
-            write_atomically(fstab, wanted)
+        updated = fstab_with(existing, self._volume, self._mount)
+        if updated != existing:
+            write_atomically(fstab, updated)
         os.makedirs(self._mount, exist_ok=True)
         for command in (["daemon-reload"], ["start", self._mount]):
             await self._run([*self._systemctl, *command])
@@ -103,13 +102,20 @@ class MountVolume(NodeStep):
     async def look(self) -> Condition:
         try:
             usable = await self._volume().usable()
-        except ServiceUnavailable:  # `do` says so, and waits
+        except ServiceUnavailable:  # `do` reports it, and waits
             usable = False
-        return DONE if usable else left("the shared volume cannot be used")
+        return DONE if usable else pending("the shared volume cannot be used")
 
     async def do(self) -> None:
         await self._volume().ready()
 
     def _volume(self) -> Volume:
-        config, using = self.run.configured.config, self.run.dependencies
-        return Volume(config.volume, config.mount, using.layout, self.run.children, using.systemctl, using.is_mount)
+        config, dependencies = self.run.configured.config, self.run.dependencies
+        return Volume(
+            config.volume,
+            config.mount,
+            dependencies.layout,
+            self.run.children,
+            dependencies.systemctl,
+            dependencies.is_mount,
+        )

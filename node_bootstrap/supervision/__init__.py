@@ -1,1 +1,3 @@
-"""What a prepared node runs: the worker, its ps-lite processes, on the master the coordinator; and the line to it."""
+"""What a prepared node runs: the worker, its ps-lite processes, on the master the coordinator, and the connection to
+it.
+"""

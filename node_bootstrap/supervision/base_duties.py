@@ -1,4 +1,4 @@
-"""What a base node does besides: it keeps ps-lite processes, as all nodes may, and stands by to run the coordinator."""
+"""Further duties of a base node: it keeps ps-lite processes, as all nodes may, and stands by to run the coordinator."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from dyntrain.node_bootstrap.supervision.master import CoordinatorKeeper
 
 
 class BaseDuties:
-    """`due` returns when they begin: at once on a base node, later on one that gets the tag later. They end with the
-    node. `all_serve`: ps-lite processes are kept from the start, on a base node or not. No `coordinator`: it runs
-    elsewhere for certain.
+    """The duties, which last until the node ends.
+
+    `due` returns when they begin: at once on a base node, later on one that gets the tag later. `all_serve`: ps-lite
+    processes are kept from the start, on a base node or not. `coordinator` is None if it runs elsewhere for certain.
     """
 
     def __init__(
@@ -27,11 +28,11 @@ class BaseDuties:
 
     @property
     def serves(self) -> bool:
-        """Whether ps-lite processes are kept here."""
+        """Whether this node keeps ps-lite processes."""
         return self._all_serve or self.begun
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run the duties until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             if self._all_serve:
                 tasks.create_task(self.group.run())
@@ -45,9 +46,9 @@ class BaseDuties:
 
 
 async def at_once() -> None:
-    """For `due`."""
+    """Return at once, as `due` of a base node."""
 
 
 async def never() -> None:
-    """For `due`: this node will not be a base node."""
+    """Wait forever, as `due` of a node that will not be a base node."""
     await asyncio.Event().wait()

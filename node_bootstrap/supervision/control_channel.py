@@ -1,7 +1,7 @@
-"""The node's end of the control channel: says that the node is prepared, and hands on the coordinator's orders.
+"""The node's end of the control channel: says that the node is prepared, and passes on the coordinator's orders.
 
-The channel may be down at any time, for any length of time. So nothing is queued for later: after each welcome the
-receiver says anew what still holds.
+The channel may be down at any time, for any length of time. So no message is queued for later: after each welcome the
+receiver sends the whole current state.
 """
 
 from __future__ import annotations
@@ -32,71 +32,80 @@ log = logging.getLogger(__name__)
 
 
 class Receiver(Protocol):
+    """What handles the coordinator's messages."""
+
     def hello(self) -> NodeHello:
-        """The first message of each connection, from the present state."""
+        """Return the first message of each connection, from the current state."""
         ...
 
     async def welcomed(self, access: Access, welcome: Welcome) -> None:
-        """A new connection stands: say what the coordinator must know."""
+        """Send the coordinator the current state over a new connection."""
         ...
 
     async def received(self, message: FromCoordinator) -> None: ...
 
     def lost(self) -> None:
-        """The connection that was welcomed is gone."""
+        """Handle the end of a connection that was welcomed."""
         ...
 
 
 class Ending(Enum):
+    """Why a connection ended."""
+
     CLOSED = "the connection to the coordinator is closed"
     REFUSED = "the coordinator refused this node"
     FAILED = "no connection to the coordinator"
 
 
 class ControlChannel:
-    """`access` says how to reach the coordinator, None while there is none, and raises ServiceUnavailable."""
+    """Keeps a connection to the coordinator.
+
+    `access` returns how to reach it, None while there is none, and raises ServiceUnavailable.
+    """
 
     def __init__(
         self, cluster: str, access: Callable[[], Awaitable[Access | None]], timing: Timing, clocks: Clocks = DEFAULT
     ) -> None:
         self._cluster, self._access, self._timing, self._clocks = cluster, access, timing, clocks
         self._outbox: asyncio.Queue[FromNode | None] | None = None
-        self._said = ""
-        self._left = False
+        self._last_message = ""
+        self._leaving = False
 
     @property
     def connected(self) -> bool:
         return self._outbox is not None
 
     def tell(self, message: FromNode) -> bool:
-        """Queue it on the present connection; False, and nothing kept, when there is none."""
+        """Queue a message on the current connection; returns False, and drops it, if there is none."""
         if self._outbox is None:
             return False
         self._outbox.put_nowait(message)
         return True
 
     def hang_up(self) -> None:
-        """End the present connection; the next one is made as after any other end."""
+        """End the current connection; a new one follows as usual."""
         if self._outbox is not None:
             self._outbox.put_nowait(None)
 
     def leave(self) -> None:
-        """End the connection for good: nothing more is to be said."""
-        self._left = True
+        """End the connection for good."""
+        self._leaving = True
         self.hang_up()
 
     async def run(self, receiver: Receiver) -> None:
-        """Connects, and connects again, until cancelled or left. A new coordinator publishes another address and token:
-        whoever does not reach the old one any more, or is refused there, reads both anew.
+        """Connect, and reconnect, until cancelled or `leave` is called.
+
+        A new coordinator publishes another address and token: a node that cannot reach the old one, or is refused
+        there, reads both again.
         """
         failures = refusals = 0
         access: Access | None = None
-        while not self._left:
+        while not self._leaving:
             access = access or await self._published()
             try:
                 ending = await self._converse(access, receiver)
             except (OSError, TimeoutError, ValueError, WebSocketException) as error:
-                # ValueError: a certificate or address that is none, published by a broken coordinator
+                # ValueError: an invalid certificate or address, published by a broken coordinator
                 ending = Ending.FAILED
                 self._say(f"{ending.value}: {type(error).__name__}: {error}", access.endpoint.url)
             access = access if ending is Ending.CLOSED else None
@@ -136,7 +145,7 @@ class ControlChannel:
                     access.endpoint.url,
                 )
                 return Ending.FAILED
-            self._said = ""
+            self._last_message = ""
             log.info("connected to the coordinator", extra={"job": first.job, "url": access.endpoint.url})
             self._outbox = asyncio.Queue()
             sender = asyncio.create_task(_send(connection, self._outbox))
@@ -167,7 +176,7 @@ class ControlChannel:
         return Ending.CLOSED
 
     def _decode(self, text: str | bytes) -> FromCoordinator | None:
-        """None for what a newer coordinator may say and this node does not know."""
+        """Decode a message; None for one that only a newer version knows."""
         try:
             return decode(text)
         except ValidationError as error:
@@ -181,14 +190,14 @@ class ControlChannel:
         return Ending.REFUSED
 
     def _say(self, text: str, url: str = "") -> None:
-        """Once, until something else is to be said: this goes on for as long as the coordinator is away."""
-        if text != self._said:
-            self._said = text
+        """Log a warning, but not twice in a row: this continues while the coordinator is away."""
+        if text != self._last_message:
+            self._last_message = text
             log.warning(text, extra={"url": url} if url else {})
 
 
 async def _send(connection: ClientConnection, outbox: asyncio.Queue[FromNode | None]) -> None:
-    with contextlib.suppress(ConnectionClosed):  # the listener says so
+    with contextlib.suppress(ConnectionClosed):  # the listener logs it
         while (message := await outbox.get()) is not None:
             await connection.send(encode(message))
         await connection.close()

@@ -1,7 +1,7 @@
-"""Keeps a node's blank ps-lite processes, and hands them their roles, generation by generation.
+"""Keeps a node's blank ps-lite processes, and assigns them their roles, one generation after another.
 
-A blank is forked from a server that has imported mxnet (`dyntrain.training.host.forkserver`), and waits for one JSON
-line that makes it a scheduler or a server.
+A blank is forked from a server that has imported mxnet (`dyntrain.training.host.forkserver`), and waits for a JSON line
+that makes it a scheduler or a server.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Process:
+    """A blank, or what it became."""
+
     blank: Blank
     server: Child
     ready: bool = False
@@ -37,8 +39,9 @@ class Process:
 
 
 def free_port(host: str, tries: int = 50) -> int:
-    """A port on `host` that nobody listens on now; it may be taken before it is used, then the group fails and the next
-    is formed elsewhere.
+    """Find a port on `host` that nobody listens on now.
+
+    If it is taken before its use, the group fails and the next one is formed elsewhere.
     """
     for _ in range(tries):
         port = random.SystemRandom().choice(PORTS)
@@ -49,11 +52,13 @@ def free_port(host: str, tries: int = 50) -> int:
 
 
 class PsGroup:
-    """A group is offered while `wanted` blanks are ready; as many spares let a second change follow the first at once.
+    """The ps-lite processes of a node.
 
-    The death of the fork server is the death of all of them: what is live has failed, and a new one is started.
-    `tell` sends to the coordinator and is False when nobody listens: `state` says it again later. `uid` is that of the
-    program's user; None: of this process.
+    A group is offered while `wanted` blanks are ready; as many spares allow a second change right after the first. If
+    the fork server dies, all of them die: live processes count as failed, and a new server is started.
+
+    `tell` sends to the coordinator and is False without a connection: `state` repeats it later. `uid` is that of the
+    program's user; None: the current user.
     """
 
     def __init__(
@@ -70,11 +75,11 @@ class PsGroup:
         self._program, self._wanted, self._spares, self._host = program, wanted, wanted, host
         self._children, self._tell, self._timing = children, tell, timing
         self._server: tuple[Child, ForkServerSocket] | None = None
-        self._turn = asyncio.Lock()  # the pool and an order may both find that there is no server
+        self._turn = asyncio.Lock()  # the pool and an order may both need to start the server
         self._pool: list[Process] = []
         self._live: dict[int, list[Process]] = {}
         self._base = False
-        self._stopped = 0
+        self._last_stopped = 0
         self._refill_at = 0.0
         self._deaths = 0
         self._port: int | None = None
@@ -83,31 +88,31 @@ class PsGroup:
         self._watchers: set[asyncio.Task[None]] = set()
 
     def state(self) -> list[FromNode]:
-        """What a coordinator that just connected must know."""
-        said: list[FromNode] = [self._failure] if self._failure else []
-        ready = sum(process.ready for process in self._offered())
+        """Messages for a coordinator that has just connected."""
+        messages: list[FromNode] = [self._failure] if self._failure else []
+        ready = sum(process.ready for process in self._usable_blanks())
         if ready >= self._wanted:
             if self._port is None:
                 self._port = free_port(self._host)
-            said.append(GroupReady(scheduler_port=self._port, blanks=ready, base=self._base))
-        return said
+            messages.append(GroupReady(scheduler_port=self._port, blanks=ready, base=self._base))
+        return messages
 
     def of_base(self) -> None:
-        """The node is a base node now, which the coordinator hears with the offer."""
+        """Note that the node is a base node now; the offer tells the coordinator."""
         self._base = True
         self._announce()
 
     async def run(self) -> None:
-        """Fills the pool whenever it is short, until cancelled."""
+        """Fill the pool whenever it is short, until cancelled."""
         try:
             while True:
                 self._changed.clear()
                 if len(self._pool) >= self._wanted + self._spares:
                     await self._changed.wait()
                     continue
-                if (left := self._refill_at - time.monotonic()) > 0:
+                if (pause := self._refill_at - time.monotonic()) > 0:
                     with contextlib.suppress(TimeoutError):
-                        async with timeout(left):
+                        async with timeout(pause):
                             await self._changed.wait()
                     continue
                 if self._deaths:
@@ -122,73 +127,76 @@ class PsGroup:
                 watcher.cancel()
 
     async def start(self, order: StartGroup) -> None:
-        """Hand out the roles. Repeated or late orders change nothing.
+        """Assign the roles of a group. Repeated or late orders change nothing.
 
-        Where no blank is ready, one that still imports gets its line early, and finds it when it looks.
+        If no blank is ready, one that is still importing gets its line early and reads it afterwards.
         """
-        if order.generation <= self._stopped or order.generation in self._live:
+        if order.generation <= self._last_stopped or order.generation in self._live:
             log.info(
                 "ignored an order to start an earlier group",
-                extra={"generation": order.generation, "stopped": self._stopped},
+                extra={"generation": order.generation, "stopped": self._last_stopped},
             )
             return
         members = self._live[order.generation] = []
         self._port = None
         self._refill_at = time.monotonic() + self._timing.formation
-        for wanted in order.processes:
+        for request in order.processes:
             try:
                 process = self._take() or await self._spawn()
                 if process in self._pool:
                     self._pool.remove(process)
                 members.append(process)
-                process.role, process.generation = wanted.role, order.generation
-                await process.blank.give(wanted.role, wanted.environment)
+                process.role, process.generation = request.role, order.generation
+                await process.blank.give(request.role, request.environment)
                 log.info(
                     "handed out a role",
                     extra={
-                        "role": wanted.role,
+                        "role": request.role,
                         "pid": process.blank.pid,
                         "generation": order.generation,
                         "ready": process.ready,
                     },
                 )
             except (OSError, NodeError) as error:
-                self._fail(order.generation, f"{wanted.role}: {error}")
+                self._fail(order.generation, f"{request.role}: {error}")
         self._announce()
         self._changed.set()
 
     async def stop(self, generation: int) -> None:
         """Kill the processes of this and of earlier generations; later orders to start these change nothing."""
-        self._stopped = max(self._stopped, generation)
-        self._refill_at = 0.0  # the group before goes when the present one is formed
+        self._last_stopped = max(self._last_stopped, generation)
+        self._refill_at = 0.0  # the previous group is stopped once the present one is formed
         self._changed.set()
-        if self._failure and self._failure.generation <= self._stopped:
+        if self._failure and self._failure.generation <= self._last_stopped:
             self._failure = None
         doomed = [
-            process for number in sorted(self._live) if number <= self._stopped for process in self._live.pop(number)
+            process
+            for number in sorted(self._live)
+            if number <= self._last_stopped
+            for process in self._live.pop(number)
         ]
         await asyncio.gather(*(process.blank.stop() for process in doomed))
 
     async def forget(self) -> None:
-        """The job is over: kill its processes, and begin to count anew with the next. The blanks stay ready."""
-        await self.stop(max(self._live, default=self._stopped))
-        self._stopped = 0
+        """Kill the processes of a finished job and restart the count of generations; the blanks stay ready."""
+        await self.stop(max(self._live, default=self._last_stopped))
+        self._last_stopped = 0
 
     async def stop_all(self) -> None:
-        """Kill the blanks and their server too."""
+        """Kill everything, with the blanks and their server."""
         self._wanted = self._spares = 0
-        await self.stop(max(self._live, default=self._stopped))
+        await self.stop(max(self._live, default=self._last_stopped))
         pool, self._pool = self._pool, []
         await asyncio.gather(*(process.blank.stop() for process in pool))
         if self._server:
             await self._server[0].stop()
 
     def _take(self) -> Process | None:
-        """The blank that is furthest."""
-        return max(self._offered(), key=lambda process: process.ready, default=None)
+        """The blank that is closest to ready."""
+        return max(self._usable_blanks(), key=lambda process: process.ready, default=None)
 
-    def _offered(self) -> list[Process]:
-        """Without those of a server that is being ended: they die with it."""
+    def _usable_blanks(self) -> list[Process]:
+        """The blanks whose server is not being ended: the others die with theirs."""
         return [process for process in self._pool if self._server and process.server is self._server[0]]
 
     async def _spawn(self) -> Process:
@@ -204,11 +212,11 @@ class PsGroup:
     async def _start_server(self) -> tuple[Child, ForkServerSocket]:
         line = ForkServerSocket()
         try:
-            child = await self._children.start("ps-lite", self._program.given(line.environment, line.theirs))
+            child = await self._children.start("ps-lite", self._program.with_environment(line.environment, line.theirs))
         except (OSError, NodeError):
             line.close()
             raise
-        line.handed_over()
+        line.close_child_end()
         self._watch(self._follow_server(child, line))
         return child, line
 
@@ -232,14 +240,14 @@ class PsGroup:
         self._changed.set()
 
     async def _follow(self, process: Process) -> None:
-        """From the request to the end of the process."""
+        """Watch a process from the request to its end."""
         server = process.server
         try:
             async with timeout(self._timing.blank_start):
                 process.ready = await process.blank.started(self._uid)
         except TimeoutError:
             if self._server and self._server[0] is server:
-                self._server = None  # at once: an order that comes while it is ended must not be given to it
+                self._server = None  # at once: no order may go to a server that is being ended
                 self._deaths += 1
                 log.error("the fork server does not answer and is started again", extra={"pid": server.pid})
             await server.stop()
@@ -253,7 +261,7 @@ class PsGroup:
             self._deaths = max(self._deaths, 1)  # when the server died, it counts by itself
             log.error("a blank ps-lite process ended", extra={"pid": process.blank.pid, "output": server.last_words()})
             self._changed.set()
-        elif process.generation is not None and process.generation > self._stopped and not in_order:
+        elif process.generation is not None and process.generation > self._last_stopped and not in_order:
             self._fail(process.generation, f"{process.role} ended; last output:\n{server.last_words(limit=1000)}")
 
     def _announce(self) -> None:

@@ -1,8 +1,7 @@
-"""A node that has lost its coordinator for too long stops its worker, and starts another only when the controller still
-wants the node.
+"""Stops the worker of a node that has been without coordinator for too long; the controller decides about the next one.
 
-The others have gone on without it by then, so its worker's state is of no use to anybody, and the instance may have
-been released meanwhile. `core.isolation` decides; `Isolation` carries it out.
+By then the other workers have continued without it, so its worker's state is useless, and the instance may have been
+released meanwhile. `core.isolation` decides; `Isolation` carries it out.
 """
 
 from __future__ import annotations
@@ -23,29 +22,30 @@ log = logging.getLogger(__name__)
 
 
 class Isolation:
-    """`begin` starts the worker of a job, `stop` ends it, and no other is started before `begin`; `stopped` tells the
-    controller that this has happened, `wanted` asks it whether the node may go on.
+    """Starts and stops the worker. `begin` starts the worker of a job, `stop` ends it until the next `begin`.
 
-    `stop` is False where the worker was given up. The controller was told so and does not want the node: asking would
-    keep it from the next coordinator, which may have the worker started once more. So that one is welcomed as ever.
+    `on_stopped` reports to the controller that this happened; `is_wanted` asks it whether the node may continue, and
+    raises ServiceUnavailable without an answer.
 
-    `wanted` raises ServiceUnavailable when there is no answer.
+    `stop` returns False if the worker was given up. Then the controller already knows and does not want the node.
+    Asking it would keep the node from the next coordinator, which may have the worker restarted: so that one is
+    welcomed as usual.
     """
 
     def __init__(
         self,
         begin: Callable[[str], Awaitable[None]],
         stop: Callable[[], Awaitable[bool]],
-        wanted: Callable[[], Awaitable[bool]],
-        stopped: Callable[[str], None],
+        is_wanted: Callable[[], Awaitable[bool]],
+        on_stopped: Callable[[str], None],
         seconds: float,
         ask: Backoff,
     ) -> None:
-        self._begin, self._stop, self._wanted, self._stopped = begin, stop, wanted, stopped
+        self._begin, self._stop, self._is_wanted, self._on_stopped = begin, stop, is_wanted, on_stopped
         self._seconds, self._ask = seconds, ask
         self._state = IsolationState()
         self._job: str | None = None  # of the coordinator that is connected
-        self._said = ""
+        self._last_answer = ""
         self._changed = asyncio.Event()
 
     async def welcomed(self, job: str) -> None:
@@ -64,7 +64,7 @@ class Isolation:
         self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Act on the connection's state until cancelled."""
         while True:
             self._changed.clear()
             action, due = decide(time.monotonic(), self._state, self._seconds, self._ask)
@@ -80,7 +80,7 @@ class Isolation:
                 )
                 if await self._stop():
                     log.error(reason)
-                    self._stopped(reason)
+                    self._on_stopped(reason)
                 else:
                     await self._go_on()
             else:
@@ -89,18 +89,18 @@ class Isolation:
     async def _inquire(self) -> None:
         before = self._state
         try:
-            wanted, answer = await self._wanted(), ""
+            wanted, answer = await self._is_wanted(), ""
         except ServiceUnavailable as error:
             wanted, answer = False, str(error)
         if self._state is not before:
-            return  # the connection came or went meanwhile: ask anew
+            return  # the connection changed meanwhile: ask again
         self._state = IsolationState(stopped=True, asks=before.asks + 1, asked_at=time.monotonic())
         answer = answer or ("the controller wants this node" if wanted else "the controller does not want this node")
-        if answer != self._said:
-            self._said = answer
+        if answer != self._last_answer:
+            self._last_answer = answer
             log.warning("asked the controller", extra={"answer": answer})
         if wanted and self._job is not None:
-            self._said = ""
+            self._last_answer = ""
             await self._go_on()
 
     async def _go_on(self) -> None:

@@ -1,6 +1,6 @@
-"""Takes what people launch on a base node to the coordinator, and its answer back to their terminal.
+"""Passes launches by people on a base node to the coordinator, and its answer back to their terminal.
 
-The socket is the owner's and the job's group's: whoever may log in is in that group, and could as well change the
+The socket belongs to the owner and the job's group. Whoever may log in is in that group, and could as well change the
 script on the volume, which every node runs as the same user.
 """
 
@@ -21,22 +21,24 @@ from dyntrain.training.protocol.wire import FromNode
 from dyntrain.training.timeouts import timeout
 from pydantic import ValidationError
 
-READ_SECONDS = 10.0  # for a line that is being written
-AWAY = "this node has no connection to the coordinator now; `dyntrain status` tells how far the nodes are"
-OURS = "DYNTRAIN_"  # how variables begin that are the program's own
+READ_SECONDS = 10.0  # time limit for one line
+NO_COORDINATOR = "this node has no connection to the coordinator now; `dyntrain status` tells how far the nodes are"
+RESERVED_PREFIX = "DYNTRAIN_"  # variables with this prefix belong to the program
 log = logging.getLogger(__name__)
 
 
 def place_of(directory: str, mount: str) -> str:
-    """Where a job runs that was launched in `directory`: all nodes must have it, so elsewhere than on the volume it is
-    the volume.
+    """Working directory of a job launched in `directory`: itself if it is on the volume, which all nodes have, else the
+    volume.
     """
     path = Path(os.path.normpath(directory))
     return str(path) if path.is_absolute() and path.is_relative_to(mount) else mount
 
 
 class LaunchDesk:
-    """`tell` sends to the coordinator and is False when nobody listens; `group` may use the socket besides the owner.
+    """Server of launch requests.
+
+    `tell` sends to the coordinator and is False without a connection; `group` may use the socket besides the owner;
     `worker_log` is where the node's worker writes.
     """
 
@@ -53,18 +55,19 @@ class LaunchDesk:
         self._worker_log, self._tell = worker_log, tell
         self._waiting: dict[str, asyncio.Future[LaunchAnswer]] = {}
 
-    def answered(self, answer: LaunchAnswer) -> None:
+    def on_answer(self, answer: LaunchAnswer) -> None:
+        """Pass the coordinator's answer to the waiting request."""
         future = self._waiting.get(answer.request)
         if future is not None and not future.done():
             future.set_result(answer)
 
     def lost(self) -> None:
-        """The connection is gone, and with it whoever would have answered. Asked again, it is launched once."""
+        """Refuse all waiting requests: the connection is gone. A repeated request is launched only once."""
         for request in list(self._waiting):
-            self.answered(LaunchAnswer(request=request, job="", refused=AWAY, passing=True))
+            self.on_answer(LaunchAnswer(request=request, job="", refused=NO_COORDINATOR, passing=True))
 
     async def run(self) -> None:
-        """Until cancelled. A node whose socket cannot be made does without."""
+        """Serve until cancelled, or log an error if the socket cannot be made."""
         try:
             listening = self._listen()
         except OSError as error:
@@ -78,7 +81,7 @@ class LaunchDesk:
             self._path.unlink(missing_ok=True)
 
     def _listen(self) -> socket.socket:
-        """Nobody else can connect at any moment. Raises OSError."""
+        """Make the socket; nobody else can connect at any moment. Raises OSError."""
         self._path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         before = os.umask(0o177)
@@ -108,36 +111,36 @@ class LaunchDesk:
 
     async def _answer(self, line: bytes) -> Reply:
         try:
-            asked = ASK.validate_json(line)
+            question = ASK.validate_json(line)
         except ValidationError:
             return Reply(refused="that was not understood: is dyntrain here of another version than the node's?")
-        if not isinstance(asked, ToLaunch):
-            return self._reply(await self._ask(asked.request, EndRequest(request=asked.request)), "")
-        if refused := _refusal(asked.environment):
+        if not isinstance(question, ToLaunch):
+            return self._reply(await self._ask(question.request, EndRequest(request=question.request)), "")
+        if refused := _refusal(question.environment):
             return Reply(refused=refused)
-        place = place_of(asked.directory, self._mount)
+        place = place_of(question.directory, self._mount)
         launch = Launch(
-            request=asked.request,
-            command=asked.command,
+            request=question.request,
+            command=question.command,
             directory=place,
-            environment=dict(asked.environment),
-            dt_scripts=asked.dt_scripts,
+            environment=dict(question.environment),
+            dt_scripts=question.dt_scripts,
         )
-        log.info("a person launches", extra={"request": asked.request, "directory": place})
-        return self._reply(await self._ask(asked.request, LaunchRequest(launch=launch)), place)
+        log.info("a person launches", extra={"request": question.request, "directory": place})
+        return self._reply(await self._ask(question.request, LaunchRequest(launch=launch)), place)
 
     async def _ask(self, request: str, message: FromNode) -> LaunchAnswer:
-        """A refusal of our own where the coordinator says nothing."""
+        """Ask the coordinator; without an answer the result is our own refusal."""
         future: asyncio.Future[LaunchAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[request] = future
         try:
             if not self._tell(message):
-                return LaunchAnswer(request=request, job="", refused=AWAY, passing=True)
+                return LaunchAnswer(request=request, job="", refused=NO_COORDINATOR, passing=True)
             async with timeout(ANSWER_SECONDS):
                 return await future
         except TimeoutError:
-            why = f"the coordinator did not answer within {ANSWER_SECONDS:g} s; typed again, it is launched once"
-            return LaunchAnswer(request=request, job="", refused=why)
+            reason = f"the coordinator did not answer within {ANSWER_SECONDS:g} s; typed again, it is launched once"
+            return LaunchAnswer(request=request, job="", refused=reason)
         finally:
             self._waiting.pop(request, None)
 
@@ -149,6 +152,6 @@ class LaunchDesk:
 
 
 def _refusal(environment: Mapping[str, str]) -> str:
-    if wrong := sorted(name for name in environment if name.startswith(OURS)):
+    if wrong := sorted(name for name in environment if name.startswith(RESERVED_PREFIX)):
         return f"{', '.join(wrong)}: variables of that name are dyntrain's own"
     return ""

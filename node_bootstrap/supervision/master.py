@@ -1,8 +1,8 @@
-"""Keeps the coordinator running on the one base node that the target names, until it says that the job is over.
+"""Keeps the coordinator running on the one base node that the target nominates, until the job is over.
 
-Every base node stands by. One that has no coordinator looks whether it is nominated; while one answers, nobody looks.
-The nomination alone moves nothing: the coordinator claims the job on the shared volume, and the one that is overtaken
-ends by itself (`dyntrain.training.coordinator.terms`).
+All base nodes stand by. One without a coordinator checks whether it is nominated; while a coordinator answers, none
+checks. The nomination alone moves nothing: the coordinator claims the job on the shared volume, and the one whose claim
+is overtaken ends itself (`dyntrain.training.coordinator.terms`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
+    """Command line arguments of the coordinator."""
     arguments = [
         "--cluster",
         identity.cluster,
@@ -51,7 +52,7 @@ def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
     arguments += ["--state-transfer", config.state_transfer, "--servers", config.servers]
     arguments += ["--checkpoint-dir", config.checkpoint_dir] if config.checkpoint_dir is not None else []
     arguments += ["--output-location", config.output_location] if config.output_location is not None else []
-    # one word: a PEM begins with dashes
+    # one argument, since a PEM begins with dashes
     arguments += [f"--identity-keys={keys}"] if (keys := identity_keys(identity, config)) else []
     arguments += [
         "--liveness-seconds",
@@ -63,32 +64,35 @@ def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
 
 
 def identity_keys(identity: Identity, config: NodeConfig) -> str:
-    """By whose signature the coordinator knows a node; "": by none. AWS's key of the region counts if it signed this
-    node's own document: were it another one by now, nobody could join any more.
+    """Keys whose signature proves a node's identity to the coordinator; "" for none.
+
+    AWS's key of the region is used only if it verifies this node's own document: with a wrong key no node could join.
     """
     kind = kind_of(config.identity_keys)
     if kind != REGION:
         return "" if kind == UNVERIFIED else config.identity_keys
     keys = trusted(REGION, identity.region)
-    said = judge(identity.signed, identity.instance_id, identity.private_ip, keys)
-    if said is Verification.GENUINE:
+    verification = judge(identity.signed, identity.instance_id, identity.private_ip, keys)
+    if verification is Verification.GENUINE:
         return keys_text(identity.region)
-    log.warning("nodes are taken at their word", extra={"region": identity.region, "reason": said.value})
+    log.warning(
+        "the identity of nodes is not verified", extra={"region": identity.region, "reason": verification.value}
+    )
     return ""
 
 
 def nominated_term(target: Target | None, identity: Identity) -> int | None:
-    """The term in which this node is to run the coordinator; None: another node is, or nobody. Before any nomination it
-    is the tagged master.
-    """
+    """The term in which this node runs the coordinator, else None; at first the tagged master is nominated."""
     if target is None or target.term == 0:
         return 0 if identity.master else None
     return target.term if target.coordinator == identity.instance_id else None
 
 
 class CoordinatorKeeper:
-    """`term` asks whether the node is nominated (it raises ServiceUnavailable), `connected` says whether a coordinator
-    answers it. `again`: the end of a job is not the end of the cluster, another one may be launched.
+    """Runs the coordinator while this node is nominated.
+
+    `term` returns whether the node is nominated (raises ServiceUnavailable), `connected` whether a coordinator answers
+    it. `again`: after a job another one may be launched, so the coordinator is started again.
     """
 
     def __init__(
@@ -104,29 +108,27 @@ class CoordinatorKeeper:
         self._program, self._children, self._timing = program, children, timing
         self._term, self._connected = term, connected
         self._leads = self._retired = False
-        self._held: int | None = None
+        self._last_term: int | None = None
         self.finished = asyncio.Event()
 
     def retire(self) -> bool:
-        """The job is over: this node takes it over from nobody any more. True where the coordinator runs, which still
-        has to end by itself.
-        """
+        """Stop standing by; returns whether the coordinator runs here, which then has to end by itself."""
         self._retired = True
         return self._leads
 
     async def run(self) -> None:
-        """Starts it again with growing pauses whenever it dies; returns once it exited with 0, which sets
-        `finished`.
+        """Restart the coordinator with growing pauses when it dies; returns, and sets `finished`, once it exited with
+        0.
         """
         deaths = 0
         while self._leads or not self._retired:
             term = await self._nomination()
-            self._leads, self._held = term is not None, term
+            self._leads, self._last_term = term is not None, term
             if term is None:
                 await asyncio.sleep(spread(self._timing.succession, random.random()))
                 continue
             log.info("this node runs the coordinator", extra={"term": term})
-            began = time.monotonic()
+            started_at = time.monotonic()
             try:
                 child = await self._start(term)
                 reason = explain(await child.wait(), 0.0)
@@ -141,15 +143,16 @@ class CoordinatorKeeper:
                 log.info("the coordinator finished")
                 self.finished.set()
                 return
-            deaths = 0 if time.monotonic() - began > self._timing.coordinator_steady else deaths
+            deaths = 0 if time.monotonic() - started_at > self._timing.coordinator_steady else deaths
             pause = self._timing.coordinator.delay(deaths)
             deaths += 1
             log.error("the coordinator died, it is started again", extra={"reason": reason, "pause": pause})
             await asyncio.sleep(pause)
 
     async def _nomination(self) -> int | None:
-        """Where the target cannot be read, the node goes on as it was: whether it still holds the job, the claim on the
-        volume says.
+        """The term of this node's nomination.
+
+        If the target cannot be read, the last answer holds: the claim on the volume decides who holds the job.
         """
         if self._connected():
             return None
@@ -157,7 +160,7 @@ class CoordinatorKeeper:
             return await self._term()
         except ServiceUnavailable as error:
             log.warning(str(error))
-            return self._held
+            return self._last_term
 
     async def _start(self, term: int) -> Child:
         command = [*self._program.command, "--term", str(term)]

@@ -1,8 +1,7 @@
-"""Warm spares: worker processes that have imported MXNet and built their model, and wait to take over when the worker
-dies.
+"""Warm spares: processes that have imported MXNet and built their model, and take over when the worker dies.
 
-How they say that they are ready, and are told to go on, is in `dyntrain.training.host.standby`. A spare costs the
-memory of a worker, and no processor while it waits.
+`dyntrain.training.host.standby` has the protocol. A spare costs the memory of a worker, and no processor while it
+waits.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class _Spare:
 
 
 class Spares:
-    """Keeps `count` of them while `needed` says so; with 0 it does nothing."""
+    """Keeps `count` spares while `needed` returns True; does nothing with a count of 0."""
 
     def __init__(
         self, program: Program | None, count: int, children: Children, needed: Callable[[], bool], timing: Timing
@@ -52,7 +51,7 @@ class Spares:
 
     @property
     def ready(self) -> int:
-        """How many have built their model."""
+        """Number of spares that have built their model."""
         return sum(spare.ready for spare in self._waiting)
 
     @property
@@ -60,16 +59,18 @@ class Spares:
         return [spare.child.pid for spare in self._waiting]
 
     def changed(self) -> None:
-        """Look again: what `needed` says may be different."""
+        """Check again, since the result of `needed` may differ."""
         self._changed.set()
 
     def take(self) -> Child | None:
-        """The spare that is furthest, told to go on: it asks the coordinator for admission. None when there is none."""
+        """Start the spare that is closest to ready: it asks the coordinator for admission. Returns None if there is
+        none.
+        """
         while self._waiting:
             spare = max(self._waiting, key=lambda spare: spare.ready)
             self._waiting.remove(spare)
             self._changed.set()
-            with contextlib.suppress(PermissionError, ProcessLookupError):  # only root may take niceness back
+            with contextlib.suppress(PermissionError, ProcessLookupError):  # only root may lower niceness
                 os.setpriority(os.PRIO_PGRP, spare.child.pid, os.getpriority(os.PRIO_PROCESS, 0))
             if spare.line.go():
                 log.info("a spare takes over", extra={"pid": spare.child.pid, "ready": spare.ready})
@@ -77,7 +78,7 @@ class Spares:
         return None
 
     async def run(self) -> None:
-        """Starts one at a time, until cancelled: several imports at once would take the processor from the worker."""
+        """Start one spare at a time, until cancelled: several imports at once would slow down the worker."""
         try:
             while True:
                 self._changed.clear()
@@ -104,7 +105,7 @@ class Spares:
                 watcher.cancel()
 
     async def discard(self) -> None:
-        """Kill those that wait, also one that is just being started. Bounded as `Child.stop`."""
+        """Kill all waiting spares, also one that is just being started. Bounded as `Child.stop`."""
         self._discards += 1
         waiting, self._waiting = self._waiting, []
         await asyncio.gather(*(spare.child.stop() for spare in waiting))
@@ -114,9 +115,11 @@ class Spares:
         with contextlib.ExitStack() as stack:
             line = stack.enter_context(StandbySocket())
             assert self.program is not None, "it is needed while a worker runs"
-            child = await self._children.start("spare", self.program.given(line.environment, line.theirs), QUIET)
+            child = await self._children.start(
+                "spare", self.program.with_environment(line.environment, line.theirs), QUIET
+            )
             stack.pop_all()  # from here on its watcher closes it
-        line.handed_over()
+        line.close_child_end()
         spare = _Spare(child, line)
         self._waiting.append(spare)
         watcher = asyncio.create_task(self._watch(spare))
@@ -124,17 +127,17 @@ class Spares:
         watcher.add_done_callback(self._watchers.discard)
 
     async def _watch(self, spare: _Spare) -> None:
-        """To the end of its process, also once it was taken."""
+        """Watch a spare to its end, also after it took over."""
         with spare.line:
             bound = self._timing.spare_start * 2.0 ** min(self._hangs, 10)  # it may just be slow, at its low priority
             try:
                 async with timeout(bound):
                     spare.ready = await spare.line.ready()
             except TimeoutError:
-                if spare in self._waiting:  # one that was taken is the coordinator's to bound
+                if spare in self._waiting:  # the coordinator has its own time limit for one that took over
                     log.error("a warm spare hangs before it is ready", extra={"pid": spare.child.pid, "seconds": bound})
                     self._hangs += 1
-                    self._gone(spare)
+                    self._remove(spare)
                     await spare.child.stop()
             if spare.ready:
                 self._deaths = self._hangs = 0
@@ -143,9 +146,9 @@ class Spares:
             await spare.child.wait()
         if spare in self._waiting:
             log.warning("a warm spare ended", extra={"pid": spare.child.pid})
-            self._gone(spare)
+            self._remove(spare)
 
-    def _gone(self, spare: _Spare) -> None:
+    def _remove(self, spare: _Spare) -> None:
         self._waiting.remove(spare)
         self._deaths += 1
         self._changed.set()

@@ -1,4 +1,4 @@
-"""Carries out the coordinator's orders on this host, and tells it what happens here."""
+"""Carries out the coordinator's orders on this host, and reports to it what happens here."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SupervisedNode:
-    """Which node it is, and where its worker finds the job."""
+    """Identity of the node, and the settings of its worker."""
 
     identity: Identity
     attempt: int
@@ -66,15 +66,19 @@ class SupervisedNode:
 
 
 class JobLogs(Protocol):
+    """Logs that are sorted by job."""
+
     def follow(self, job: str) -> None:
-        """From now on the logs belong to `job`; said again with each welcome."""
+        """Assign the logs to `job` from now on; called again with each welcome."""
 
 
 class Supervisor:
-    """The `Receiver` of `channel`. Only nodes on EC2 have `notices` and `logs`, only those that are or may become
-    base nodes have `base`. `workers` takes the addresses of the cluster's nodes. `desk`: people may launch here.
-    `program_of`: they must, for the cluster has no command of its own; then a job's end retires nobody. `others`: those
-    of the node's other workers, which run and retire with this one.
+    """The `Receiver` of `channel`.
+
+    Only nodes on EC2 have `notices` and `logs`; only those that are or may become base nodes have `base`. `workers`
+    receives the addresses of the cluster's nodes. `desk`: people may launch here. `program_of`: the cluster has no
+    command of its own, so people must launch, and a job's end retires nobody. `others`: supervisors of the node's other
+    workers, which run and retire with this one.
 
     `unlisted` is set while the coordinator says that the target does not list the node.
     """
@@ -105,7 +109,7 @@ class Supervisor:
         self.unlisted = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run all parts until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.worker.run())
             tasks.create_task(self._isolation.run())
@@ -119,7 +123,7 @@ class Supervisor:
                 tasks.create_task(other.run())
 
     async def until_retired(self) -> str:
-        """Why, once the coordinator has no more use for the node."""
+        """Wait until the coordinator no longer needs the node; returns why."""
         await self._retired.wait()
         return self._reason
 
@@ -144,7 +148,7 @@ class Supervisor:
     async def welcomed(self, access: Access, welcome: Welcome) -> None:
         self.write_control_file(access)
         if self._program_of is not None:
-            if self.base is not None and self._job not in ("", welcome.job):  # nobody may have said that it is over
+            if self.base is not None and self._job not in ("", welcome.job):  # its end may have been missed
                 await self.base.group.forget()
             if welcome.launch is None:  # a script that has left the job may still save its model
                 await self.worker.finish(self._node.timing.finish)
@@ -155,19 +159,22 @@ class Supervisor:
         if self.base is not None and self.base.serves:
             for message in self.base.group.state():
                 self._channel.tell(message)
-        for notice in self._notices.known.values() if self._notices is not None else ():
+        for notice in self._notices.notices.values() if self._notices is not None else ():
             self._tell_of(notice)
         await self._isolation.welcomed(welcome.job)
 
     def noticed(self, notice: Notice) -> None:
-        """The machine will be taken: both the coordinator and the controller must know. Advice that the policy ignores
-        goes to nobody: a node that is being taken away has nothing else to report.
+        """Report to coordinator and controller that the machine will be taken.
+
+        A recommendation that the policy ignores is reported to nobody: it would replace the node's other reports.
         """
         if self._tell_of(notice):
             self._status.report("interrupted", notice.kind, notice.deadline)
 
     def _tell_of(self, notice: Notice) -> bool:
-        """The controller, which has the policy too, is told the deadline as it was noted: this one is the job's."""
+        """Send the coordinator the deadline by the policy; returns whether there is one. The controller applies the
+        policy itself.
+        """
         deadline = self._node.rebalance.deadline(notice.kind, notice.deadline)
         if deadline is not None:
             self._channel.tell(NodeNotice(kind=notice.kind, deadline=deadline))
@@ -175,7 +182,7 @@ class Supervisor:
 
     def lost(self) -> None:
         self.worker.disconnected()
-        if not self._retired.is_set():  # then the node has hung up itself, and has nobody to be cut off from
+        if not self._retired.is_set():  # a retired node has hung up itself
             self._isolation.lost()
         if self._desk is not None:
             self._desk.lost()
@@ -189,7 +196,7 @@ class Supervisor:
                 self.worker.runs(self._program_of(launch))
                 await self._isolation.welcomed(self._job)
             case LaunchAnswer() if self._desk is not None:
-                self._desk.answered(message)
+                self._desk.on_answer(message)
             case Workers(addresses=addresses):
                 self._write_workers(addresses)
             case StartGroup() if self.base is not None and self.base.serves:
@@ -208,7 +215,7 @@ class Supervisor:
                 log.warning("ignored an order that is not for this node", extra={"type": message.type})
 
     async def _wait_for_the_next(self, reason: str) -> None:
-        """The launch is over, the node is not: its coordinator ends when nobody is connected, and another one comes."""
+        """Stand by after a launch: its coordinator ends when nobody is connected, and another one follows."""
         log.info("stands by for the next launch", extra={"reason": reason})
         await self.worker.finish(self._node.timing.finish)
         self.worker.runs(None)
@@ -218,14 +225,14 @@ class Supervisor:
         self._channel.hang_up()
 
     def _write_workers(self, addresses: Sequence[str]) -> None:
-        """For people; the node does without."""
+        """Write the workers file for people; a failure is only logged."""
         try:
             self._workers(addresses)
         except OSError as error:
             log.warning("the workers are not written down", extra={"reason": str(error)})
 
     def write_control_file(self, access: Access) -> None:
-        """How the worker finds its coordinator; a running worker reads it again when its connection breaks."""
+        """Write how the worker finds its coordinator; it reads the file again when its connection breaks."""
         endpoint, identity = access.endpoint, self._node.identity
         control = ControlFile(
             cluster=identity.cluster,
@@ -249,7 +256,7 @@ class Supervisor:
     # ---- the end
 
     async def _job_over(self, base: BaseDuties) -> None:
-        """Where the coordinator runs, its end is the end of the job, also when its word to retire was lost."""
+        """Retire when the coordinator on this node ends, also if its order to retire was lost."""
         if base.coordinator is not None:
             await base.coordinator.finished.wait()
             self._retire_for("the coordinator finished")
@@ -259,7 +266,7 @@ class Supervisor:
         self._retired.set()
 
     async def end(self) -> None:
-        """Of one of `others`: its worker, and its word to the coordinator. Bounded."""
+        """End one of `others`: its worker and its connection. Bounded."""
         await self._end()
         self._channel.leave()
 
@@ -279,7 +286,7 @@ class Supervisor:
             await self.base.group.stop_all()
         if coordinator is not None and leads:
             bound = timing.coordinator_exit
-            if self._node.results:  # it uploads them when all scripts have ended, which it sees by who has left
+            if self._node.results:  # it uploads them once all nodes have left, so this one leaves now
                 self._channel.leave()
                 bound += SCRIPTS_SECONDS + END_SECONDS
             try:

@@ -1,6 +1,4 @@
-"""Makes the supervisor of a node, with all its parts, from what is known of the node: whole, each part before those
-that need it.
-"""
+"""Builds the supervisor of a node and all its parts, each before those that need it."""
 
 from __future__ import annotations
 
@@ -47,13 +45,13 @@ from dyntrain.training.protocol.node_messages import Launch
 
 
 def joining(program: Program, control_file: Path) -> Program:
-    """The person's program, as a worker that joins the job, which it finds through `control_file`.
+    """The person's program with the environment of a worker, which finds the job through `control_file`.
 
-    Strings hash alike in all workers: a vocabulary that is made from a `set` would else number its words differently
-    in each. A seed of the person's own is kept.
+    All workers hash strings alike: otherwise a vocabulary made from a `set` would be numbered differently in each. A
+    seed that the person has set is kept.
     """
     hashing = program.environment.get("PYTHONHASHSEED", "0")
-    return program.given(
+    return program.with_environment(
         {
             "ELASTIC_TRAINING_ENABLED": "1",
             "DYNTRAIN_CONTROL_FILE": str(control_file),
@@ -63,7 +61,7 @@ def joining(program: Program, control_file: Path) -> Program:
 
 
 def beside(path: Path, slot: int) -> Path:
-    """What belongs to the node's worker of this slot, beside the first one's: `worker-1.log`."""
+    """The path for the node's worker of this slot, next to the first one's: `worker-1.log`."""
     return path.with_name(f"{path.stem}-{slot}{path.suffix}") if slot else path
 
 
@@ -75,7 +73,7 @@ def make_worker(
     timing: Timing,
     warm_spares: int,
 ) -> Worker:
-    """`program` is made by `joining`, None where a person launches it later."""
+    """Make the worker. `program` comes from `joining`; None if a person launches it later."""
     return Worker(
         program,
         children,
@@ -88,21 +86,23 @@ def make_worker(
 
 
 def make_isolation(
-    worker: Worker, wanted: Callable[[], Awaitable[bool]], status: Status, seconds: float, timing: Timing
+    worker: Worker, is_wanted: Callable[[], Awaitable[bool]], status: Status, seconds: float, timing: Timing
 ) -> Isolation:
-    """`wanted` asks whoever manages the node whether it is to train; raises ServiceUnavailable."""
+    """Make the isolation. `is_wanted` asks the node's manager whether it is to train; raises ServiceUnavailable."""
 
     def isolated(reason: str) -> None:
-        status.listed(False)  # so that it is said until a coordinator acknowledges the node again
+        status.listed(False)  # so that it is reported until a coordinator acknowledges the node again
         status.report("prepared", reason)
 
-    return Isolation(worker.welcomed, lambda: worker.suspend(timing.grace), wanted, isolated, seconds, timing.ask)
+    return Isolation(worker.welcomed, lambda: worker.suspend(timing.grace), is_wanted, isolated, seconds, timing.ask)
 
 
 @dataclass(frozen=True)
 class Ec2Node:
-    """A node of a cluster, once it has its configuration. `environment` is for all its processes, `coordinator` and
-    `blank` are commands. `account` runs them, and the training script; None: as this process.
+    """A node of a cluster, with its configuration.
+
+    `environment` is for all its processes; `coordinator` and `blank` are commands. `account` runs them and the training
+    script; None: the current user.
     """
 
     identity: Identity
@@ -126,7 +126,7 @@ class Ec2Node:
 
 @dataclass(frozen=True)
 class Ec2Parts:
-    """`reporter`, `notices` and `logs` run from the start, `supervisor` once the node is prepared."""
+    """The parts to run: `reporter`, `notices` and `logs` from the start, `supervisor` once the node is prepared."""
 
     reporter: Reporter
     status: ControllerStatus
@@ -136,7 +136,7 @@ class Ec2Parts:
 
 
 def wire(node: Ec2Node) -> Ec2Parts:
-    """Starts nothing."""
+    """Make all parts, without starting any."""
     identity, config, layout, timing, children = node.identity, node.config, node.layout, node.timing, node.children
     clocks = clocks_of(config)
     reporter = Reporter(node.reports, timing)
@@ -144,7 +144,7 @@ def wire(node: Ec2Node) -> Ec2Parts:
     published = Published(node.parameters, identity, timing)
     channel = ControlChannel(identity.cluster, published.access, timing, clocks)
 
-    # the supervisor is made last, and the watch runs later still
+    # `supervisor` is defined below, before the watch runs
     notices = NoticeWatch(node.metadata, lambda notice: supervisor.noticed(notice), timing)
     slots = range(config.workers_per_node)
     logs: tuple[LogShipping | VolumeLog, ...] = (
@@ -152,10 +152,10 @@ def wire(node: Ec2Node) -> Ec2Parts:
         *(log for slot in slots for log in _volume_log(node, slot)),
     )
     worker = _worker(node, 0, channel, status)
-    isolation = make_isolation(worker, published.wanted, status, config.isolation_seconds, timing)
+    isolation = make_isolation(worker, published.is_wanted, status, config.isolation_seconds, timing)
 
     def listed(addresses: Sequence[str]) -> None:
-        published.placed(addresses)
+        published.set_addresses(addresses)
         write_workers(layout, addresses)
 
     rebalance = Rebalance(config.rebalance, config.rebalance_grace_seconds)
@@ -191,11 +191,11 @@ def wire(node: Ec2Node) -> Ec2Parts:
 def _beside(
     node: Ec2Node, slot: int, supervised: SupervisedNode, published: Published, status: ControllerStatus
 ) -> Supervisor:
-    """Of another worker than the node's first one: with a line to the coordinator and a control file of its own."""
+    """Supervisor of a further worker of the node, with its own connection to the coordinator and control file."""
     identity, config, timing = node.identity, node.config, node.timing
     channel = ControlChannel(identity.cluster, published.access, timing, clocks_of(config))
     worker = _worker(node, slot, channel, status)
-    isolation = make_isolation(worker, published.wanted, status, config.isolation_seconds, timing)
+    isolation = make_isolation(worker, published.is_wanted, status, config.isolation_seconds, timing)
     own = replace(supervised, control_file=beside(node.layout.control_file, slot), slot=slot)
     return Supervisor(own, channel, status, worker, isolation, program_of=_program_of(node, slot))
 
@@ -215,7 +215,7 @@ def _log_path(node: Ec2Node, slot: int) -> Path:
 
 
 def _program_of(node: Ec2Node, slot: int) -> Callable[[Launch], Program] | None:
-    """None: the configuration says what to train."""
+    """How to make the program of a launch; None if the configuration has a training command."""
     return None if node.config.training_cmd else lambda launch: _launched(node, launch, slot)
 
 
@@ -247,21 +247,21 @@ def _launched(node: Ec2Node, launch: Launch, slot: int) -> Program:
 
 
 def _path(config: NodeConfig) -> dict[str, str]:
-    """Whose code comes from S3, and who launches, says `python` and means the one that has MXNet."""
+    """PATH for code from S3 and launches, where `python` means the one that has MXNet."""
     if config.code is None and config.training_cmd:
         return {}
     return own_programs_first(config.environment)
 
 
 def own_programs_first(environment: Mapping[str, str]) -> dict[str, str]:
-    """The PATH of a process that has these variables, with the programs of this environment before all others."""
-    given = environment.get("PATH", os.environ.get("PATH", os.defpath))
-    return {"PATH": os.pathsep.join([str(Path(sys.executable).parent), given])}
+    """The variable PATH, with the programs of this environment before all others."""
+    path = environment.get("PATH", os.environ.get("PATH", os.defpath))
+    return {"PATH": os.pathsep.join([str(Path(sys.executable).parent), path])}
 
 
 def _base_duties(node: Ec2Node, channel: ControlChannel, published: Published) -> BaseDuties:
     identity, config, layout = node.identity, node.config, node.layout
-    # by its address: ps-lite would pick an interface by itself
+    # explicit address: ps-lite would otherwise pick an interface itself
     variables = {**node.environment, "DMLC_NODE_HOST": identity.private_ip}
     uid = node.account.uid if node.account else None
     blank = Program(node.blank, variables, layout.logs / "pslite.log", user=node.user)

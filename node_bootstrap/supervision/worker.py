@@ -1,6 +1,6 @@
-"""Keeps the node's one worker process: starts it for a job, and after a crash does what the coordinator says.
+"""Keeps the node's worker process: starts it for a job, and after a crash does what the coordinator orders.
 
-The workers inherit memory of the node, one after another: what a worker packed there is there for the next one
+All workers of a node inherit the same memory, one after another: what one stored there, the next one finds
 (`dyntrain.training.host.safe_memory`).
 """
 
@@ -23,7 +23,7 @@ from dyntrain.training.protocol.node_messages import FACE_WANTED, WorkerExited, 
 from dyntrain.training.protocol.wire import FromNode
 from dyntrain.training.timeouts import timeout
 
-FACE_WANTED_SAID = f"the script is of AWS Dynamic Training: launch it with --dt-scripts (exit code {FACE_WANTED})"
+FACE_WANTED_MESSAGE = f"the script is of AWS Dynamic Training: launch it with --dt-scripts (exit code {FACE_WANTED})"
 log = logging.getLogger(__name__)
 
 
@@ -37,11 +37,11 @@ class WorkerState(Enum):
 
 
 class Worker:
-    """`program` None: a person says later what to run (`runs`).
+    """The worker process. `program` is None until a person launches one (`runs`).
 
-    `tell` sends to the coordinator and is False when nobody listens. `failed` is called when the node gives up on
-    the worker, `recovered` when the coordinator has it started all the same. `left` is set while its last process is
-    one that ended in good order.
+    `tell` sends to the coordinator and is False without a connection. `on_failure` is called when the node gives up on
+    the worker, `on_recovery` when the coordinator has it restarted all the same. `exited_cleanly` is set while the last
+    process has ended with exit code 0.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class Worker:
         program: Program | None,
         children: Children,
         tell: Callable[[FromNode], bool],
-        failed: Callable[[str], None],
-        recovered: Callable[[], None],
+        on_failure: Callable[[str], None],
+        on_recovery: Callable[[], None],
         timing: Timing,
         spares: int = 0,
     ) -> None:
         self._memory = SafeMemory()
-        self._program = self._given(program)
+        self._program = self._with_memory(program)
         self._children, self._timing = children, timing
         self.spares = Spares(self._program, spares, children, lambda: self.state is WorkerState.RUNNING, timing)
-        self._tell, self._failed, self._recovered = tell, failed, recovered
+        self._tell, self._on_failure, self._on_recovery = tell, on_failure, on_recovery
         self.state = WorkerState.ABSENT
         self._connected = False
         self._job = ""
@@ -66,25 +66,28 @@ class Worker:
         self._exit: WorkerExited | None = None
         self._crashed_at = self._cools_until = 0.0
         self._own_restarts: tuple[float, ...] = ()
-        self.left = asyncio.Event()
+        self.exited_cleanly = asyncio.Event()
         self._changed = asyncio.Event()
-        self._turn = asyncio.Lock()  # orders and the node's own restarts take turns
+        self._turn = asyncio.Lock()  # held by orders and by the node's own restarts
 
-    def _given(self, program: Program | None) -> Program | None:
-        return None if program is None else program.given(self._memory.environment, *self._memory.descriptors)
+    def _with_memory(self, program: Program | None) -> Program | None:
+        return (
+            None if program is None else program.with_environment(self._memory.environment, *self._memory.descriptors)
+        )
 
     def runs(self, program: Program | None) -> None:
-        """What the next welcome starts; None: nothing, it ends what runs."""
-        self._program = self.spares.program = self._given(program)
+        """Set what the next welcome starts; None: nothing, and the running process is ended."""
+        self._program = self.spares.program = self._with_memory(program)
 
     @property
     def pid(self) -> int | None:
-        """Of the running process."""
+        """Process id of the running process, else None."""
         return self._child.pid if self._child and self.state is WorkerState.RUNNING else None
 
     async def welcomed(self, job: str) -> None:
-        """The coordinator of `job` is there. Starts the worker unless this job's is running or has left; a crash is
-        told again.
+        """Note the connection to the coordinator of `job`.
+
+        Starts the worker unless that of this job is running or has left; reports a crash again.
         """
         async with self._turn:
             self._connected = True
@@ -92,7 +95,7 @@ class Worker:
             if self._program is None:
                 await self._stand_down()
             elif self.state is WorkerState.ABSENT or (another and self.state is not WorkerState.RETIRED):
-                await self.spares.discard()  # they are of the job before
+                await self.spares.discard()  # they belong to the previous job
                 await self._replace(f"job {job}")
             elif self.state in (WorkerState.CRASHED, WorkerState.FAILED) and self._exit is not None:
                 self._tell(self._exit)
@@ -100,7 +103,7 @@ class Worker:
             self._changed.set()
 
     async def _stand_down(self) -> None:
-        """Nothing is to be trained. Bounded as `Child.stop`. Call in turn."""
+        """End the worker without another one. Bounded as `Child.stop`. The caller holds the lock."""
         before, self.state = (
             self.state,
             WorkerState.RETIRED if self.state is WorkerState.RETIRED else WorkerState.ABSENT,
@@ -109,35 +112,37 @@ class Worker:
         if self._child and before is WorkerState.RUNNING:
             await self._child.stop(self._timing.grace)
         if before is WorkerState.FAILED:
-            self._recovered()
+            self._on_recovery()
 
     def disconnected(self) -> None:
         self._connected = False
         self._changed.set()
 
     async def restart(self, pid: int | None, reason: str) -> None:
-        """By order. One about a process before the running one is old and changes nothing; a worker that crashed waits
-        for no other order than this. None: whichever, if it has left.
+        """Restart the worker by order; None: whichever, if it has left.
+
+        An order about an earlier process is outdated and ignored. A crashed worker waits only for this order.
         """
         async with self._turn:
-            known = self._child.pid if self._child else None
+            current_pid = self._child.pid if self._child else None
             ended = (WorkerState.LEFT,) if pid is None else (WorkerState.CRASHED, WorkerState.FAILED)
-            meant = self.state in ended or (pid is not None and pid == known)
-            if not meant or self.state is WorkerState.RETIRED:
-                old = pid is not None  # without one, it was given before the node could say that a worker runs
-                extra = {"pid": known, "ordered": pid, "reason": reason}
+            applies = self.state in ended or (pid is not None and pid == current_pid)
+            if not applies or self.state is WorkerState.RETIRED:
+                old = pid is not None  # without one, the order was sent before the node reported that a worker runs
+                extra = {"pid": current_pid, "ordered": pid, "reason": reason}
                 log.log(
                     logging.INFO if old else logging.DEBUG, "ignored an order to restart another worker", extra=extra
                 )
                 return
-            failed = self.state is WorkerState.FAILED
+            was_failed = self.state is WorkerState.FAILED
             await self._replace(reason)
-            if failed:
-                self._recovered()
+            if was_failed:
+                self._on_recovery()
 
     async def cool_down(self, pid: int, seconds: float, given_up: bool) -> None:
-        """By order: none to restart the worker that crashed comes before that. `given_up`: it may never come, the
-        controller is told.
+        """Note that no order to restart the crashed worker comes for `seconds`.
+
+        `given_up`: none may ever come, so the controller is informed.
         """
         async with self._turn:
             if self.state is not WorkerState.CRASHED or self._child is None or pid != self._child.pid:
@@ -150,10 +155,9 @@ class Worker:
             self._changed.set()
 
     async def suspend(self, grace: float) -> bool:
-        """Stop a worker that trains or is to be started again, and its spares; the next welcome starts another. Bounded
-        as `Child.stop`.
+        """Stop a running or crashed worker and its spares; the next welcome starts another. Bounded as `Child.stop`.
 
-        False: it was given up, and the next coordinator decides about it.
+        Returns False if it was given up: the next coordinator decides about it.
         """
         async with self._turn:
             if self.state is WorkerState.FAILED:
@@ -167,16 +171,14 @@ class Worker:
             return True
 
     async def finish(self, seconds: float) -> None:
-        """Give the script time to end by itself: the coordinator retires a node only after its worker has left the
-        job.
-        """
+        """Wait up to `seconds` for the script to end: a node is retired only after its worker has left the job."""
         if self._child and self.state is WorkerState.RUNNING:
             with contextlib.suppress(TimeoutError):
                 async with timeout(seconds):
                     await self._child.wait()
 
     async def stop(self, grace: float) -> None:
-        """For good. Bounded as `Child.stop`."""
+        """Stop the worker for good. Bounded as `Child.stop`."""
         async with self._turn:
             self.state = WorkerState.RETIRED
             await self.spares.discard()
@@ -184,7 +186,7 @@ class Worker:
                 await self._child.stop(grace)
 
     async def run(self) -> None:
-        """Watches the process and acts on its end, until cancelled."""
+        """Watch the process and act on its end, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.spares.run())
@@ -210,13 +212,13 @@ class Worker:
             await child.stop()  # what it left running
             if code == 0:
                 self.state = WorkerState.LEFT
-                self.left.set()
+                self.exited_cleanly.set()
                 self._tell(WorkerExited(pid=child.pid, code=code, reason="the script has ended"))
                 await self.spares.discard()
                 log.info("the worker left", extra={"pid": child.pid})
                 return
             self.state, self._crashed_at = WorkerState.CRASHED, time.monotonic()
-            reason = FACE_WANTED_SAID if code == FACE_WANTED else explain(code, 0.0)
+            reason = FACE_WANTED_MESSAGE if code == FACE_WANTED else explain(code, 0.0)
             if output := child.last_words(limit=1000):
                 reason = f"{reason}; its last output:\n{output}"
             self._exit = WorkerExited(pid=child.pid, code=code, reason=reason)
@@ -247,11 +249,11 @@ class Worker:
         self.state = WorkerState.FAILED
         last = self._exit.reason if self._exit else ""
         log.error("gave up on the worker", extra={"reason": reason.value})
-        self._failed(f"{reason.value}; the last time: {last}")
+        self._on_failure(f"{reason.value}; the last time: {last}")
 
     async def _replace(self, reason: str) -> None:
-        """Kill the present process, if any, and let a spare take over or start another. Call in turn."""
-        self.left.clear()
+        """Kill the present process, if any, and let a spare take over or start another. The caller holds the lock."""
+        self.exited_cleanly.clear()
         assert self._program is not None, "without one there is no job to start it for"
         if self._child and self.state is WorkerState.RUNNING:
             await self._child.stop()
@@ -263,7 +265,7 @@ class Worker:
             self.state, self._crashed_at = WorkerState.CRASHED, time.monotonic()
         else:
             self.state, self._cools_until = WorkerState.RUNNING, 0.0
-            # is nobody there, the next hello says it
+            # without a connection, the next hello reports it
             self._tell(WorkerStarted(pid=self._child.pid, spare=spare is not None))
             self.spares.changed()
             log.info("the worker is started", extra={"pid": self._child.pid, "reason": reason})

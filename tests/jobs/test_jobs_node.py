@@ -19,14 +19,14 @@ from dyntrain.controller.contract.job_files import FAILED, INTERRUPTED, SUCCEEDE
 from dyntrain.controller.jobs.submission.code import pack
 from dyntrain.controller.jobs.submission.user_data import LIMIT_BYTES, PROGRAM, program, program_of, user_data
 from dyntrain.controller.local.pace import patient
-from dyntrain.node_bootstrap.job.command import Account, CommandFailed, unfiltered, unpack
+from dyntrain.node_bootstrap.job.command import Account, CommandFailed, unpack, unpack_without_filter
 from dyntrain.node_bootstrap.job.plan import (
     SILENT_SECONDS,
     START_SECONDS,
     Plan,
     environment,
     exit_of_command,
-    lost,
+    exit_of_lost_rank,
     verdict_of,
 )
 from dyntrain.node_bootstrap.job.program import Node
@@ -174,8 +174,8 @@ def test_a_python_without_the_filter_takes_files_and_folders_of_the_folder_alone
         entry.type, entry.linkname = kind, "/etc/passwd"
         tar.addfile(entry)
     packed.seek(0)
-    with tarfile.open(fileobj=packed) as tar, pytest.raises(CommandFailed, match="which is not taken"):
-        unfiltered(tar, tmp_path / "code")
+    with tarfile.open(fileobj=packed) as tar, pytest.raises(CommandFailed, match="which is not allowed"):
+        unpack_without_filter(tar, tmp_path / "code")
     assert not list((tmp_path / "code").iterdir())
     assert not (tmp_path / "outside").exists()
 
@@ -215,13 +215,13 @@ def test_the_last_that_succeeds_speaks_for_all_and_one_that_fails_speaks_at_once
 
 def test_a_rank_that_falls_silent_ends_the_job_and_one_that_is_done_or_slow_to_boot_does_not() -> None:
     own = 1000.0
-    assert lost(0, 3, {0: own, 1: own - SILENT_SECONDS + 1, 2: own}, set(), 60.0, own) is None
-    assert lost(0, 3, {0: own, 1: 0.0, 2: own}, {1}, 60.0, own) is None
-    silent = lost(0, 3, {0: own, 1: own - SILENT_SECONDS - 1, 2: own}, set(), 60.0, own)
+    assert exit_of_lost_rank(0, 3, {0: own, 1: own - SILENT_SECONDS + 1, 2: own}, set(), 60.0, own) is None
+    assert exit_of_lost_rank(0, 3, {0: own, 1: 0.0, 2: own}, {1}, 60.0, own) is None
+    silent = exit_of_lost_rank(0, 3, {0: own, 1: own - SILENT_SECONDS - 1, 2: own}, set(), 60.0, own)
     assert silent is not None
     assert (silent.verdict, silent.rank) == (FAILED, 1)
-    assert lost(0, 2, {0: own}, set(), START_SECONDS - 1, own) is None
-    never = lost(0, 2, {0: own}, set(), START_SECONDS + 1, own)
+    assert exit_of_lost_rank(0, 2, {0: own}, set(), START_SECONDS - 1, own) is None
+    never = exit_of_lost_rank(0, 2, {0: own}, set(), START_SECONDS + 1, own)
     assert never is not None
     assert "never heard of" in never.reason
 

@@ -77,10 +77,10 @@ class Node:
         self.quick, self.ports, self.forks = True, 10_000, list[float]()
         self.group = PsGroup(here, WANTED, "here", here, self.tell, TIMING)
 
-    def given(self, *line: Any) -> Node:
+    def with_environment(self, *line: Any) -> Node:
         return self
 
-    def handed_over(self) -> None: ...
+    def close_child_end(self) -> None: ...
 
     def close(self) -> None: ...
 

@@ -76,9 +76,9 @@ class Bed:
             report=lambda *said: calls.append(("report", *said)), listed=lambda said: calls.append(("listed", said))
         )
         desk: Any = SimpleNamespace(
-            lost=lambda: calls.append(("desk.lost",)), answered=lambda said: calls.append(("answered", said))
+            lost=lambda: calls.append(("desk.lost",)), on_answer=lambda said: calls.append(("answered", said))
         )
-        notices: Any = SimpleNamespace(known=self.known)
+        notices: Any = SimpleNamespace(notices=self.known)
         logs: Any = SimpleNamespace(follow=lambda job: calls.append(("follow", job)))
         self.workers_error: OSError | None = None
         self.supervisor = Supervisor(

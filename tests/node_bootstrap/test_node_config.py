@@ -15,11 +15,11 @@ from dyntrain.node_bootstrap.host.files import tail, write_atomically
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.workers import hosts_with, write_workers
 from dyntrain.node_bootstrap.instance.identity import Identity
-from dyntrain.node_bootstrap.node import following, next_attempt
+from dyntrain.node_bootstrap.node import attempt_after, next_attempt
 from dyntrain.node_bootstrap.reports.config import parse_node_config
 from dyntrain.node_bootstrap.steps.environment import (
     environment_files,
-    environment_stands,
+    environment_is_current,
     profile,
     variables,
     write_environment,
@@ -97,17 +97,17 @@ def test_environment_files_are_complete_and_writing_twice_changes_nothing(tmp_pa
     layout.workers.parent.mkdir(parents=True)
     layout.workers.write_text("10.0.0.1\n\nnonsense\n")
     wanted = environment_files(layout, IDENTITY, config, 1)
-    assert not environment_stands(wanted)
+    assert not environment_is_current(wanted)
     write_environment(wanted)
     files = (layout.profile.read_bytes(), layout.workers.read_bytes())
     assert layout.profile.stat().st_mode & 0o007 == 0, "people put tokens into the environment"
     layout.profile.chmod(0o644)
-    assert not environment_stands(wanted), "as an earlier version left it"
+    assert not environment_is_current(wanted), "as an earlier version left it"
     layout.profile.chmod(0o640)
     of_another = environment_files(layout, IDENTITY, config, 1, group=layout.profile.stat().st_gid + 1)
-    assert not environment_stands(of_another), "the user who runs the job was changed, and could not read it"
+    assert not environment_is_current(of_another), "the user who runs the job was changed, and could not read it"
     again = environment_files(layout, IDENTITY, config, 1)
-    assert environment_stands(again), "a reboot would write it again for nothing"
+    assert environment_is_current(again), "a reboot would write it again for nothing"
     write_environment(again)
     assert (layout.profile.read_bytes(), layout.workers.read_bytes()) == files
     assert files[1] == b"10.0.0.1\n10.0.0.7\n"
@@ -192,7 +192,7 @@ def test_attempts_grow_over_lives_and_survive_a_damaged_record(tmp_path: Path) -
 
 @given(NASTY)
 def test_any_record_gives_a_usable_attempt(recorded: str) -> None:
-    assert following(recorded, 1e9) >= 1
+    assert attempt_after(recorded, 1e9) >= 1
 
 
 def test_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:

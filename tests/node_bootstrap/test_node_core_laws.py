@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import pytest
 from dyntrain.node_bootstrap.core.isolation import IsolationAction, IsolationState, decide
-from dyntrain.node_bootstrap.core.marker import Found, Marker, MarkerState, judge
+from dyntrain.node_bootstrap.core.marker import Marker, MarkerFile, MarkerState, judge
 from dyntrain.node_bootstrap.core.pacing import Backoff, Timing
-from dyntrain.node_bootstrap.core.plan import DONE, FAILED, Condition, Step, can_be_seen, left
+from dyntrain.node_bootstrap.core.plan import DONE, FAILED, Condition, Step, is_observable, pending
 from dyntrain.node_bootstrap.core.restarts import RestartAction, RestartReason, after_crash
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,7 +54,7 @@ def test_a_marker_spares_the_preparation_when_this_instance_did_well_with_this_s
 ) -> None:
     """Also where there was a script and is none any more, or the other way round: what it makes is not there."""
     marker = Marker(instance_id=instance, attempt=1, script_sha256=wrote, exit_code=code, at=1.0, by_hand=by_hand)
-    state = judge(Found(marker.model_dump_json(), made_at), "i-a", script, launched_at=10.0)
+    state = judge(MarkerFile(marker.model_dump_json(), made_at), "i-a", script, launched_at=10.0)
     assert state.spares == (instance == "i-a" and wrote == script and code == 0), state
     assert not state.spares or (state is MarkerState.MARKED) == by_hand
 
@@ -64,7 +64,7 @@ def test_an_empty_marker_counts_from_the_moment_of_the_launch_and_spares_nothing
     made_at: float | None, launched_at: float | None, text: str
 ) -> None:
     """An earlier life's word at the same address is none about this instance; and half a line is nobody's word."""
-    state = judge(Found(text, made_at), "i-a", "s", launched_at)
+    state = judge(MarkerFile(text, made_at), "i-a", "s", launched_at)
     person = text == "" and made_at is not None and launched_at is not None and made_at >= launched_at
     assert (state is MarkerState.BY_HAND) == person
     assert not state.spares
@@ -92,14 +92,14 @@ class Third(_Blank):
     name, needs = "third", (First, Second)
 
 
-CONDITIONS = st.sampled_from([DONE, FAILED, left("it is not there")])
+CONDITIONS = st.sampled_from([DONE, FAILED, pending("it is not there")])
 
 
 @given(CONDITIONS, CONDITIONS)
 def test_a_step_is_looked_at_once_all_that_it_needs_is_done(one: Condition, two: Condition) -> None:
     """What has failed has made nothing that could be looked at, and one of two is not both."""
-    assert can_be_seen(Third(), {First(): one, Second(): two}) == (one == two == DONE)
-    assert can_be_seen(First(), {})
+    assert is_observable(Third(), {First(): one, Second(): two}) == (one == two == DONE)
+    assert is_observable(First(), {})
 
 
 # ---- crashes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dyntrain.node_bootstrap.supervision import launch_desk
-from dyntrain.node_bootstrap.supervision.launch_desk import AWAY, LaunchDesk
+from dyntrain.node_bootstrap.supervision.launch_desk import NO_COORDINATOR, LaunchDesk
 from dyntrain.training.layout import JobFolder
 from dyntrain.training.protocol.launch_desk import ANSWER_SECONDS, Reply, ToEnd, ToLaunch
 from dyntrain.training.protocol.node_messages import EndRequest, Launch, LaunchAnswer, LaunchRequest
@@ -55,7 +55,7 @@ def test_a_launch_goes_on_as_it_was_typed_and_the_answer_says_where_to_look() ->
             request="one", command=("python", "x.py"), directory="/data/mine", environment={"A": "b"}, dt_scripts=True
         )
         assert node.told == [LaunchRequest(launch=launch)]
-        node.desk.answered(LaunchAnswer(request="one", job="job-7"))
+        node.desk.on_answer(LaunchAnswer(request="one", job="job-7"))
         events = JobFolder.of(Path("/data"), "c", "job-7").events
         assert await ended(reply) == Reply(
             job="job-7", directory="/data/mine", events=str(events), log="/var/log/worker.log"
@@ -68,14 +68,14 @@ def test_everybody_hears_the_answer_to_what_they_asked_and_no_other() -> None:
     async def scenario(node: Node) -> None:
         one, two = node.asked("one"), node.asked("two")
         await asyncio.sleep(1.0)
-        node.desk.answered(LaunchAnswer(request="nobody", job="job-1"))
-        node.desk.answered(LaunchAnswer(request="two", job="job-2"))
-        node.desk.answered(LaunchAnswer(request="two", job="job-3"))
+        node.desk.on_answer(LaunchAnswer(request="nobody", job="job-1"))
+        node.desk.on_answer(LaunchAnswer(request="two", job="job-2"))
+        node.desk.on_answer(LaunchAnswer(request="two", job="job-3"))
         assert (await ended(two)).job == "job-2", "the first counts"
         assert not one.done()
-        node.desk.answered(LaunchAnswer(request="one", job="", refused="one at a time", passing=True))
+        node.desk.on_answer(LaunchAnswer(request="one", job="", refused="one at a time", passing=True))
         assert await ended(one) == Reply(refused="one at a time", passing=True)
-        node.desk.answered(LaunchAnswer(request="one", job="job-4"))
+        node.desk.on_answer(LaunchAnswer(request="one", job="job-4"))
 
     on(scenario)
 
@@ -84,7 +84,7 @@ def test_what_is_refused_for_good_is_not_said_to_pass() -> None:
     async def scenario(node: Node) -> None:
         one = node.asked("one")
         await asyncio.sleep(1.0)
-        node.desk.answered(LaunchAnswer(request="one", job="", refused="not in force"))
+        node.desk.on_answer(LaunchAnswer(request="one", job="", refused="not in force"))
         assert await ended(one) == Reply(refused="not in force", passing=False)
 
     on(scenario)
@@ -107,9 +107,9 @@ def test_without_a_connection_at_first_or_later_it_is_said_to_pass() -> None:
         await asyncio.sleep(1.0)
         node.desk.lost()
         for reply in (one, two):
-            assert await ended(reply) == Reply(refused=AWAY, passing=True)
+            assert await ended(reply) == Reply(refused=NO_COORDINATOR, passing=True)
         node.connected = False
-        assert await ended(node.asked("three")) == Reply(refused=AWAY, passing=True)
+        assert await ended(node.asked("three")) == Reply(refused=NO_COORDINATOR, passing=True)
 
     on(scenario)
 
@@ -120,7 +120,7 @@ def test_an_end_is_asked_for_as_such() -> None:
         reply = asyncio.create_task(node.desk._answer(line))
         await asyncio.sleep(1.0)
         assert node.told == [EndRequest(request="stop")]
-        node.desk.answered(LaunchAnswer(request="stop", job="job-7"))
+        node.desk.on_answer(LaunchAnswer(request="stop", job="job-7"))
         assert ((await ended(reply)).job, (await ended(reply)).directory) == ("job-7", "")
 
     on(scenario)
@@ -136,7 +136,7 @@ def test_nobody_is_asked_for_what_is_not_understood_or_would_change_the_nodes_ow
         fine = node.asked("two", environment={"MY_DYNTRAIN_A": "x"}, directory="/home/me")
         await asyncio.sleep(1.0)
         assert [asked.launch.directory for asked in node.told] == ["/data"]
-        node.desk.answered(LaunchAnswer(request="two", job="job-7"))
+        node.desk.on_answer(LaunchAnswer(request="two", job="job-7"))
         assert (await ended(fine)).directory == "/data"
 
     on(scenario)

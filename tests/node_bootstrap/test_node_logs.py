@@ -53,7 +53,7 @@ def test_no_line_is_lost_while_a_child_writes_without_a_pause(tmp_path: Path) ->
     trims = 0
     try:
         while trims < 20:
-            trims += log.trim(MOST, kept=1000)
+            trims += log.trim(MOST, older_files=1000)
     finally:
         stop.set()
         writer.join()

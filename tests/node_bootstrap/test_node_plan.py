@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from dyntrain.controller.local.pace import patient
 from dyntrain.node_bootstrap.core.marker import MarkerState
-from dyntrain.node_bootstrap.core.plan import DONE, FAILED, Condition, Step, can_be_seen, done, left, plan
+from dyntrain.node_bootstrap.core.plan import DONE, FAILED, Condition, Step, finished, is_observable, pending, plan
 from dyntrain.node_bootstrap.host.errors import InvalidConfiguration, RetryLater
 from dyntrain.node_bootstrap.host.processes import Children
 from dyntrain.node_bootstrap.instance.mxnet_build import CUDA_PROBE, NO_CUDA, NO_KERNEL, builds, check_cuda
@@ -27,7 +27,7 @@ from node_fakes import World, living, processes_of, wait_until, world
 
 NAMES = [step.name for step in STEPS]
 SOME = st.sets(st.sampled_from(NAMES))
-ALONE = left("it is not there")
+ALONE = pending("it is not there")
 
 
 class Kept(Step):
@@ -58,7 +58,7 @@ def test_whatever_is_done_is_not_done_again_and_whatever_is_not_is_in_the_plan_i
     """So a life that was cut short anywhere goes on with the rest."""
     found = with_done(some)
     assert left_of(found) == [name for name in NAMES if name not in some]
-    assert {step.name for step in done(found, plan(found))} == some
+    assert {step.name for step in finished(found, plan(found))} == some
 
 
 @given(SOME)
@@ -73,9 +73,9 @@ def test_a_step_is_only_looked_at_where_it_can_be_seen() -> None:
     made = {step: step(None) for step in STEPS}  # type: ignore[arg-type]
     for number, kind in enumerate(STEPS):
         earlier = {made[other]: DONE for other in STEPS[:number]}
-        assert can_be_seen(made[kind], earlier), f"{kind.name} needs what is only done after it"
+        assert is_observable(made[kind], earlier), f"{kind.name} needs what is only done after it"
         for needed in kind.needs:
-            assert not can_be_seen(made[kind], {**earlier, made[needed]: ALONE})  # type: ignore[index]
+            assert not is_observable(made[kind], {**earlier, made[needed]: ALONE})  # type: ignore[index]
 
 
 # ---- what the real life makes of it
@@ -83,7 +83,7 @@ def test_a_step_is_only_looked_at_where_it_can_be_seen() -> None:
 
 def looks(here: World) -> list[dict[str, object]]:
     lines = [json.loads(line) for line in here.layout.node_log.read_text().splitlines()]
-    return [line for line in lines if line["message"] == "looked what is left to do"]
+    return [line for line in lines if line["message"] == "checked which steps are left"]
 
 
 def test_a_start_logs_what_it_finds_done_and_what_is_left(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_a_start_logs_what_it_finds_done_and_what_is_left(tmp_path: Path) -> Non
         "environment": "the profile or the workers file is missing, or says something else",
         "prepare-data": MarkerState.ABSENT.value,
         "marker": "the marker comes with success",
-        "report": "the controller is not told yet that this attempt is prepared",
-        "signal": "no coordinator is told yet that the node is ready",
+        "report": "the controller has no report yet that this attempt is prepared",
+        "signal": "no coordinator has the node's ready signal yet",
         "supervise": "nobody has retired the node",
     }
     assert list(second["left"]) == ["report", "signal", "supervise"]  # type: ignore[call-overload]
@@ -171,7 +171,7 @@ def test_a_step_that_changes_nothing_ends_the_life_after_bounded_tries(tmp_path:
             fickle = itertools.cycle([False, False, True])
             changed = replace(here.dependencies(), systemctl=("true",), is_mount=lambda path: next(fickle))
             code = await run_node(changed)
-            assert "the step volume was carried out, and what it makes is not there" in here.logged()
+            assert "the step volume was carried out, but its result is missing" in here.logged()
             return code
 
     assert asyncio.run(scenario()) == TRY_AGAIN
@@ -268,8 +268,8 @@ def test_a_chip_that_mxnet_has_no_code_for_needs_a_person_who_is_told_what_to_ta
         code = asyncio.run(run_node(replace(here.dependencies(), cuda_probe=probe, nvidia_smi=(str(smi),))))
         logged = here.logged()
     assert code == CONFIGURATION
-    said = "mxnet-cu112 has no code for NVIDIA H100 80GB HBM3, 9.0: it has 5.0, 6.0, 7.0, 8.0, 8.6; take g4dn, g5, g6"
-    assert said in logged
+    assert "mxnet-cu112 has no code for NVIDIA H100 80GB HBM3, 9.0: it has 5.0, 6.0, 7.0, 8.0, 8.6; " in logged
+    assert "use instances of g4dn, g5, g6" in logged
 
 
 @pytest.mark.parametrize(

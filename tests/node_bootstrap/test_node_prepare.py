@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from dyntrain.controller.contract.messages import NodeConfig
-from dyntrain.node_bootstrap.core.marker import Found, Marker, MarkerState, judge
+from dyntrain.node_bootstrap.core.marker import Marker, MarkerFile, MarkerState, judge
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.processes import Children, explain
 from dyntrain.node_bootstrap.instance.identity import Identity
@@ -166,7 +166,7 @@ def test_what_a_script_put_in_the_markers_place_neither_holds_nor_feeds_the_node
     """Root reads it: a pipe would never answer, and the zeros would never end. As the script, neither is anything."""
     (tmp_path / "shared").mkdir()
     made(marker(tmp_path))
-    assert read_marker(marker(tmp_path)) == Found("", None)
+    assert read_marker(marker(tmp_path)) == MarkerFile("", None)
     with pytest.raises(OSError, match="it is no regular file"):
         script_digest(str(marker(tmp_path)))
     assert prepare(tmp_path, script(tmp_path, "print('ran')")).tries == 1
@@ -200,7 +200,7 @@ def test_own_marker_spares_the_script_until_it_changes(tmp_path: Path) -> None:
     ],
 )
 def test_marker_counts_only_for_its_instance_and_script(text: str | None, verdict: MarkerState) -> None:
-    assert judge(None if text is None else Found(text, None), "i-a", "s") is verdict
+    assert judge(None if text is None else MarkerFile(text, None), "i-a", "s") is verdict
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_an_empty_marker_is_a_persons_word_about_this_launch_alone(
     made_at: float | None, launched_at: float | None, verdict: MarkerState
 ) -> None:
     """Other launchers left empty markers, and addresses are used again."""
-    assert judge(Found("", made_at), "i-a", "s", launched_at) is verdict
+    assert judge(MarkerFile("", made_at), "i-a", "s", launched_at) is verdict
 
 
 def test_nothing_to_prepare_is_prepared_at_once(tmp_path: Path) -> None:

@@ -78,10 +78,10 @@ def test_a_broken_target_keeps_nobody_from_the_coordinator() -> None:
 
 
 def test_wanted_is_whoever_the_target_lists() -> None:
-    assert read({}, Published.wanted) is False
-    assert read({TARGET: target_of(1000)}, Published.wanted) is True, "a long list is for the coordinator"
+    assert read({}, Published.is_wanted) is False
+    assert read({TARGET: target_of(1000)}, Published.is_wanted) is True, "a long list is for the coordinator"
     for members, wanted in (((INSTANCE,), False), ((identity().instance_id,), True)):
-        assert read({TARGET: Target.of(1, members).model_dump_json()}, Published.wanted) is wanted
+        assert read({TARGET: Target.of(1, members).model_dump_json()}, Published.is_wanted) is wanted
 
 
 def test_a_thousand_nodes_without_a_coordinator_ask_ten_times_in_any_second() -> None:
@@ -107,8 +107,8 @@ def test_all_questions_of_a_node_at_one_time_are_one_request() -> None:
 
     async def scenario() -> None:
         node = Published(parameters, identity(), Timing())  # type: ignore[arg-type]
-        await asyncio.gather(node.access(), node.target(), node.wanted())
-        await asyncio.gather(node.access(), node.target(), node.wanted())
+        await asyncio.gather(node.access(), node.target(), node.is_wanted())
+        await asyncio.gather(node.access(), node.target(), node.is_wanted())
 
     lived(scenario(), published)
     assert len(parameters.asked) <= 2
@@ -134,7 +134,7 @@ def test_a_target_that_lists_few_does_not_have_the_others_ask_at_once() -> None:
 
     async def scenario() -> None:
         node = Published(parameters, identity(7), Timing())
-        node.placed([identity(number).private_ip for number in range(1000)])
+        node.set_addresses([identity(number).private_ip for number in range(1000)])
         while seconds() < 1000.0:
             await node.target()
             await asyncio.sleep(0.5)

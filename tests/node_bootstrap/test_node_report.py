@@ -10,7 +10,7 @@ from dyntrain.controller.contract.notices import Rebalance
 from dyntrain.controller.contract.reports import NodeReport
 from dyntrain.node_bootstrap.core.pacing import Backoff, Timing
 from dyntrain.node_bootstrap.core.restarts import RestartAction, RestartReason, after_crash
-from dyntrain.node_bootstrap.instance.notices import LIFECYCLE, REBALANCE, SPOT, Notice, news, parse_notice
+from dyntrain.node_bootstrap.instance.notices import LIFECYCLE, REBALANCE, SPOT, Notice, is_news, parse_notice
 from dyntrain.node_bootstrap.reports.report import Reporter, latest
 from dyntrain.training.protocol.clocks import spread
 from hypothesis import given
@@ -157,7 +157,7 @@ def test_n7_advice_is_taken_as_the_policy_has_it_and_orders_as_they_are(
 def test_n7_repeated_notice_is_no_news() -> None:
     """The service shows a notice for two minutes: it is told once, and again only when it got worse."""
     known = {SPOT: Notice("spot-terminate", 100.0)}
-    assert not news(known, SPOT, Notice("spot-terminate", 100.0))
-    assert not news(known, SPOT, Notice("spot-terminate", 130.0))
-    assert news(known, SPOT, Notice("spot-terminate", 90.0))
-    assert news(known, REBALANCE, Notice("rebalance", 130.0))
+    assert not is_news(known, SPOT, Notice("spot-terminate", 100.0))
+    assert not is_news(known, SPOT, Notice("spot-terminate", 130.0))
+    assert is_news(known, SPOT, Notice("spot-terminate", 90.0))
+    assert is_news(known, REBALANCE, Notice("rebalance", 130.0))

@@ -38,7 +38,7 @@ class Line:
     def __exit__(self, *error: object) -> None:
         self.closed = True
 
-    def handed_over(self) -> None:
+    def close_child_end(self) -> None:
         self.handed = True
 
     async def ready(self) -> bool:

@@ -175,7 +175,7 @@ def lived(events: list[tuple[str, Any]]) -> Node:
                 expected.state, expected.started, expected.state is WorkerState.RUNNING, expected.failed,
                 expected.recovered, expected.exits, expected.started,
             ), events[: number + 1]  # fmt: skip
-            assert node.worker.left.is_set() is expected.ended_well
+            assert node.worker.exited_cleanly.is_set() is expected.ended_well
             assert node.worker.pid == (node.running[0].pid if node.running else None)
         task.cancel()
         return node

@@ -21,7 +21,7 @@ def fork_server() -> ForkServerSocket:
     server = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=(line.theirs,)
     )
-    line.handed_over()
+    line.close_child_end()
     atexit.register(server.wait, patient(10))
     atexit.register(line.close)  # runs first, and ends it with its blanks
     return line

@@ -21,7 +21,7 @@ from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, d
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.coordinator.control import ControlServer
 from dyntrain.training.protocol import channel
-from dyntrain.training.protocol.admission import Gate, HelloRefusal, answering
+from dyntrain.training.protocol.admission import Gate, HelloRefusal, with_proof
 from dyntrain.training.protocol.certificate import Certificate, make_certificate
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.messages import (
@@ -187,7 +187,7 @@ def test_n6_a_hello_recorded_on_one_connection_opens_no_other() -> None:
     async def scenario() -> tuple[str, list[str]]:
         async with door() as (url, session):
             async with await channel.connect(url, certificate().pem) as connection:
-                recorded = channel.encode(answering(hello(), TOKEN, await nonce_of(connection)))
+                recorded = channel.encode(with_proof(hello(), TOKEN, await nonce_of(connection)))
                 await connection.send(recorded)
                 await connection.ping()
             async with await channel.connect(url, certificate().pem) as connection:
@@ -205,7 +205,7 @@ def test_n6_a_proof_is_for_one_name_only() -> None:
     """
 
     async def say(connection: ClientConnection) -> None:
-        proven = answering(hello(), TOKEN, await nonce_of(connection))
+        proven = with_proof(hello(), TOKEN, await nonce_of(connection))
         await connection.send(
             channel.encode(
                 hello(instance_id=OTHER, identity=signed(replace(FACTS, instance_id=OTHER)), proof=proven.proof)
@@ -285,7 +285,7 @@ def test_n6_noise_is_never_a_message(noise: str | bytes) -> None:
     assert not understood(noise)
 
 
-@given(st.sampled_from([answering(hello(), TOKEN, "n"), answering(worker_hello(), TOKEN, "n")]).flatmap(changed))
+@given(st.sampled_from([with_proof(hello(), TOKEN, "n"), with_proof(worker_hello(), TOKEN, "n")]).flatmap(changed))
 def test_n6_a_changed_hello_opens_no_gate(text: str) -> None:
     """Whatever is read out of it, it is refused, unless the change left alone what the proof and the identity cover."""
     if understood(text):

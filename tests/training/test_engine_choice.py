@@ -34,7 +34,7 @@ def test_the_launch_tells_the_workers_and_a_cluster_takes_it_too(monkeypatch: py
     monkeypatch.setattr(missing, "find_spec", lambda name: name)
     assert plan.parse(LOCAL).worker_environment == {VARIABLE: "horovod"}
     assert VARIABLE not in plan.parse(LOCAL).server_environment
-    assert plan.for_the_cluster(["--engine", "horovod", "python", "train.py"]).environment == {VARIABLE: "horovod"}
+    assert plan.parse_for_cluster(["--engine", "horovod", "python", "train.py"]).environment == {VARIABLE: "horovod"}
     with pytest.raises(SystemExit):
         plan.parse(["-n", "1", "--engine", "nccl", "python", "train.py"])
 
@@ -56,7 +56,7 @@ def test_the_interface_of_an_address_is_found_by_the_kernels_word() -> None:
 def test_what_is_silenced_at_a_launch_is_known_to_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["--ignore", "DT604,DT302", "--checks", "strict", "python", "train.py"]
     told = {"DYNTRAIN_IGNORE": "DT302,DT604", "DYNTRAIN_CHECKS": "strict"}
-    assert plan.for_the_cluster(asked).environment == told
+    assert plan.parse_for_cluster(asked).environment == told
     assert plan.parse(["-n", "1", "--launcher", "local", *asked]).worker_environment == told
     with pytest.raises(plan.LaunchError, match=r"--ignore DT999: .*the code of no rule"):
-        plan.for_the_cluster(["--ignore", "DT999", "python", "train.py"])
+        plan.parse_for_cluster(["--ignore", "DT999", "python", "train.py"])

@@ -17,7 +17,7 @@ from dyntrain.training.coordinator.host_log import HOST_FILE
 from dyntrain.training.launch import hosts, plan
 from dyntrain.training.launch.command import node_command
 from dyntrain.training.launch.host_file import FileHosts
-from dyntrain.training.launch.hosts import HostError, address_of, as_reached, decoded, lines_of
+from dyntrain.training.launch.hosts import HostError, address_of, decode_text, lines_of, reachable_address
 from dyntrain.training.launch.plan import LaunchError, Plan, parse
 
 A, B, C = "127.0.0.1", "127.0.0.2", "127.0.0.3"
@@ -127,7 +127,7 @@ def test_other_hosts_are_never_told_a_loopback_address(tmp_path: Path, monkeypat
 
 
 def test_hosts_that_are_all_here_keep_their_loopback_addresses() -> None:
-    assert as_reached(A, [A, B]) == A
+    assert reachable_address(A, [A, B]) == A
 
 
 def test_an_edit_may_name_hosts_as_the_host_file_does(tmp_path: Path) -> None:
@@ -196,5 +196,5 @@ def test_addresses_of_ipv6_have_their_colons() -> None:
 
 def test_bytes_that_are_no_text_are_an_error_with_a_reason() -> None:
     with pytest.raises(ValueError, match="zero bytes"):
-        decoded(b"1\x002\x00")
+        decode_text(b"1\x002\x00")
     assert issubclass(HostError, ValueError)

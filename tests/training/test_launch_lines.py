@@ -42,4 +42,4 @@ def test_dmlcs_other_launchers_are_refused_by_a_sentence(launcher: str, capsys: 
     with pytest.raises(SystemExit) as ended:
         parse(["-n", "1", "--launcher", launcher, "true"])
     assert ended.value.code == 2
-    assert f"{launcher}: workers that come and go are started here" in capsys.readouterr().err
+    assert f"{launcher}: elastic workers are started by ssh" in capsys.readouterr().err

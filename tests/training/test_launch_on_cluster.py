@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from dyntrain.training import events
-from dyntrain.training.launch.plan import LaunchError, for_the_cluster, is_the_clusters
+from dyntrain.training.launch.plan import LaunchError, is_for_cluster, parse_for_cluster
 from dyntrain.training.protocol.launch_desk import ASK, Reply
 from terminal import Terminal
 
@@ -23,17 +23,17 @@ def test_the_launchers_flags_mean_the_cluster_where_they_name_it(tmp_path: Path)
     workers, other = tmp_path / "workers", tmp_path / "hosts"
     workers.touch()
     typed_in = ["-n", "2", "-H", str(workers), "--elastic-training-enabled", "True", "python", "train.py", "-n", "9"]
-    assert is_the_clusters(typed_in, str(workers))
-    assert is_the_clusters(["python", "train.py"], None)
-    assert not is_the_clusters(["-n", "2", "-H", str(other), "python", "train.py"], str(workers))
-    assert not is_the_clusters(["-n", "2", "--launcher", "local", "python", "train.py"], str(workers))
-    assert for_the_cluster([*typed_in]).command == ("python", "train.py", "-n", "9")
-    assert for_the_cluster(["python train.py -n 9"]).command == ("python", "train.py", "-n", "9")
-    assert for_the_cluster(["--env", "COLOUR:red", "--dt-scripts", "x"]).environment == {"COLOUR": "red"}
+    assert is_for_cluster(typed_in, str(workers))
+    assert is_for_cluster(["python", "train.py"], None)
+    assert not is_for_cluster(["-n", "2", "-H", str(other), "python", "train.py"], str(workers))
+    assert not is_for_cluster(["-n", "2", "--launcher", "local", "python", "train.py"], str(workers))
+    assert parse_for_cluster([*typed_in]).command == ("python", "train.py", "-n", "9")
+    assert parse_for_cluster(["python train.py -n 9"]).command == ("python", "train.py", "-n", "9")
+    assert parse_for_cluster(["--env", "COLOUR:red", "--dt-scripts", "x"]).environment == {"COLOUR": "red"}
     with pytest.raises(LaunchError, match="--warm-spares, --segment-steps: on a cluster"):
-        for_the_cluster(["--warm-spares", "1", "--segment-steps", "5", "python", "train.py"])
+        parse_for_cluster(["--warm-spares", "1", "--segment-steps", "5", "python", "train.py"])
     with pytest.raises(LaunchError, match="no training command"):
-        for_the_cluster(["-n", "2"])
+        parse_for_cluster(["-n", "2"])
 
 
 def test_a_node_that_takes_no_launches_says_where_one_does(tmp_path: Path) -> None:

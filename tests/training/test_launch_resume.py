@@ -25,7 +25,7 @@ from dyntrain.training.journal import (
     JobFinished,
     JobResumed,
 )
-from dyntrain.training.launch.command import CLUSTER, Launcher, in_one_line, main, only_launch
+from dyntrain.training.launch.command import CLUSTER, Launcher, main, one_line, only_launch
 from dyntrain.training.launch.earlier_job import Decision, EarlierJob, decide, read_earlier
 from dyntrain.training.launch.host_file import FileHosts
 from dyntrain.training.launch.plan import LaunchError, parse
@@ -171,7 +171,7 @@ def test_what_goes_wrong_within_a_launch_is_not_taken_for_its_lock(tmp_path: Pat
     ],
 )
 def test_a_reason_with_a_traceback_is_one_line(reason: str, line: str) -> None:
-    assert in_one_line(reason) == line
+    assert one_line(reason) == line
 
 
 class Refused:

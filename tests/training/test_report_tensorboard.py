@@ -27,7 +27,7 @@ from dyntrain.controller.contract.job_history import HistoryMark, HistoryPoint, 
 from dyntrain.controller.local.pace import patient
 from dyntrain.training import events
 from dyntrain.training.protocol.messages import Position
-from dyntrain.training.report.board import Board, Scalar, Text, latest, of_history
+from dyntrain.training.report.board import Board, Scalar, Text, entries_of_history, latest
 from moto_server import moto_server
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
@@ -105,12 +105,12 @@ def test_of_a_job_whose_reports_are_all_there_is_each_point_comes_once() -> None
         HistoryMark(at=14.0, event="worker_lost", instance="i-2", reason="its process ended"),
     ]
     history = JobHistory(points=tuple(points), marks=tuple(marks))
-    found = list(of_history(history, 0.0))
+    found = list(entries_of_history(history, 0.0))
     assert Scalar(20.0, 10, "job/workers", 2.0) in found
     assert Scalar(13.0, 5, "job/pause_seconds", 0.5) in found
     assert Text(14.0, 5, "job/notes", "worker lost i-2: its process ended") in found
-    assert {entry.at for entry in of_history(history, 12.0)} == {13.0, 14.0, 20.0}
-    assert list(of_history(history, latest(history))) == []
+    assert {entry.at for entry in entries_of_history(history, 12.0)} == {13.0, 14.0, 20.0}
+    assert list(entries_of_history(history, latest(history))) == []
 
 
 def test_a_job_that_is_over_stays_so_whatever_comes_of_its_workers_ends() -> None:
@@ -121,7 +121,7 @@ def test_a_job_that_is_over_stays_so_whatever_comes_of_its_workers_ends() -> Non
         events.WorkerLost(at=2.0, instance="i-1", pid=7, reason="its process ended"),
     )
     for event in told:
-        list(board.told(event))
+        list(board.entries_of(event))
     assert board.over
 
 

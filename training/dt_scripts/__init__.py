@@ -1,11 +1,10 @@
-"""`import mxnet` with the elastic face in it, for scripts of AWS Dynamic Training as they are.
+"""`import mxnet` with the elastic interface, for unchanged scripts of AWS Dynamic Training.
 
-A training process that has `environment` finds `site/sitecustomize.py` where Python looks for one when it starts. That
-only puts `hook` in the way of `import mxnet`, which costs nothing where MXNet is not imported: in a shell's other
-Pythons, say. Processes that the script starts have it too. ps-lite's processes never do, as it is given to the training
-command alone.
+A training process that has `environment` finds `site/sitecustomize.py`, which Python imports at its start. That only
+installs `hook` for `import mxnet`, and costs nothing in processes that do not import MXNet. Processes that the script
+starts inherit it. ps-lite's processes never have it, since only the training command gets it.
 
-Not covered: a Python that is told to ignore its environment (-I, -E) or its site (-S), and one without this package.
+Not covered: a Python that ignores its environment (-I, -E) or its site (-S), and one without this package.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ SITE = Path(__file__).parent / "site"
 VARIABLE = "PYTHONPATH"
 
 
-def environment(given: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """`given`, which a training process has besides what it inherits, with what makes its MXNet elastic."""
-    before = given.get(VARIABLE, inherited.get(VARIABLE, ""))
-    return {**given, VARIABLE: os.pathsep.join([str(SITE), *([before] if before else [])])}
+def environment(variables: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+    """Add to the `variables` of a training process those that make its MXNet elastic."""
+    earlier_path = variables.get(VARIABLE, inherited.get(VARIABLE, ""))
+    return {**variables, VARIABLE: os.pathsep.join([str(SITE), *([earlier_path] if earlier_path else [])])}

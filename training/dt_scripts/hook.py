@@ -1,8 +1,8 @@
-"""Makes names of MXNet the elastic ones (`names.REPLACED`), in MXNet's own modules and as it is imported, so that all
-forms of the import find them: `import mxnet as mx`, `from mxnet import mod`, `from mxnet.module import Module`.
+"""Replaces names of MXNet by the elastic ones (`names.REPLACED`) in MXNet's modules, while MXNet is imported.
 
-What MXNet's own modules took from each other at their import stays what it was: `BucketingModule` and the other modules
-are MXNet's, and so is `mxnet.module.module.Module`.
+So all forms of the import get them: `import mxnet as mx`, `from mxnet import mod`, `from mxnet.module import Module`.
+Names that MXNet's modules imported from each other stay: `BucketingModule` and the other modules are MXNet's, and so is
+`mxnet.module.module.Module`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from dyntrain.training.dt_scripts.names import REPLACED, load
 NAME = "mxnet"
 
 
-class _Elsewhere:
-    """An attribute of a module that is imported from its home when it is used. It is one of the module's class, which
-    Python asks before the module itself.
+class _ImportedOnUse:
+    """An attribute of a module that is imported from elsewhere at first use.
+
+    It is set on the module's class, where Python looks before the module itself.
     """
 
     def __init__(self, home: str, name: str) -> None:
@@ -35,30 +36,31 @@ class _Elsewhere:
 
 
 def replace_names(mxnet: ModuleType) -> None:
+    """Replace the names in MXNet's modules."""
     for part, names in REPLACED.items():
-        below = getattr(mxnet, part)
-        attributes = {name: _Elsewhere(home, name) for name, home in names.items()}
-        below.__class__ = type("ElasticModule", (type(below),), attributes)
+        module = getattr(mxnet, part)
+        attributes = {name: _ImportedOnUse(home, name) for name, home in names.items()}
+        module.__class__ = type("ElasticModule", (type(module),), attributes)
 
 
 class _Loader(Loader):
-    """MXNet's own, then the replacement."""
+    """MXNet's loader, followed by the replacement."""
 
-    def __init__(self, below: Loader) -> None:
-        self._below = below
+    def __init__(self, original: Loader) -> None:
+        self._original = original
 
-    def __getattr__(self, name: str) -> Any:  # what else a loader of files can
-        return getattr(self._below, name)
+    def __getattr__(self, name: str) -> Any:  # further methods of a file loader
+        return getattr(self._original, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._below.create_module(spec)
+        return self._original.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # It imports mxnet too, and finds the module that is being made here.
+        # This module imports mxnet too, and gets the one that is being loaded here.
         from dyntrain.training.numpy_aliases import DEFERRED, deferred
 
         with deferred(DEFERRED):
-            self._below.exec_module(module)
+            self._original.exec_module(module)
         replace_names(module)
 
 
@@ -71,5 +73,5 @@ class _Finder(MetaPathFinder):
 
 
 def put_in_the_way() -> None:
-    """Of this process's first `import mxnet`."""
+    """Install the hook for this process's first `import mxnet`."""
     sys.meta_path.insert(0, _Finder())

@@ -1,4 +1,4 @@
-"""Which names of MXNet are the elastic ones, and where those are."""
+"""The names of MXNet with an elastic counterpart, and the module of each."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ REPLACED: dict[str, dict[str, str]] = {  # module of MXNet: name: home
 
 
 def load(home: str, name: str) -> Any:
-    """Imports what the name stands for: not before it is used, as that imports MXNet itself."""
+    """Import the counterpart: only at first use, since that imports MXNet."""
     return getattr(import_module(home), name)

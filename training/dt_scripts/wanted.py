@@ -1,5 +1,6 @@
-"""A worker's script that wants the elastic face and has MXNet's own, as it was launched without `--dt-scripts`: it
-dies, on a name that MXNet has not or on a store whose servers nobody has started. It is told so at its first start.
+"""Advice for a worker's script that needs the elastic interface, but was launched without `--dt-scripts`.
+
+Such a script dies on a name that MXNet lacks, or on a kvstore without servers. It gets this advice at its first start.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ ADVICE = (
 ITERATOR = "BaseDataIterator"
 
 
-class _Asked:
-    """What the script has asked MXNet for in vain. Python may swallow the error (`from mxnet.mod import ...`)."""
+class _Refusal:
+    """Advice for what the script asked MXNet for, kept since Python may swallow the error (`from mxnet.mod import
+    ...`).
+    """
 
-    said = ""
+    advice = ""
 
 
 def _refuse(what: str, kind: type[Exception]) -> NoReturn:
-    _Asked.said = ADVICE.format(what=what)
-    raise kind(_Asked.said)
+    _Refusal.advice = ADVICE.format(what=what)
+    raise kind(_Refusal.advice)
 
 
 class _Missing:
@@ -34,7 +37,7 @@ class _Missing:
 
 
 def tell(mxnet: ModuleType) -> None:
-    """From now on, in this process. Its exit code is FACE_WANTED then."""
+    """Make this process print the advice and exit with FACE_WANTED."""
     create = mxnet.kvstore.create
 
     def create_or_tell(name: Any = "local") -> Any:
@@ -44,13 +47,13 @@ def tell(mxnet: ModuleType) -> None:
 
     mxnet.kvstore.create = create_or_tell
     mxnet.module.__class__ = type("MxnetModule", (type(mxnet.module),), {ITERATOR: _Missing()})
-    before = sys.excepthook
+    earlier_hook = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        before(kind, error, trace)
-        if _Asked.said:
-            if _Asked.said not in str(error):
-                sys.stderr.write(f"{_Asked.said}\n")
+        earlier_hook(kind, error, trace)
+        if _Refusal.advice:
+            if _Refusal.advice not in str(error):
+                sys.stderr.write(f"{_Refusal.advice}\n")
             raise SystemExit(FACE_WANTED)
 
     sys.excepthook = hook

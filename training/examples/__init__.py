@@ -1,1 +1,1 @@
-"""Training scripts as people write them."""
+"""Training scripts as users write them."""

@@ -1,8 +1,8 @@
-"""CIFAR-10 in its two usual formats: the binary batches of its authors, and RecordIO as MXNet's examples use it.
+"""CIFAR-10 in its two usual formats: its authors' binary batches, and RecordIO as in MXNet's examples.
 
     python -m dyntrain.training.examples.cifar10_data DIRECTORY --samples 500
 
-makes a small made-up set in both formats, for trying things out.
+makes a small synthetic set in both formats, for experiments.
 
 Binary (https://www.cs.toronto.edu/~kriz/cifar.html): records of one label byte and 3072 bytes of pixels, red then green
 then blue, row by row.
@@ -33,27 +33,28 @@ Images = npt.NDArray[np.uint8]
 
 
 class CifarError(ValueError):
-    """The data is not there, or is not CIFAR-10; says which file and what to do."""
+    """The data is missing, or is not CIFAR-10; says which file and what to do."""
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """Where `prepare-data.py` puts the data and `train_cifar10.py` looks for it: `data` on the cluster's volume, or in
-    the present directory where there is none.
+    """Where `prepare-data.py` puts the data and `train_cifar10.py` reads it.
+
+    It is `data` on the cluster's volume, or in the current directory without one.
     """
     return Path(environ.get("EFS_MOUNT", ""), "data")
 
 
 def read_binary(files: list[Path]) -> tuple[Images, npt.NDArray[np.int32]]:
-    """(images of shape (n, 3, 32, 32), labels of shape (n,)). Raises CifarError."""
+    """Images of shape (n, 3, 32, 32) and labels of shape (n,). Raises CifarError."""
     if not files:
         raise CifarError("no binary batches there: unpack cifar-10-binary.tar.gz and name its directory")
     return parse_binary((str(file), file.read_bytes()) for file in files)
 
 
-def parse_binary(named: Iterable[tuple[str, bytes]]) -> tuple[Images, npt.NDArray[np.int32]]:
-    """The same, of (name, content) pairs."""
+def parse_binary(files: Iterable[tuple[str, bytes]]) -> tuple[Images, npt.NDArray[np.int32]]:
+    """Same as `read_binary`, from pairs of name and content."""
     parts = []
-    for file, content in named:
+    for file, content in files:
         raw = np.frombuffer(content, np.uint8)
         if not raw.size or raw.size % RECORD:
             raise CifarError(
@@ -67,7 +68,7 @@ def parse_binary(named: Iterable[tuple[str, bytes]]) -> tuple[Images, npt.NDArra
 
 
 def load_binary(directory: Path) -> tuple[ArrayBatches, ArrayBatches]:
-    """(training, validation), pixels standardised to float32."""
+    """Training and validation data, pixels standardised to float32."""
     return _batches(directory, "data_batch_*.bin"), _batches(directory, "test_batch.bin")
 
 
@@ -84,8 +85,9 @@ def _standard(images: Images) -> npt.NDArray[np.float32]:
 def record_iterator(
     file: Path, batch: int, rank: int, workers: int, training: bool, threads: int = 1, padding: int = 0
 ) -> Any:
-    """One worker's part of a RecordIO file; for training shuffled, mirrored and cropped after `padding`. Raises
-    CifarError.
+    """One worker's part of a RecordIO file; training data are shuffled, mirrored and cropped after `padding`.
+
+    Raises CifarError.
     """
     if not file.is_file():
         raise CifarError(f"{file} is not there: prepare-data.py makes it")
@@ -106,9 +108,7 @@ def record_iterator(
 
 
 def generate(directory: Path, samples: int, validation: int, seed: int = 0) -> None:
-    """A made-up set that can be learned: every class is a pattern of its own under noise. Both formats hold the same
-    images.
-    """
+    """Make a synthetic set that can be learned: each class is a pattern under noise; both formats are equal."""
     directory.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     patterns = rng.integers(60, 196, (CLASSES, 3, 4, 4)).repeat(8, axis=2).repeat(8, axis=3)

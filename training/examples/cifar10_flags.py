@@ -1,4 +1,4 @@
-"""The flags of `train_cifar10.py`: those of MXNet's example that say what is trained, and how."""
+"""Flags of `train_cifar10.py`: those of MXNet's example that say what is trained, and how."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dyntrain.training.examples.cifar10_data import TRAINING, VALIDATION, defaul
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """`gpus` and `lr_step_epochs` are lists of numbers. Ends with SystemExit(2) where the flags are wrong."""
+    """Parse the flags; `gpus` and `lr_step_epochs` are lists of numbers. Raises SystemExit(2) if they are wrong."""
     parser = argparse.ArgumentParser(prog="train_cifar10.py", description="Train a ResNet on CIFAR-10 with Module.")
     _add_model(parser)
     _add_data(parser)
@@ -50,7 +50,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kv-store", default="device", help="dist_sync, dist_device_sync and dist_sync_device are elastic"
     )
-    # What `seq` prints is empty where there are no GPUs.
+    # `seq` prints nothing if there are no GPUs.
     parser.add_argument("--gpus", type=_numbers, nargs="?", const=[], default=[], help="as in 0,1; default: the CPU")
     parser.add_argument("--num-epochs", type=int, default=300)
     parser.add_argument("--batch-size", type=int, default=128, help="samples in a step of one worker")

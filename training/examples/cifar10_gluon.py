@@ -1,4 +1,4 @@
-"""ResNet on CIFAR-10's binary batches with Gluon, elastically or alone.
+"""ResNet on CIFAR-10's binary batches with Gluon, elastic or alone.
 
 python -m dyntrain.training.examples.cifar10_gluon --data cifar-10-batches-bin --layers 20
 """

@@ -29,7 +29,9 @@ class _Block(nn.HybridBlock):  # type: ignore[misc]  # mxnet has no types
 
 
 def resnet(layers: int, width: int = 16) -> Any:
-    """`width`: channels of the first stage; 16 in the paper. Raises ValueError when `layers` is not 6n + 2."""
+    """Make the network. `width`: channels of the first stage, 16 in the paper. Raises ValueError if `layers` is not 6n
+    + 2.
+    """
     if layers < 8 or (layers - 2) % 6:
         raise ValueError(f"a ResNet for CIFAR-10 has 6n + 2 layers (8, 14, 20, 32, 56, 110), not {layers}")
     net = nn.HybridSequential()

@@ -30,8 +30,9 @@ VALIDATION = 297  # of the 1,797 images, the last ones
 
 
 def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatches]:
-    """(training, validation): float32 images (1, size, size) in 0..1 and int32 labels, from the .npz that prepare-data
-    wrote, or the package.
+    """Training and validation data: float32 images (1, size, size) in 0..1 and int32 labels.
+
+    They come from the .npz that prepare-data wrote, or from scikit-learn.
     """
     if path is not None:
         with np.load(path, allow_pickle=False) as data:
@@ -50,9 +51,7 @@ def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatche
 
 
 def lenet(width: int, activation: str = "relu", pool: Any = gluon.nn.MaxPool2D) -> Any:
-    """LeNet-5's shape (LeCun et al. 1998), by default with ReLU and max pooling; `width` is the first layer's number of
-    filters.
-    """
+    """LeNet-5's layers (LeCun et al. 1998), by default with ReLU and max pooling; `width`: filters of the first."""
     net = gluon.nn.HybridSequential()
     net.add(
         gluon.nn.Conv2D(channels=width, kernel_size=5, activation=activation),

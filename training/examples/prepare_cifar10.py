@@ -1,7 +1,7 @@
-"""CIFAR-10 from its authors, as RecordIO: what `prepare-data.py` does.
+"""Downloads CIFAR-10 from its authors and writes it as RecordIO: the work of `prepare-data.py`.
 
 Every node of a cluster runs it: the first makes the two files, the others find them. Files are renamed into place, so
-what is there is whole, and two that make them at once leave one.
+they are complete, and two nodes that make them at once leave one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CHUNK = 1 << 20
 
 
 def prepare(directory: Path, url: str, sha256: str, seconds: float) -> bool:
-    """Whether there was anything to do. Raises CifarError."""
+    """Make the files; returns whether there was anything to do. Raises CifarError."""
     if all((directory / name).is_file() for name in PARTS):
         return False
     try:
@@ -57,7 +57,7 @@ def prepare(directory: Path, url: str, sha256: str, seconds: float) -> bool:
 
 
 def _fetch(url: str, sha256: str, archive: IO[bytes], deadline: float) -> None:
-    """Raises CifarError, at the latest SILENCE_SECONDS after the deadline."""
+    """Download the archive. Raises CifarError, at the latest SILENCE_SECONDS after the deadline."""
     if not url.startswith(("https://", "http://", "file://")):
         raise CifarError(f"{url}: must begin with https://, http:// or file://")
     digest = hashlib.sha256()
@@ -90,7 +90,7 @@ def _read(members: tarfile.TarFile, name: str) -> bytes:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """0: the data is there. 1: it is not, and stderr says why."""
+    """Make the files. 0: the data is there; 1: it is not, and stderr says why."""
     parser = argparse.ArgumentParser(prog="prepare-data.py", description="CIFAR-10 as RecordIO, for train_cifar10.py.")
     directory = default_directory(os.environ)
     parser.add_argument("--directory", type=Path, default=directory, help="where it goes; default: %(default)s")
@@ -99,9 +99,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=900.0, help="for fetching it; default: %(default).0f")
     args = parser.parse_args(argv)
     try:
-        made = prepare(args.directory, args.url, args.sha256, args.seconds)
+        is_new = prepare(args.directory, args.url, args.sha256, args.seconds)
     except CifarError as error:
         print(f"prepare-data: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    print(f"{args.directory}: CIFAR-10 {'is made' if made else 'was there already'}")  # noqa: T201
+    print(f"{args.directory}: CIFAR-10 {'is made' if is_new else 'was there already'}")  # noqa: T201
     return 0

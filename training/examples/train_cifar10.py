@@ -1,11 +1,12 @@
-"""ResNet on CIFAR-10 with the Module API: a script as AWS Dynamic Training's users have them, with the flags of MXNet's
-example of this name.
+"""ResNet on CIFAR-10 with the Module API: a typical script of AWS Dynamic Training's users.
+
+Its flags are those of MXNet's example of this name.
 
     python prepare-data.py
     python train_cifar10.py --network resnet --num-layers 50 --kv-store dist_device_sync
 
-Without `--data-train` and `--data-val` it takes what `prepare-data.py` made (`cifar10_data.default_directory`). Made-up
-data, for trying it out with `--num-examples 500`: `python -m dyntrain.training.examples.cifar10_data data`.
+Without `--data-train` and `--data-val` it uses what `prepare-data.py` made (`cifar10_data.default_directory`).
+Synthetic data, for experiments with `--num-examples 500`: `python -m dyntrain.training.examples.cifar10_data data`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import math
 import sys
 from typing import Any
 
-# Where `import mxnet as mx` stood; with `dyntrain launch --dt-scripts` it may stand there still.
+# In place of `import mxnet as mx`, which may stay with `dyntrain launch --dt-scripts`.
 import dyntrain.training.elastic_mxnet as mx
 from dyntrain.training.examples.cifar10_data import CifarError, record_iterator
 from dyntrain.training.examples.cifar10_flags import parse
@@ -37,13 +38,13 @@ class CifarIterator(mx.mod.BaseDataIterator):  # type: ignore[misc,name-defined]
 
 
 def batches(args: argparse.Namespace, kv: Any) -> int:
-    """One worker's, in an epoch."""
+    """Number of batches of one worker in an epoch."""
     count: int = math.ceil(args.num_examples / kv.num_workers / args.batch_size)
     return count
 
 
 def rate(args: argparse.Namespace, epoch_batches: int) -> tuple[float, Any]:
-    """(the rate at the first epoch that is trained, what lowers it afterwards)."""
+    """Rate of the first trained epoch, and the schedule that lowers it afterwards."""
     begin = args.load_epoch or 0
     passed = sum(begin >= epoch for epoch in args.lr_step_epochs)
     lr = args.lr * args.lr_factor**passed

@@ -1,6 +1,6 @@
 """Elastic training on EC2: `from dyntrain import ElasticJob`.
 
-Names are imported when they are first used: `import dyntrain` costs neither MXNet nor the command line.
+Names are imported at first use: `import dyntrain` loads neither MXNet nor the command line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m dyntrain` is the command `dyntrain`."""
+"""`python -m dyntrain`: the command `dyntrain`."""
 
 from dyntrain.controller.cli.main import main
 

@@ -1,7 +1,7 @@
-"""How the folders at the top of the repository become the one package `dyntrain` (a build hook of hatchling).
+"""Build hook of hatchling that makes one package `dyntrain` of the folders at the top of the repository.
 
 In a wheel they are copied below `dyntrain/`. In a checkout `build/path/dyntrain` links to them, and an editable install
-puts `build/path` on the path: so mypy, import-linter, pytest and people all see the names that users see.
+puts `build/path` on the path: so mypy, import-linter, pytest and people see the same names as users.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDERS = ("controller", "node_bootstrap", "training")
 FACE = ("__init__.py", "__main__.py", "missing.py", "numpy_names.py", "py.typed")
-AT_START = "dyntrain-numpy-names.pth"  # beside the package; sorted behind what an editable install puts on the path
+AT_START = "dyntrain-numpy-names.pth"  # beside the package; sorts behind the path file of an editable install
 LAMBDAS = (
     "app.py",
     ".chalice/config.json",
     ".chalice/policy-*.json",
     ".chalice/resources.yaml",
-)  # what the embedded cloud runs, as data and not to be imported
+)  # what the embedded cloud runs, shipped as data
 
 
 class OnePackage(BuildHookInterface):  # type: ignore[type-arg]
@@ -31,12 +31,12 @@ class OnePackage(BuildHookInterface):  # type: ignore[type-arg]
         else:
             build_data["force_include"].update(start)
             build_data["force_include"].update({f"training/face/{name}": f"dyntrain/{name}" for name in FACE})
-            found = [path.relative_to(self.root) for name in LAMBDAS for path in sorted(Path(self.root).glob(name))]
-            build_data["force_include"].update({str(name): f"dyntrain/controller/local/app/{name}" for name in found})
+            files = [path.relative_to(self.root) for name in LAMBDAS for path in sorted(Path(self.root).glob(name))]
+            build_data["force_include"].update({str(name): f"dyntrain/controller/local/app/{name}" for name in files})
 
 
 def link(root: Path) -> None:
-    """Makes `build/path/dyntrain`. What is there already stays as it is: others may be importing from it."""
+    """Make `build/path/dyntrain`. Existing links stay: other processes may be importing through them."""
     package = root / "build" / "path" / "dyntrain"
     package.mkdir(parents=True, exist_ok=True)
     for name in FOLDERS:

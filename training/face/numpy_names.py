@@ -1,8 +1,8 @@
-"""`import mxnet` in whatever program: MXNet 1.9.1 takes names from NumPy that NumPy 1.24 took away.
+"""`import mxnet` in any program: MXNet 1.9.1 uses names of NumPy that NumPy 1.24 removed.
 
-Python reads `dyntrain-numpy-names.pth` when it starts, in every environment in which dyntrain is installed: in
-notebooks, in evaluations, on nodes that prepare data. So nothing is imported here: a finder waits for MXNet, and costs
-every other import the comparison of a name. Not covered: a Python that is told to leave out its site (-S).
+Python reads `dyntrain-numpy-names.pth` at its start, in every environment with dyntrain: in notebooks, in evaluations,
+on nodes that prepare data. So nothing is imported here: a finder waits for MXNet, and costs every other import one
+comparison of names. Not covered: a Python that ignores its site (-S).
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # typing would be most of the cost
+TYPE_CHECKING = False  # importing typing would be most of the cost
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 WANTING = "mxnet"
-WORKER = "DYNTRAIN_CONTROL_FILE"  # a job's process has it
+WORKER = "DYNTRAIN_CONTROL_FILE"  # set in a job's processes
 NAMES = {"bool": bool, "int": int, "float": float, "object": object}
 
 
 def put_back() -> None:
-    """Raises ImportError where there is no NumPy."""
+    """Restore the names. Raises ImportError without NumPy."""
     import numpy as np
 
     for name, kind in NAMES.items():
@@ -31,7 +31,7 @@ def put_back() -> None:
 
 
 class Finder:
-    """Finds what the others find; of MXNet's module the execution is preceded by `put_back`."""
+    """Finds what the other finders do; for MXNet it runs `put_back` before the module."""
 
     @classmethod
     def find_spec(
@@ -58,18 +58,18 @@ def _precede(spec: ModuleSpec) -> None:
     def put_back_and_execute(module: ModuleType) -> None:
         from contextlib import suppress
 
-        with suppress(ImportError):  # MXNet says itself what it lacks
+        with suppress(ImportError):  # MXNet then fails with its own error
             put_back()
         execute(module)
-        if WORKER in os.environ:  # without the face of `dyntrain.training.dt_scripts`, which goes past this finder
+        if WORKER in os.environ:  # only without `dyntrain.training.dt_scripts`, which bypasses this finder
             from dyntrain.training.dt_scripts.wanted import tell
 
             tell(module)
 
-    loader.exec_module = put_back_and_execute  # type: ignore[method-assign]  # of this object, made for this import
+    loader.exec_module = put_back_and_execute  # type: ignore[method-assign]  # a loader object made for this import only
 
 
 def wait_for_mxnet() -> None:
-    """Of this process."""
+    """Install the finder in this process."""
     if WANTING not in sys.modules and Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)

@@ -1,4 +1,4 @@
-"""How the C library deals with memory that is freed."""
+"""Settings of the C library's allocator."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ MMAP_LARGEST = 4 * 1024 * 1024 * ctypes.sizeof(ctypes.c_long)  # more is refused
 
 
 def keep_freed_memory(at_most: int) -> None:
-    """This process keeps what it frees, up to `at_most` bytes, for what it allocates next. Else the kernel is given
-    back what a batch was made of, and hands it out again page by page for the next one. The process needs no more at
-    its peak; it has that also between its peaks. Nothing where the C library is not glibc.
+    """Make this process keep up to `at_most` bytes of freed memory for its next allocations.
+
+    Otherwise a batch's memory goes back to the kernel, which returns it page by page for the next batch. Peak usage
+    stays the same; it just does not drop between the peaks. No effect unless the C library is glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -1,4 +1,4 @@
-"""How a process on a host reaches AWS: with credentials from wherever boto3 finds them, on EC2 the instance's role."""
+"""Session for AWS with credentials from wherever boto3 finds them; on EC2 they are the instance's role."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ SETTINGS = Config(connect_timeout=5, read_timeout=10, retries={"mode": "standard
 
 
 def session(region: str | None = None) -> boto3.session.Session:
-    """Raises NoCredentialsError. A client that was made while the metadata service did not answer would never have any,
-    so none is.
-    """
-    made = boto3.session.Session(region_name=region)
-    if made.get_credentials() is None:
+    """Make a session. Raises NoCredentialsError: a client made without credentials would never get any."""
+    aws_session = boto3.session.Session(region_name=region)
+    if aws_session.get_credentials() is None:
         raise NoCredentialsError
-    return made
+    return aws_session

@@ -1,4 +1,4 @@
-"""What was written is on disk, so that a machine that loses its power does not lose it."""
+"""Writes that survive a loss of power."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """The file's content, or a folder's names: after a rename the folder needs it too. Raises OSError."""
+    """Flush a file's content, or a folder's names (needed after a rename), to disk. Raises OSError."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,13 +1,13 @@
-"""Becomes the program given, after arranging that it dies with the supervisor that started it. Run as a script by its
-path, so it imports the standard library alone; the one place that asks the kernel for the death signal.
+"""Becomes the given program, which then dies with the supervisor that started it.
 
-argv: PARENT_PID NICE [--cwd=DIRECTORY] [--user=NAME] PROGRAM [ARGUMENT...]. It is a program of its own, not a hook
-between fork and exec, because the supervisor has threads: code that runs between fork and exec in such a process may
-hang on a lock nobody will release. Exit codes when the program cannot be run are the shell's: 126 not executable, 127
-not found.
+Run as a script by its path, so it imports only the standard library; the one place that sets the death signal.
 
-`PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process. So whoever starts such children does it
-from a thread that lives as long as they may (as `dyntrain.controller.local.spawner` does).
+argv: PARENT_PID NICE [--cwd=DIRECTORY] [--user=NAME] PROGRAM [ARGUMENT...]. It is a program and not a hook between fork
+and exec because the supervisor has threads: code there may hang on a lock that nobody will release. If the program
+cannot be run, exit codes are the shell's: 126 not executable, 127 not found.
+
+`PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process. So such children are started from a thread
+that lives as long as they may (as `dyntrain.controller.local.spawner` does).
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ import sys
 from collections.abc import Mapping
 
 PR_SET_PDEATHSIG = 1
-LATER = "DYNTRAIN_LATER_"  # before the name of a variable that only PROGRAM may see
-LOADED = ("GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH")  # beside LD_*: what makes the C library load files
+LATER = "DYNTRAIN_LATER_"  # prefix of variables that only PROGRAM may see
+LOADED = ("GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH")  # like LD_*, these make the C library load files
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def prctl(option: int, value: int) -> None:
-    """prctl(2). Raises OSError."""
+    """Set an option of this process. Raises OSError."""
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """From now on the end of the parent sends `number` to this process. Raises SystemExit when the parent is no longer
-    `parent`, and OSError.
+    """Let the kernel send `number` to this process when its parent ends.
+
+    Raises SystemExit if the parent is no longer `parent`, and OSError.
     """
     prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it died before the line above
@@ -42,7 +43,7 @@ def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> Non
 
 
 def become(name: str) -> bool:
-    """Give up this process's rights for those of `name`; says why not."""
+    """Switch to the user `name`; returns whether that worked, else prints why."""
     try:
         user = pwd.getpwnam(name)
         if user.pw_uid != os.getuid():
@@ -57,28 +58,30 @@ def become(name: str) -> bool:
     return True
 
 
-def withheld(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """`given`, with the variables under another name that would make this program, which may still be root, load what
-    somebody wrote: LD_PRELOAD and its like. Those of the supervisor's `own` may be what its interpreter needs.
+def withhold_unsafe(environment: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Rename variables such as LD_PRELOAD that would make this program, which may still be root, load foreign files.
+
+    Variables equal to the supervisor's `own` stay: its interpreter may need them.
     """
     return {
         f"{LATER}{name}" if (name.startswith("LD_") or name in LOADED) and value != own.get(name) else name: value
-        for name, value in given.items()
+        for name, value in environment.items()
     }
 
 
-def hand_over() -> None:
-    """The opposite, once the rights are given up."""
+def restore_withheld() -> None:
+    """Undo `withhold_unsafe`, once the user is switched."""
     for name in [name for name in os.environ if name.startswith(LATER)]:
         os.environ[name.removeprefix(LATER)] = os.environ.pop(name)
 
 
 def main(parent: int, nice: int, command: list[str]) -> int:
+    """Become the program; returns an exit code if that fails."""
     if nice:
         os.nice(nice)
     if command[0].startswith("--cwd="):
         directory = command.pop(0).removeprefix("--cwd=")
-        try:  # here and not by the supervisor, which would stand still with a volume that stalls
+        try:  # here and not in the supervisor, which would hang with a volume that hangs
             os.chdir(directory)
         except OSError as error:
             print(f"cannot work in {directory}: {error.strerror}", file=sys.stderr)  # noqa: T201
@@ -88,11 +91,11 @@ def main(parent: int, nice: int, command: list[str]) -> int:
     try:
         die_with_parent(parent)  # after the change of user, which would undo it (prctl(2))
     except OSError as error:
-        print(f"it would outlive its supervisor: {error}", file=sys.stderr)  # noqa: T201  # this is the child's own log
+        print(f"cannot bind the process to its supervisor's life: {error}", file=sys.stderr)  # noqa: T201  # this is the child's own log
         return 126
-    hand_over()
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # this interpreter ignores them, and exec would pass that on
-        signal.signal(ignored, signal.SIG_DFL)
+    restore_withheld()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would keep that
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execvp(command[0], command)  # noqa: S606  # the whole purpose
     except FileNotFoundError as error:

@@ -1,11 +1,10 @@
-"""A fork server for ps-lite processes: it imports MXNet once and forks a *blank* in milliseconds, which becomes a
-scheduler or a server when told.
+"""Fork server for ps-lite processes: it imports MXNet once and forks a *blank* in milliseconds.
 
-The import takes seconds of a processor, and the number of processes is known only at a boundary. (`multiprocessing` has
-a fork server of its own, but no say in its environment, log and process group.) `serve` is the server's side, the rest
-the supervisor's. A request is one datagram with a socket, the blank's *line*: the blank says its pid on it, reads
-`{"role": ..., "environment": {...}}`, says `done` when it ends in good order, and its death closes the line. Blanks die
-with their server, and the server with its supervisor.
+A blank becomes a scheduler or a server on request. The import takes seconds of a processor, and the number of processes
+is known only at a boundary. (The fork server of `multiprocessing` allows no choice of environment, log and process
+group.) `serve` is the server's side, the rest the supervisor's. A request is one datagram with a socket, the blank's
+*line*: the blank writes its pid there, reads `{"role": ..., "environment": {...}}`, writes `done` when it ends
+successfully, and its death closes the line. Blanks die with their server, and the server with its supervisor.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ Become = Callable[[str, dict[str, str]], None]
 
 
 def serve(become: Become) -> int:
-    """Fork a blank for each request until the supervisor is gone. Call it in a process with one thread: a fork copies
-    no others.
+    """Fork a blank for each request until the supervisor is gone. Needs a process with a single thread: fork copies no
+    others.
 
-    `become` is called in the blank with its role and environment, and returns or raises SystemExit(0) when its work is
+    `become` is called in the blank with its role and environment; it returns or raises SystemExit(0) when its work is
     done.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the blanks: their lines tell
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the blanks: their lines close
     with socket.socket(fileno=int(os.environ.pop(FORK_SOCKET))) as requests:
         while True:
             request, descriptors, _, _ = socket.recv_fds(requests, 1, 1)
@@ -75,13 +74,14 @@ def _blank(line: socket.socket, server: int, become: Become) -> int:
 
 
 class ForkServerSocket(InheritedSocket):
-    """For the requests."""
+    """Socket for requests to the fork server."""
 
     variable, kind = FORK_SOCKET, socket.SOCK_SEQPACKET
 
     async def fork(self) -> Blank:
-        """A blank, which is there when `started` says so: a server that still imports comes to it later. Raises OSError
-        when the server is gone.
+        """Request a blank. `Blank.started` waits until it exists, which takes longer while the server imports.
+
+        Raises OSError if the server is gone.
         """
         ours, theirs = socket.socketpair()
         try:
@@ -95,7 +95,7 @@ class ForkServerSocket(InheritedSocket):
 
 
 def _owner(pid: int) -> int:
-    """Raises OSError when it is gone."""
+    """User id of a process. Raises OSError if it is gone."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("\nUid:")[2].split(maxsplit=1)[0])
 
@@ -105,20 +105,21 @@ class Blank:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._handle: int | None = None  # names this process even when its pid is another's
+        self._handle: int | None = None  # pidfd: refers to this process even when its pid is reused
         self.pid = 0
 
     async def started(self, uid: int | None = None) -> bool:
-        """Once it waits for its role; False when it, or the server before it was forked, has ended.
+        """Wait until the blank waits for its role; False if it, or its server before the fork, has ended.
 
-        `uid`: whose the blanks are. What it says may be anybody's number, and root would kill that process.
+        `uid`: the blanks' user. The blank reports its own pid, which could be any process, and root would kill that
+        one.
         """
         try:
             self.pid = int(await self._reader.readline() or 0)
             if self.pid:
                 self._handle = os.pidfd_open(self.pid)
                 if uid is not None and _owner(self.pid) != uid:
-                    raise PermissionError(f"process {self.pid} is somebody else's")
+                    raise PermissionError(f"process {self.pid} belongs to another user")
         except (OSError, ValueError):
             self.pid = 0
             if self._handle is not None:
@@ -127,12 +128,12 @@ class Blank:
         return self.pid != 0
 
     async def give(self, role: str, environment: Mapping[str, str]) -> None:
-        """One that has not started yet finds its role when it has. Raises OSError when it is gone."""
+        """Send its role, also before it has started. Raises OSError if it is gone."""
         self._writer.write(json.dumps({"role": role, "environment": dict(environment)}).encode() + b"\n")
         await self._writer.drain()
 
     async def ended(self) -> bool:
-        """At the end of the process, after `started`; whether that was in good order."""
+        """Wait for the end of the process, after `started`; returns whether it was successful."""
         try:
             return await self._reader.readline() == DONE and not await self._reader.read()
         except OSError:
@@ -142,19 +143,19 @@ class Blank:
 
     async def stop(self) -> None:
         """Kill it, also before it has started. Returns within KILL_SECONDS."""
-        self._writer.close()  # one that is forked later finds nobody to speak to, and ends
+        self._writer.close()  # a blank that is forked later finds the line closed, and ends
         handle, self._handle = self._handle, None
         if handle is None:
             return
-        gone = asyncio.Event()
+        exit_event = asyncio.Event()
         loop = asyncio.get_running_loop()
-        loop.add_reader(handle, gone.set)
+        loop.add_reader(handle, exit_event.set)
         try:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             with contextlib.suppress(TimeoutError):
                 async with timeout(KILL_SECONDS):
-                    await gone.wait()
+                    await exit_event.wait()
         finally:
             loop.remove_reader(handle)
             os.close(handle)

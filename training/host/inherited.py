@@ -1,6 +1,4 @@
-"""A socket pair of which a child process inherits one end: what passes between a supervisor and what it started, with
-nobody else able to join.
-"""
+"""A socket pair of which a child process inherits one end, so no other process can connect."""
 
 from __future__ import annotations
 
@@ -10,11 +8,11 @@ from typing import ClassVar, Self
 
 
 class InheritedSocket:
-    """The parent's end. `theirs` is for the child to inherit, with `environment`; then call `handed_over`. Close it
-    once the child has ended.
+    """The parent's end. The child inherits `theirs` and `environment`; then call `close_child_end`. Close it after the
+    child.
     """
 
-    variable: ClassVar[str]  # tells the child its file descriptor
+    variable: ClassVar[str]  # environment variable with the child's file descriptor
     kind: ClassVar[int] = socket.SOCK_STREAM
 
     def __init__(self) -> None:
@@ -37,10 +35,11 @@ class InheritedSocket:
     def environment(self) -> dict[str, str]:
         return {self.variable: str(self.theirs)}
 
-    def handed_over(self) -> None:
+    def close_child_end(self) -> None:
+        """Close our copy of the child's end, once the child has started."""
         self._theirs.close()
 
     def close(self) -> None:
-        """Safe to call twice."""
+        """Close both ends; safe to call twice."""
         self._ours.close()
         self._theirs.close()

@@ -1,5 +1,6 @@
-"""All descendants of a process, and what is done with them: Linux only, read from /proc. How a process dies with its
-parent is in `exec_child`, which must run without our packages.
+"""Descendants of a process, read from /proc: Linux only.
+
+`exec_child` binds a process's life to its parent's; it must run without our packages.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parent ends become children of this process, so none of them can escape `descendants`."""
+    """Make descendants whose parent ends children of this process, so that `descendants` always finds them."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -30,19 +31,20 @@ def descendants(root: int) -> list[int]:
         with contextlib.suppress(OSError, ValueError, IndexError):
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
-    found: list[int] = []
+    pids: list[int] = []
     waiting = [root]
     while waiting:
         below = children.get(waiting.pop(), [])
-        found.extend(below)
+        pids.extend(below)
         waiting.extend(below)
-    return found
+    return pids
 
 
 def ended(pid: int, seconds: float = 0.0) -> bool:
-    """Whether the process has ended, or does so within `seconds`. A zombie has. What /proc lists and what getppid()
-    says cannot tell: a killed process stays there until the last of its threads is gone, 0.1 s with 1.5 GB, while the
-    signal of `die_with_parent` comes with the first of them.
+    """Whether the process has ended, or does so within `seconds`. A zombie has.
+
+    /proc and getppid() cannot tell: a killed process stays there until its last thread is gone (0.1 s with 1.5 GB),
+    while the signal of `die_with_parent` comes when the first one is.
     """
     try:
         process = os.pidfd_open(pid)
@@ -57,21 +59,19 @@ def ended(pid: int, seconds: float = 0.0) -> bool:
 
 
 def with_environment(entry: str) -> list[int]:
-    """Processes of this user that were started with `entry` (`NAME=value`) in their environment, however they are
-    related.
-    """
-    wanted = entry.encode()
-    found = []
+    """Processes of this user that were started with `entry` (`NAME=value`) in their environment."""
+    expected = entry.encode()
+    pids = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():
             with contextlib.suppress(OSError):
-                if wanted in (process / "environ").read_bytes().split(b"\0"):
-                    found.append(int(process.name))
-    return found
+                if expected in (process / "environ").read_bytes().split(b"\0"):
+                    pids.append(int(process.name))
+    return pids
 
 
 def kill_all(pids: list[int], number: signal.Signals = signal.SIGKILL) -> None:
-    """Sends the signal to each; those that are gone already do not matter."""
+    """Send the signal to each process that still exists."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

@@ -1,10 +1,10 @@
-"""The process above the bootstrap: adopts whatever loses its parent, and lets nothing outlive the bootstrap.
+"""The parent process of the bootstrap: adopts orphans, and lets nothing outlive the bootstrap.
 
-The kernel can kill a child with its parent, but not a grandchild: what a training script started would run on after a
+The kernel can kill a child with its parent, but not a grandchild: what a training script started would continue after a
 SIGKILL of the bootstrap. As the nearest subreaper (prctl(2)) this process becomes the parent of all such orphans, so it
 finds them, whatever they did to their group, session or environment. It does nothing else, and imports nothing that
-could fail. Is it killed itself, the bootstrap gets SIGTERM and stops in good order; only when both are killed at once
-does anything stay, until systemd ends the control group or the next life sweeps.
+could fail. If it is killed itself, the bootstrap gets SIGTERM and stops cleanly. Only if both are killed at once do
+processes remain, until systemd ends the control group or the next run sweeps.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ SIGNALS = {*FORWARDED, signal.SIGCHLD, signal.SIGUSR1}
 _reapers: list[int] = []
 
 
-def above() -> int | None:
-    """The process that adopts what loses its parent below this one; None: there is none."""
+def reaper_pid() -> int | None:
+    """The process that adopts orphans below this one; None if there is none."""
     return _reapers[-1] if _reapers and _reapers[-1] == os.getppid() else None
 
 
 def run_below(program: Callable[[], int], on_beat: Callable[[], None] | None = None) -> int:
-    """Run `program` in a child process; its exit code (128 + the signal that ended it) once all of its descendants are
+    """Run `program` in a child process; returns its exit code (128 + the signal that ended it) once all descendants are
     gone.
 
-    Stop signals are handed on to it; at each SIGUSR1 of it `on_beat` is called. Call this while the process has a
-    single thread: it forks.
+    Stop signals are forwarded to it; `on_beat` is called at each SIGUSR1. Call it with a single thread, since it forks.
     """
     adopt_orphans()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -50,34 +49,31 @@ def run_below(program: Callable[[], int], on_beat: Callable[[], None] | None = N
 
 
 def _await(child: int, on_beat: Callable[[], None]) -> int:
+    """Handle signals until the child has ended; returns its exit code."""
     while True:
-        received = signal.sigwait(SIGNALS)
-        if received in FORWARDED:
+        signum = signal.sigwait(SIGNALS)
+        if signum in FORWARDED:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(child, received)
-        elif received is signal.SIGUSR1:
+                os.kill(child, signum)
+        elif signum is signal.SIGUSR1:
             on_beat()
         elif (code := _reap().get(child)) is not None:
             return code if code >= 0 else 128 - code
 
 
 def _reap() -> dict[int, int]:
-    """The exit codes of the children that ended, adopted ones too; minus the signal's number when a signal ended
-    one.
-    """
-    ended = {}
+    """Exit codes of ended children, adopted ones too; minus the signal's number if a signal ended one."""
+    codes = {}
     with contextlib.suppress(ChildProcessError):
-        while (waited := os.waitpid(-1, os.WNOHANG))[0]:
-            ended[waited[0]] = os.waitstatus_to_exitcode(waited[1])
-    return ended
+        while (status := os.waitpid(-1, os.WNOHANG))[0]:
+            codes[status[0]] = os.waitstatus_to_exitcode(status[1])
+    return codes
 
 
 def _clear() -> None:
-    """Again and again until there are none: one may fork while it is being killed, and a killed one's children come up
-    here.
-    """
-    until = time.monotonic() + KILL_SECONDS
-    while (left := descendants(os.getpid())) and time.monotonic() < until:
-        kill_all(left)
+    """Kill descendants until none is left: one may fork while it is killed, and its children then appear here."""
+    deadline = time.monotonic() + KILL_SECONDS
+    while (pids := descendants(os.getpid())) and time.monotonic() < deadline:
+        kill_all(pids)
         _reap()
         time.sleep(0.005)

@@ -1,8 +1,8 @@
-"""Memory that outlives a worker: its supervisor makes it, and the workers that it starts inherit it, one after another.
+"""Memory that outlives a worker: its supervisor makes it, and one worker after another inherits it.
 
-Anonymous files in memory: nobody finds them by a name, no limit of a `/dev/shm` holds for them, and their pages go with
-the supervisor's process, however that ends. Three: a state is written while the one before is whole, and while a slow
-commit still reads an earlier one.
+It consists of anonymous files in memory: they have no name, no limit of `/dev/shm` applies, and their pages go with the
+supervisor's process, however it ends. There are three: a new state is written while the previous one stays complete,
+and a slow commit may still read an earlier one.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import os
 
-SAFE_MEMORY = "DYNTRAIN_SAFE_MEMORY"  # the file descriptors that a worker inherits, with commas between
+SAFE_MEMORY = "DYNTRAIN_SAFE_MEMORY"  # inherited file descriptors, separated by commas
 log = logging.getLogger(__name__)
 
 
 class SafeMemory:
-    """The supervisor's end. `descriptors` are for each worker and spare to inherit, `environment` tells it of them;
-    none where there is no such memory to be had.
+    """The supervisor's end. Workers and spares inherit `descriptors`, listed in `environment`; none if there is no such
+    memory.
     """
 
     def __init__(self) -> None:
@@ -33,16 +33,14 @@ class SafeMemory:
         return {SAFE_MEMORY: ",".join(map(str, self.descriptors))} if self.descriptors else {}
 
     def close(self) -> None:
-        """Safe to call twice. A worker that still runs keeps what it has mapped."""
-        closed, self.descriptors = self.descriptors, ()
-        for descriptor in closed:
+        """Close the files; safe to call twice. A running worker keeps what it has mapped."""
+        descriptors, self.descriptors = self.descriptors, ()
+        for descriptor in descriptors:
             os.close(descriptor)
 
 
 def inherited_memory() -> tuple[int, ...]:
-    """The descriptors of the supervisor's memory, which are kept from this process's own children; none in a process
-    without a supervisor.
-    """
+    """Descriptors of the supervisor's memory, hidden from this process's own children; none without a supervisor."""
     text = os.environ.pop(SAFE_MEMORY, "")
     descriptors = tuple(int(number) for number in text.split(",") if number)
     for descriptor in descriptors:

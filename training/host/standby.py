@@ -1,8 +1,7 @@
-"""Warm spares: what passes between a supervisor and a worker process that it keeps ready to take over.
+"""Warm spares: protocol between a supervisor and a worker process that it keeps ready to take over.
 
-A spare does everything up to its admission: imports MXNet, builds its model, loads its data. Then it says so on a
-socket that it inherited, and waits there for the word to go on. The end of the socket means that the supervisor is
-gone.
+A spare does everything up to its admission: imports MXNet, builds its model, loads its data. Then it reports that on an
+inherited socket, and waits there for the order to continue. The end of the socket means that the supervisor is gone.
 """
 
 from __future__ import annotations
@@ -14,18 +13,19 @@ import socket
 
 from dyntrain.training.host.inherited import InheritedSocket
 
-STANDBY = "DYNTRAIN_STANDBY_SOCKET"  # the file descriptor that a spare inherits
+STANDBY = "DYNTRAIN_STANDBY_SOCKET"  # inherited file descriptor of a spare
 
 
 def wait_until_needed() -> bool:
-    """Returns at once, False, in a process that is no spare. SystemExit(0) when the supervisor is gone or needs the
-    spare no more.
+    """Wait for the order to take over, and return True; return False at once in a process that is no spare.
+
+    Raises SystemExit(0) if the supervisor is gone or no longer needs the spare.
     """
     descriptor = os.environ.pop(STANDBY, None)
     if descriptor is None:
         return False
     with socket.socket(fileno=int(descriptor)) as line:
-        with contextlib.suppress(OSError):  # the word may be waiting all the same
+        with contextlib.suppress(OSError):  # the order may have been sent nevertheless
             line.sendall(b"r")
         with contextlib.suppress(OSError):
             if line.recv(1):
@@ -34,18 +34,18 @@ def wait_until_needed() -> bool:
 
 
 class StandbySocket(InheritedSocket):
-    """Keep it open until the spare's process has ended."""
+    """The supervisor's end of the line. Keep it open until the spare's process has ended."""
 
     variable = STANDBY
 
     async def ready(self) -> bool:
-        """Once the spare has built its model; False when it ended before."""
+        """Wait until the spare has built its model; False if it ended before."""
         with contextlib.suppress(OSError):
             return bool(await asyncio.get_running_loop().sock_recv(self._ours, 1))
         return False
 
     def go(self) -> bool:
-        """The word to go on; a spare that is not ready yet finds it when it is. False: it is gone."""
+        """Order the spare to take over, also before it is ready; False if it is gone."""
         with contextlib.suppress(OSError):
             self._ours.send(b"1")
             return True

@@ -1,1 +1,1 @@
-"""Jobs launched by hand, without a cloud."""
+"""Jobs that a person launches by hand, on given hosts or on a cluster's nodes."""

@@ -1,4 +1,4 @@
-"""`python -m dyntrain.training.launch`: an elastic job by hand, on hosts that are there."""
+"""`python -m dyntrain.training.launch`: launches an elastic job on existing hosts."""
 
 import sys
 

@@ -3,9 +3,9 @@ r"""Launches an elastic job by hand, with the flags of AWS Dynamic Training's la
     python -m dyntrain.training.launch -n 2 -H hosts --launcher ssh --elastic-training-enabled True \
         python train.py --kv-store dist_device_sync
 
-The job's directory is the one that this is started in; it must be shared by all hosts. There it makes `host_worker`:
-add an address to it and that host joins, remove one and it leaves (`dyntrain.training.launch.host_file`). This process
-is the coordinator; when it ends, so does everything it started. On a cluster's master it is not
+The job's directory is the current one; all hosts must share it. The launcher makes `host_worker` there: a host joins
+when its address is added and leaves when it is removed (`dyntrain.training.launch.host_file`). This process is the
+coordinator; when it ends, so does everything it started. On a cluster's node another process coordinates
 (`dyntrain.training.launch.on_cluster`).
 """
 
@@ -32,9 +32,9 @@ from dyntrain.training.host.parentage import descendants, kill_all
 from dyntrain.training.launch.curves import curves
 from dyntrain.training.launch.earlier_job import decide, read_earlier
 from dyntrain.training.launch.host_file import FileHosts, instance_of
-from dyntrain.training.launch.hosts import address_of, as_reached
-from dyntrain.training.launch.on_cluster import desk, launch_there
-from dyntrain.training.launch.plan import LaunchError, Plan, for_the_cluster, is_the_clusters, parse
+from dyntrain.training.launch.hosts import address_of, reachable_address
+from dyntrain.training.launch.on_cluster import desk, launch_on_cluster
+from dyntrain.training.launch.plan import LaunchError, Plan, is_for_cluster, parse, parse_for_cluster
 from dyntrain.training.layout import JobFolder
 from dyntrain.training.protocol.node_spec import NodeSpec
 from dyntrain.training.session.generation.generation import Limits
@@ -45,7 +45,7 @@ from pydantic import SecretStr
 CLUSTER = "manual"
 WATCH_SECONDS = 0.2
 END_SECONDS = 15.0  # for the nodes to end their processes, after their input was closed
-# nobody is there to be asked about a key: one that is met first is taken, one that has changed is refused
+# ssh cannot ask about host keys here: unknown ones are accepted, changed ones refused
 SSH = (
     "ssh",
     "-o",
@@ -58,15 +58,16 @@ SSH = (
     "ServerAliveInterval=5",
 )
 COPY_SECONDS = 600.0  # for one host
-CHANGED_WHILE_READ = 1  # tar's exit code when a log grew meanwhile: what was read is whole
+CHANGED_WHILE_READ = 1  # tar's exit code when a log grew meanwhile: the copy is complete nevertheless
 FAILED = 1
-RESTARTS = 5  # of a node process whose host stays wanted
+RESTARTS = 5  # of a node process on a host that stays in the membership
 log = logging.getLogger("launch")
 
 
 def node_command(plan: Plan, destination: Sequence[str], directory: Path) -> list[str]:
-    """The argv that starts a node. What a remote shell reads is quoted; `destination` are ssh's arguments. What the
-    node is told goes through the pipe.
+    """Command that starts a node. What a remote shell parses is quoted; `destination` are ssh's arguments.
+
+    The node gets its settings through the pipe.
     """
     here = [sys.executable, "-m", "dyntrain.node_bootstrap", "launched"]
     if plan.launcher == "local":
@@ -77,6 +78,8 @@ def node_command(plan: Plan, destination: Sequence[str], directory: Path) -> lis
 
 @dataclass
 class Launcher:
+    """Keeps a node running on each host of the membership."""
+
     plan: Plan
     directory: Path
     hosts: FileHosts
@@ -84,7 +87,7 @@ class Launcher:
     _starts: dict[str, int] = field(default_factory=dict)
 
     async def watch(self) -> None:
-        """Keep a node on every host that is wanted while the job is not over, until cancelled; then all of them end."""
+        """Keep the nodes running until cancelled, then end them all."""
         try:
             while True:
                 await self.look()
@@ -93,19 +96,19 @@ class Launcher:
             await asyncio.gather(*map(_end, self._running.values()))
 
     async def look(self) -> None:
-        """Start what is wanted and does not run. Raises LaunchError where the job cannot be as it was asked for."""
+        """Start missing nodes. Raises LaunchError if the job cannot run as requested."""
         for host in self.hosts.hosts if self.hosts.endpoint is not None and not self.hosts.over else ():
             await self._keep(host)
         self._starts = {host: starts for host, starts in self._starts.items() if host in self.hosts.hosts}
         if all(self._starts.get(host, 0) > RESTARTS for host in self.hosts.hosts):
-            raise LaunchError("no host is left to train on: of each, ssh or its node says why above")
+            raise LaunchError("no host is left to train on: see the errors of ssh and of the nodes above")
 
     async def _keep(self, host: str) -> None:
         process = self._running.get(host)
         if process is not None and process.returncode is None:
             return
         if process is not None and process.returncode == 0:
-            del self._running[host]  # it left as it was told to; wanted again, it starts afresh
+            del self._running[host]  # it left by order; if it is added again, the count restarts
             self._starts[host] = 0
         starts = self._starts[host] = self._starts.get(host, 0) + 1
         if starts > RESTARTS:
@@ -122,12 +125,12 @@ class Launcher:
         self._running[host] = await self._launch(host, base, serves)
 
     def _give_up(self, host: str) -> None:
-        """Raises LaunchError where the job cannot begin as it was asked for."""
-        ended = f"node at ip: {host} ended {RESTARTS} times, it is not launched again; ssh or the node says why above"
-        began = self.hosts.reported is not None and self.hosts.reported.generation > 0
-        if host in self.plan.hosts and not began:
-            raise LaunchError(f"{ended}. Mend it, or take it out of the host file and lower -n")
-        log.error("%s. Take it out of host_worker; when it is mended, add it again", ended)
+        """Log that the host's node is not restarted. Raises LaunchError if the job cannot begin without it."""
+        message = f"node at ip: {host} ended {RESTARTS} times, it is not launched again; see its errors above"
+        has_begun = self.hosts.reported is not None and self.hosts.reported.generation > 0
+        if host in self.plan.hosts and not has_begun:
+            raise LaunchError(f"{message}. Repair it, or remove it from the host file and lower -n")
+        log.error("%s. Remove it from host_worker; add it again once it is repaired", message)
 
     async def _launch(self, host: str, base: bool, serves: bool) -> asyncio.subprocess.Process:
         endpoint = self.hosts.endpoint
@@ -162,8 +165,9 @@ class Launcher:
 
 
 async def _copy(directory: Path, host: Sequence[str], destination: str) -> None:
-    """The directory without the job's own files, through tar and ssh, which are everywhere. Raises LaunchError, at the
-    latest after COPY_SECONDS.
+    """Copy the directory, without the job's own files, through tar and ssh.
+
+    Raises LaunchError, at the latest after COPY_SECONDS.
     """
     there = shlex.quote(destination)
     unpack = [*SSH, *host, f"mkdir -p {there} && exec tar -C {there} -xzf -"]
@@ -178,7 +182,7 @@ async def _copy(directory: Path, host: Sequence[str], destination: str) -> None:
         os.close(write)
     try:
         async with timeout(COPY_SECONDS):
-            packed, unpacked = await asyncio.gather(sender.wait(), receiver.wait())
+            sender_code, receiver_code = await asyncio.gather(sender.wait(), receiver.wait())
     except TimeoutError:
         raise LaunchError(
             f"{directory} could not be copied to {host[-1]}:{destination} within {COPY_SECONDS:.0f} s"
@@ -188,14 +192,14 @@ async def _copy(directory: Path, host: Sequence[str], destination: str) -> None:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    if packed > CHANGED_WHILE_READ or unpacked:
-        raise LaunchError(f"{directory} could not be copied to {host[-1]}:{destination}; tar or ssh says why above")
+    if sender_code > CHANGED_WHILE_READ or receiver_code:
+        raise LaunchError(
+            f"{directory} could not be copied to {host[-1]}:{destination}; see the error of tar or ssh above"
+        )
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """The end of its input ends a node. Of one that does not end in time all below it is killed: the process above it
-    then clears up and ends.
-    """
+    """End a node by closing its input; after a timeout kill its descendants, then the process itself."""
     assert process.stdin is not None
     process.stdin.close()
     for below in (True, False):
@@ -210,12 +214,12 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 @contextlib.contextmanager
 def only_launch(directory: Path) -> Iterator[None]:
-    """Raises LaunchError while another launch runs in this directory: both would write its files."""
+    """Hold the directory's lock. Raises LaunchError while another launch runs there and writes the same files."""
     path = directory / "dyntrain" / CLUSTER / "launch.lock"
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = held.enter_context(path.open("ab"))
+            file = stack.enter_context(path.open("ab"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise LaunchError(
@@ -227,18 +231,18 @@ def only_launch(directory: Path) -> Iterator[None]:
 
 
 async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) -> int:
-    """0: the job finished; 1: it failed; 130: interrupted. `hosts`: in place of the file's in the directory."""
+    """Run a job. 0: it finished; 1: it failed; 130: interrupted. `hosts` replaces the directory's host file."""
     decision = decide(read_earlier(directory, CLUSTER), plan.command, plan.resume)
     if decision.sentence:
         log.info("%s", decision.sentence)
-    begun = decision.job or begin_job(directory, CLUSTER, time.time(), plan.command)
-    job = begun.job
+    current = decision.job or begin_job(directory, CLUSTER, time.time(), plan.command)
+    job = current.job
     hosts = hosts or FileHosts(
         directory,
         plan.hosts,
         minimum=1,
         elastic=plan.elastic,
-        look_up=lambda name: as_reached(address_of(name, by_ssh=plan.launcher == "ssh"), plan.hosts),
+        look_up=lambda name: reachable_address(address_of(name, by_ssh=plan.launcher == "ssh"), plan.hosts),
         destinations=plan.destinations,
         slots=plan.slots,
     )
@@ -248,7 +252,7 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
     options = Options(
         cluster=CLUSTER,
         job=job,
-        started_at=begun.started_at,
+        started_at=current.started_at,
         limits=Limits(1, MOST_WORKERS),
         workers=len(plan.hosts),
         clocks=plan.clocks,
@@ -268,17 +272,18 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
         raise LaunchError(f"the job's files cannot be written: {error}") from error
 
     async with curves(folder.root, plan.tensorboard, lambda: hosts.over):
-        code = await _course(plan, directory, hosts, coordination)
+        code = await _run_job(plan, directory, hosts, coordination)
     if code == FAILED:
-        reason = in_one_line(hosts.reported.reason if hosts.reported is not None else "")
+        reason = one_line(hosts.reported.reason if hosts.reported is not None else "")
         log.error("%s has failed: %s; what happened is in %s", job, reason, folder.events)
     if code == 0 and (absent := hosts.never_trained()):
-        log.error("%s has finished without %s, which never joined; ssh or the node says why above", job, absent)
+        log.error("%s has finished without %s, which never joined; see its errors above", job, absent)
         return FAILED
     return code
 
 
-async def _course(plan: Plan, directory: Path, hosts: FileHosts, coordination: Coordinator) -> int:
+async def _run_job(plan: Plan, directory: Path, hosts: FileHosts, coordination: Coordinator) -> int:
+    """Run coordinator and nodes until the job ends or a signal comes; returns the exit code."""
     coordinator = asyncio.create_task(coordination.run())
     nodes = asyncio.create_task(Launcher(plan, directory, hosts).watch())
     interrupted = asyncio.Event()
@@ -298,17 +303,18 @@ async def _course(plan: Plan, directory: Path, hosts: FileHosts, coordination: C
     return 0 if hosts.reported is not None and hosts.reported.state == "finished" else FAILED
 
 
-def in_one_line(reason: str) -> str:
-    """Where the reason ends with a process's last output: what came before that, and its last line."""
+def one_line(reason: str) -> str:
+    """Shorten a reason that ends with a process's output: its first line, and the output's last."""
     first, *rest = [line.strip() for line in reason.splitlines() if line.strip()] or ["for a reason that is not known"]
     return f"{first} {rest[-1]}" if rest else first
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Launch a job; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        if (path := desk()) is not None and is_the_clusters(argv, os.environ.get("DEEPLEARNING_WORKERS_PATH")):
-            return launch_there(path, for_the_cluster(argv))
+        if (path := desk()) is not None and is_for_cluster(argv, os.environ.get("DEEPLEARNING_WORKERS_PATH")):
+            return launch_on_cluster(path, parse_for_cluster(argv))
         plan = parse(argv)
         with only_launch(Path.cwd()):
             return asyncio.run(launch(plan, Path.cwd()))

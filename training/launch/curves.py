@@ -1,4 +1,4 @@
-"""A launched job's curves for TensorBoard: `dyntrain tensorboard` writes them beside the job, and holds nothing up."""
+"""TensorBoard's curves of a launched job, written by `dyntrain tensorboard` in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from pathlib import Path
 from dyntrain.training.host import exec_child
 from dyntrain.training.timeouts import timeout
 
-END_SECONDS = 60.0  # to write, and upload, what came last; more than a busy machine needs
+END_SECONDS = 60.0  # to write and upload the last points; more than a busy machine needs
 LOG = "tensorboard.log"
 log = logging.getLogger("launch")
 
 
 @asynccontextmanager
 async def curves(job: Path, destination: str | None, over: Callable[[], bool]) -> AsyncIterator[None]:
-    """While inside; None: nobody wants them. `job`: the job's folder, whose events are there; `over`: whether its end
-    is among them. Where they cannot be written, that is said, and the job goes on.
+    """Write the curves while the block runs, unless `destination` is None.
+
+    `job`: the job's folder, with its events; `over`: whether these contain the job's end. If the curves cannot be
+    written, a warning is logged and the job continues.
     """
     if destination is None:
         yield
         return
     options = ("--logdir", destination, "--no-serve", "--follow")
     command = (sys.executable, "-m", "dyntrain", "tensorboard", str(job), *options)
-    with (job / LOG).open("ab") as said:
+    with (job / LOG).open("ab") as log_file:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, exec_child.__file__, str(os.getpid()), "0", *command),
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=log_file,
+            stderr=log_file,
             start_new_session=True,  # Ctrl-C is the launcher's
         )
-    watch = asyncio.create_task(_complain(process, job / LOG))
+    watch = asyncio.create_task(_warn_on_failure(process, job / LOG))
     try:
         yield
     finally:
@@ -45,13 +47,13 @@ async def curves(job: Path, destination: str | None, over: Callable[[], bool]) -
         await _end(process, itself=over())
 
 
-async def _complain(process: asyncio.subprocess.Process, file: Path) -> None:
+async def _warn_on_failure(process: asyncio.subprocess.Process, file: Path) -> None:
     if await process.wait():
-        log.warning("TensorBoard's curves are not written any more; %s says why", file)
+        log.warning("TensorBoard's curves are no longer written; see %s", file)
 
 
 async def _end(process: asyncio.subprocess.Process, *, itself: bool) -> None:
-    """It ends with its job by `itself`; that one was broken off it has to be told."""
+    """End the process. `itself`: it ends by itself with the job; otherwise it is terminated."""
     for end in (*((lambda: None,) if itself else ()), process.terminate, process.kill):
         with contextlib.suppress(ProcessLookupError):
             end()

@@ -1,4 +1,4 @@
-"""A job that an earlier launch left in this folder: what came of it, and whether this launch goes on with it."""
+"""Result of an earlier launch in this folder, and the decision whether this launch continues its job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dyntrain.training.session.recovery.from_journal import recovered
 
 @dataclass(frozen=True)
 class EarlierJob:
-    """`outcome`: finished, failed, or "" where it was interrupted. `position`: of its last commit."""
+    """The earlier job. `outcome`: finished, failed, or "" if interrupted. `position`: that of its last commit."""
 
     current: CurrentJob
     outcome: str = ""
@@ -27,19 +27,20 @@ class EarlierJob:
 
     @property
     def at(self) -> str:
+        """Where it stopped, in words."""
         return f"epoch {self.position.epoch}, step {self.position.step}" if self.position.step else "its start"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """`job`: the one that goes on; None: a new one begins. `sentence`: what people are told of it first."""
+    """The decision. `job`: the one to continue, None for a new one. `sentence`: told to people first."""
 
     job: CurrentJob | None = None
     sentence: str = ""
 
 
 def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:
-    """The last job of this folder. Raises LaunchError where its files cannot be read."""
+    """The last job of this folder, None if there is none. Raises LaunchError if its files cannot be read."""
     try:
         current = read_current_job(current_job_file(directory, cluster))
         entries = read_journal(JobFolder.of(directory, cluster, current.job).ledger)
@@ -53,23 +54,23 @@ def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:
 
 
 def decide(earlier: EarlierJob | None, command: Sequence[str], resume: bool) -> Decision:
-    """Whether this launch goes on with the earlier job. Raises LaunchError where `resume` cannot be. Pure."""
+    """Decide whether this launch continues the earlier job. Raises LaunchError if `resume` is impossible. Pure."""
     if not resume:
         if earlier is None or earlier.outcome == "finished" or not earlier.position.step:
             return Decision()
-        was = "has failed" if earlier.outcome else "was interrupted"
+        state = "has failed" if earlier.outcome else "was interrupted"
         return Decision(
-            sentence=f"a new job begins. {earlier.current.job} {was} after {earlier.at}: to go on with it, interrupt "
+            sentence=f"a new job begins. {earlier.current.job} {state} after {earlier.at}: to go on with it, interrupt "
             "this one and launch again with --resume"
         )
     if earlier is None:
         raise LaunchError("--resume: no job was launched in this folder before; leave it out")
-    name, begun = earlier.current.job, earlier.current.command
+    name, earlier_command = earlier.current.job, earlier.current.command
     if earlier.outcome == "finished":
         raise LaunchError(f"--resume: {name} has finished; leave it out to begin a new job")
-    if begun is not None and begun != tuple(command):
+    if earlier_command is not None and earlier_command != tuple(command):
         raise LaunchError(
-            f"--resume: {name} was begun with another command: {shlex.join(begun)}\n"
+            f"--resume: {name} was begun with another command: {shlex.join(earlier_command)}\n"
             "give that one, or leave --resume out to begin a new job"
         )
     return Decision(earlier.current, f"{name} goes on from {earlier.at}; without --resume a new job begins")

@@ -1,9 +1,9 @@
-"""Manual mode: the membership is the file `host_worker`, one private address a line, that people edit.
+"""Membership of a manual job: the file `host_worker`, one private address a line, edited by people.
 
-Lines may be as in any host file (`dyntrain.training.launch.hosts`). The same port as
-`dyntrain.training.coordinator.hosts.AwsHosts`, for a job without a cloud. An edit counts once the file has been the
-same for `settle` seconds, is whole (it ends with a newline and every line is a host), and names every base host. Until
-then the membership stands: editors and `cp` empty a file before they fill it. `host_worker_log` gets its line when the
+Lines have the syntax of any host file (`dyntrain.training.launch.hosts`). `FileHosts` has the same interface as
+`dyntrain.training.coordinator.hosts.AwsHosts`, for a job without a cloud. An edit takes effect once the file has not
+changed for `settle` seconds, is complete (it ends with a newline and every line is a host), and lists every base host.
+Until then the membership stays: editors and `cp` empty a file before they fill it. `host_worker_log` gets a line when a
 worker has joined or left (`dyntrain.training.coordinator.host_log`).
 """
 
@@ -24,19 +24,19 @@ from dyntrain.controller.contract.messages import CoordinatorEndpoint, Target
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.training.coordinator.host_log import HOST_FILE, HostLog, present, write_hosts
 from dyntrain.training.coordinator.hosts import HostsError
-from dyntrain.training.launch.hosts import Host, decoded, lines_of
+from dyntrain.training.launch.hosts import Host, decode_text, lines_of
 
-MAX_FILE = 1024 * 1024  # a longer one is not read: it is no list of hosts
+MAX_FILE = 1024 * 1024  # a longer file is no list of hosts
 log = logging.getLogger(__name__)
 
 
 class EditResult(Enum):
-    """What an edit comes to."""
+    """Result of an edit."""
 
     ACCEPTED = "accepted"
     UNCHANGED = "names the hosts that are in force"
     UNSETTLED = "is still being written"
-    TORN = "does not end with a newline: taken for half written"
+    TORN = "does not end with a newline, so it may be incomplete"
     NO_ADDRESS = "is no host: write an address, or a name that can be looked up here"
     TWICE = "names a host twice"
     TOO_FEW = "names fewer hosts than the minimum"
@@ -45,6 +45,8 @@ class EditResult(Enum):
 
 @dataclass(frozen=True)
 class Rules:
+    """What an edit must satisfy."""
+
     base: tuple[str, ...]
     minimum: int = 1
     settle: float = 2.0
@@ -52,22 +54,21 @@ class Rules:
 
 @dataclass(frozen=True)
 class WatchedFile:
-    """The hosts in force, and the text that was last seen with the time since when. Pure: `look` returns the next
-    one.
+    """The hosts in force, and the last text of the file with the time of its change. Pure: `look` returns the next
+    state.
     """
 
     hosts: tuple[str, ...]
     text: str = ""
     since: float = 0.0
 
-    def at_once(self, text: str, rules: Rules) -> WatchedFile:
-        """As a launch finds it that comes back: an edit of before need not settle, one that does not count changes
-        nothing.
-        """
+    def accepted_at_once(self, text: str, rules: Rules) -> WatchedFile:
+        """State after reading a resumed launch's file: an earlier edit need not settle, an invalid one is ignored."""
         hosts, verdict = judge(text, rules)
-        return self._taking(hosts) if verdict is EditResult.ACCEPTED else self
+        return self._with_hosts(hosts) if verdict is EditResult.ACCEPTED else self
 
     def look(self, text: str, rules: Rules, now: float) -> tuple[WatchedFile, EditResult]:
+        """State after reading `text` at `now`, and the result of the edit."""
         if text != self.text:
             return replace(self, text=text, since=now), EditResult.UNSETTLED
         if now - self.since < rules.settle:
@@ -77,15 +78,15 @@ class WatchedFile:
             return self, verdict
         if set(hosts) == set(self.hosts):
             return self, EditResult.UNCHANGED
-        return self._taking(hosts), EditResult.ACCEPTED
+        return self._with_hosts(hosts), EditResult.ACCEPTED
 
-    def _taking(self, hosts: Sequence[str]) -> WatchedFile:
-        """In order of joining."""
+    def _with_hosts(self, hosts: Sequence[str]) -> WatchedFile:
+        """State with these hosts, in order of joining."""
         return replace(self, hosts=(*(h for h in self.hosts if h in hosts), *(h for h in hosts if h not in self.hosts)))
 
 
 def judge(text: str, rules: Rules) -> tuple[tuple[str, ...], EditResult]:
-    """The hosts that a settled text names. Blank lines count for nothing, the order is people's own."""
+    """The hosts in a settled text, and whether it is valid. Blank lines and order do not matter."""
     hosts = tuple(line.strip() for line in text.splitlines() if line.strip())
     if text and not text.endswith("\n"):
         return hosts, EditResult.TORN
@@ -114,14 +115,14 @@ def _no_address(text: str) -> tuple[int, str]:
 
 
 def instance_of(ip: str) -> str:
-    """Hosts of a manual job have no instance id; this one is always the same for an address."""
+    """Instance id of a host of a manual job, derived from its address."""
     return f"i-{hashlib.sha256(ip.encode()).hexdigest()[:17]}"
 
 
 class FileHosts:
-    """`hosts` are the base hosts; not `elastic`: they stay, and no file is made or read.
+    """The hosts of a manual job. `hosts` are the base hosts; if not `elastic` they stay, and no file is used.
 
-    Makes both files when they are missing, and keeps those that are there: the job may have come back.
+    Makes both files if they are missing, and keeps existing ones: the job may be resumed.
     """
 
     def __init__(
@@ -140,53 +141,54 @@ class FileHosts:
         self._elastic, self._look_up = elastic, look_up
         self._destinations = dict(destinations or {})
         self._trained: set[str] = set()
-        self._raw, self._text = b"", ""  # of the last look, and the addresses that it names
+        self._raw, self._text = b"", ""  # last content of the file, as bytes and with addresses in place of names
         self.file = directory / HOST_FILE
         self._rules, self._clock = Rules(tuple(hosts), minimum, settle), clock
         self._revision = 1
         self._causes: dict[str, str] = {}
-        self._complaint: EditResult | None = None
+        self._last_refusal: EditResult | None = None
         self.endpoint: CoordinatorEndpoint | None = None
         self.token = ""
         self.reported: JobReport | None = None
         self._watched = WatchedFile(tuple(hosts))
         self.log = HostLog(directory) if elastic else None
         if elastic and self.file.exists():
-            self._watched = self._watched.at_once(self._read(), self._rules)
+            self._watched = self._watched.accepted_at_once(self._read(), self._rules)
         elif elastic:
             write_hosts(directory, hosts)
         self._addresses = {instance_of(host): host for host in self.hosts}
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """In force now, in order of joining."""
+        """The hosts in force, in order of joining."""
         return self._watched.hosts
 
     @property
     def over(self) -> bool:
-        """Whether the job has come to its end, well or not."""
+        """Whether the job has ended, finished or failed."""
         return self.reported is not None and self.reported.state in ("finished", "failed")
 
     def read_target(self) -> Target:
+        """Read the file and return the membership. Raises HostsError."""
         if not self._elastic:
             return self._target()
         before = self.hosts
         self._watched, verdict = self._watched.look(self._read(), self._rules, self._clock())
         if verdict is EditResult.ACCEPTED:
-            self._changed(before, f"written into {HOST_FILE}", f"taken out of {HOST_FILE}")
-        self._complain(verdict)
+            self._record_change(before, f"written into {HOST_FILE}", f"taken out of {HOST_FILE}")
+        self._warn_of_refusal(verdict)
         return self._target()
 
     def want(self, hosts: Sequence[str], cause: str) -> None:
-        """From now on, where there is no file."""
+        """Set the membership of a job without a file."""
         before, self._watched = self.hosts, replace(self._watched, hosts=tuple(hosts))
-        self._changed(before, cause, cause)
+        self._record_change(before, cause, cause)
 
-    def _changed(self, before: Sequence[str], came: str, went: str) -> None:
+    def _record_change(self, before: Sequence[str], added_cause: str, removed_cause: str) -> None:
         self._revision += 1
-        joined = {instance_of(host): came for host in self.hosts if host not in before}
-        left = {instance_of(host): went for host in before if host not in self.hosts}
-        self._causes = {**joined, **left}
+        added = {instance_of(host): added_cause for host in self.hosts if host not in before}
+        removed = {instance_of(host): removed_cause for host in before if host not in self.hosts}
+        self._causes = {**added, **removed}
         self._addresses |= {instance_of(host): host for host in self.hosts}
 
     def _read(self) -> str:
@@ -198,40 +200,40 @@ class FileHosts:
         if len(raw) > MAX_FILE:
             raise HostsError(f"{self.file} is longer than {MAX_FILE} bytes: that is no list of hosts")
         if raw != self._raw:
-            self._raw, self._text = raw, self._addressed(raw)
+            self._raw, self._text = raw, self._with_addresses(raw)
         return self._text
 
-    def _addressed(self, raw: bytes) -> str:
-        """Each line's address; a line that has none stays as it is, as does a text that is not whole yet."""
+    def _with_addresses(self, raw: bytes) -> str:
+        """Replace each host by its address; lines without one stay, and so does incomplete text."""
         try:
-            text = decoded(raw)
+            text = decode_text(raw)
             lines = lines_of(text, self.file.name)
         except ValueError:
             return raw.decode("utf-8", "replace")
         if not text.endswith("\n"):
             return text
-        written = dict(enumerate(text.splitlines(), 1))
+        contents = dict(enumerate(text.splitlines(), 1))
         for line in lines:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
-                address = written[line.number] = self._look_up(line.name)
+                address = contents[line.number] = self._look_up(line.name)
                 self._destinations.setdefault(address, Host(address, line).destination)
                 if line.slots is not None:
                     self._slots.setdefault(address, line.slots)
-        named = {line.number for line in lines}
-        return "".join(f"{content if number in named else ''}\n" for number, content in written.items())
+        host_lines = {line.number for line in lines}
+        return "".join(f"{content if number in host_lines else ''}\n" for number, content in contents.items())
 
     def destination(self, host: str) -> tuple[str, ...]:
-        """What ssh is given to reach the address."""
+        """Arguments of ssh for the address."""
         return self._destinations.get(host, ("--", host))
 
     def slots(self, host: str) -> int | None:
-        """How many workers its line is for; None: it does not say. What was said first stays."""
+        """Number of workers that the host's line asks for first; None: unspecified."""
         return self._slots.get(host)
 
     def never_trained(self) -> str:
-        """The base hosts that were in no step of a job that had some; "": none."""
-        missed = [host for host in self._rules.base if instance_of(host) not in self._trained]
-        return ", ".join(self.destination(host)[-1] for host in missed) if self._trained else ""
+        """Base hosts that were in no step of a job that made some; "" for none."""
+        idle_hosts = [host for host in self._rules.base if instance_of(host) not in self._trained]
+        return ", ".join(self.destination(host)[-1] for host in idle_hosts) if self._trained else ""
 
     def _target(self) -> Target:
         target = Target.of(self._revision, tuple(instance_of(host) for host in self._watched.hosts))
@@ -253,13 +255,13 @@ class FileHosts:
         except OSError as error:
             raise HostsError(f"{self.log.path}: {error.strerror}") from error
 
-    def _complain(self, verdict: EditResult) -> None:
-        """Once for each wrong edit, not at every look."""
-        refused = verdict not in (EditResult.ACCEPTED, EditResult.UNCHANGED, EditResult.UNSETTLED)
-        if refused and verdict is not self._complaint:
-            said = verdict.value
+    def _warn_of_refusal(self, verdict: EditResult) -> None:
+        """Log each invalid edit once."""
+        is_refusal = verdict not in (EditResult.ACCEPTED, EditResult.UNCHANGED, EditResult.UNSETTLED)
+        if is_refusal and verdict is not self._last_refusal:
+            reason = verdict.value
             if verdict is EditResult.NO_ADDRESS:
                 number, content = _no_address(self._text)
-                said = f"line {number}: {content!r} {said}"
-            log.warning("%s %s; the membership stays as it is", self.file, said)
-        self._complaint = verdict if refused else None
+                reason = f"line {number}: {content!r} {reason}"
+            log.warning("%s %s; the membership stays as it is", self.file, reason)
+        self._last_refusal = verdict if is_refusal else None

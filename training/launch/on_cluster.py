@@ -1,6 +1,7 @@
-"""`dyntrain launch` on a node of a cluster: the job is the cluster's. The node's program takes the command to the
-coordinator, all nodes start their workers with it, and tags and groups decide who trains. This process only shows what
-happens: whatever becomes of its terminal, the job goes on.
+"""`dyntrain launch` on a node of a cluster: the cluster runs the job.
+
+The node's program passes the command to the coordinator, all nodes start their workers with it, and tags and groups
+decide who trains. This process only shows what happens: the job continues whatever becomes of its terminal.
 """
 
 from __future__ import annotations
@@ -25,56 +26,60 @@ from dyntrain.training.protocol.launch_desk import SOCKET, VARIABLE, Reply, ToEn
 
 LOOK_SECONDS = 0.2
 AGAIN_SECONDS = 1.0
-WAIT_SECONDS = 60.0  # for the end of the launch before
-LAST_SECONDS = 2.0  # without another line, once the job is over: the script may have a last word
+WAIT_SECONDS = 60.0  # for the end of the previous launch
+LAST_SECONDS = 2.0  # without output, once the job is over: the script may still print
 MOST_AT_ONCE = 1024 * 1024
-CARRIED = ("LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "KMP_AFFINITY")  # what launchers take along
-CARRIED_OF = ("MXNET_",)
+FORWARDED_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "KMP_AFFINITY")  # what launchers forward
+FORWARDED_PREFIXES = ("MXNET_",)
 INTERRUPTED = 130
 
 
 def desk() -> Path | None:
-    """Where launches are taken on this machine; None: it is no node of a cluster."""
-    if named := os.environ.get(VARIABLE):
-        return Path(named)
+    """Path of the launch socket; None if this machine is no node of a cluster."""
+    if path := os.environ.get(VARIABLE):
+        return Path(path)
     return SOCKET if SOCKET.exists() else None
 
 
-def carried() -> dict[str, str]:
-    """Of this shell's environment."""
-    return {name: value for name, value in os.environ.items() if name in CARRIED or name.startswith(CARRIED_OF)}
+def forwarded_environment() -> dict[str, str]:
+    """Variables of this shell that the job gets."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in FORWARDED_NAMES or name.startswith(FORWARDED_PREFIXES)
+    }
 
 
-def launch_there(path: Path, plan: OnCluster) -> int:
-    """0: the job finished; 1: it failed, or was ended; 130: it goes on, and nobody looks any more. Raises
+def launch_on_cluster(path: Path, plan: OnCluster) -> int:
+    """Launch and follow the job. 0: it finished; 1: it failed or was ended; 130: it goes on, unobserved. Raises
     LaunchError.
     """
     request = uuid.uuid4().hex
-    here = Path.cwd()
-    wanted = ToLaunch(
+    directory_here = Path.cwd()
+    question = ToLaunch(
         request=request,
         command=plan.command,
-        directory=str(here),
-        environment={**carried(), **plan.environment},
+        directory=str(directory_here),
+        environment={**forwarded_environment(), **plan.environment},
         dt_scripts=plan.dt_scripts,
     )
-    reply = _asked(path, wanted, WAIT_SECONDS)
+    reply = _ask_repeatedly(path, question, WAIT_SECONDS)
     directory = Path(reply.directory)
-    if directory != here:
-        _say(f"{here} is not on the shared volume: the job runs in {directory}")
+    if directory != directory_here:
+        _say(f"{directory_here} is not on the shared volume: the job runs in {directory}")
     _say(f"Created worker host file {directory / HOST_FILE}")
     _say(f"Created worker host log file {directory / HOST_LOG}")
-    return _follow(_Followed(reply), lambda: _asked(path, ToEnd(request=request)))
+    return _follow(_JobStreams(reply), lambda: _ask_repeatedly(path, ToEnd(request=request)))
 
 
-def _asked(path: Path, question: ToLaunch | ToEnd, patience: float = 0.0) -> Reply:
-    """What only has to wait for a moment is asked again for so many seconds. Raises LaunchError."""
-    until = time.monotonic() + patience
-    said = ""
-    while (reply := _answer(path, question)).passing and time.monotonic() < until:
-        if reply.refused != said:
+def _ask_repeatedly(path: Path, question: ToLaunch | ToEnd, patience: float = 0.0) -> Reply:
+    """Ask the node's program; for `patience` seconds again, while the refusal may pass. Raises LaunchError."""
+    deadline = time.monotonic() + patience
+    last_refusal = ""
+    while (reply := _answer(path, question)).passing and time.monotonic() < deadline:
+        if reply.refused != last_refusal:
             _say(f"{reply.refused}; asking again for {patience:.0f} s")
-        said = reply.refused
+        last_refusal = reply.refused
         time.sleep(AGAIN_SECONDS)
     if reply.refused:
         raise LaunchError(reply.refused)
@@ -82,22 +87,23 @@ def _asked(path: Path, question: ToLaunch | ToEnd, patience: float = 0.0) -> Rep
 
 
 def _answer(path: Path, question: ToLaunch | ToEnd) -> Reply:
+    """Ask once. Raises LaunchError."""
     try:
         return ask(path, question)
     except PermissionError as error:
         raise LaunchError(f"{path}: {error.strerror}; only root and the group of the job's user may launch") from error
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise LaunchError(
-            f"this node takes no launches ({error.strerror}: {path}): log in on the master, the last line of "
-            "$DEEPLEARNING_WORKERS_PATH; there it takes them once it is prepared"
+            f"this node accepts no launches ({error.strerror}: {path}): log in on the master, the last line of "
+            "$DEEPLEARNING_WORKERS_PATH, once it is prepared"
         ) from error
     except (OSError, ValueError) as error:
         raise LaunchError(f"the node's program does not answer: {error}") from error
 
 
 @dataclass
-class _Followed:
-    """The job's events, and the output of this node's worker, from the launch on."""
+class _JobStreams:
+    """The job's events and the output of this node's worker, from the launch on."""
 
     reply: Reply
     _tail: EventTail = field(init=False)
@@ -109,14 +115,14 @@ class _Followed:
         self._output = log.stat().st_size if log.exists() else 0
 
     def events(self) -> list[events.Event]:
-        """Those that are new, as far as this version knows them."""
+        """New events, as far as this version knows them."""
         try:
             return self._tail.next(skip_unknown=True)
         except OSError:
             return []
 
     def copy(self, to: BinaryIO) -> bool:
-        """Whether there was output."""
+        """Copy new output; returns whether there was any."""
         text, self._output = _read(Path(self.reply.log), self._output)
         to.write(text)
         to.flush()
@@ -124,7 +130,7 @@ class _Followed:
 
 
 def _read(path: Path, start: int) -> tuple[bytes, int]:
-    """What came since; from the front where the file was cut."""
+    """Read new output; from the start if the file was cut."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -135,41 +141,42 @@ def _read(path: Path, start: int) -> tuple[bytes, int]:
         return b"", start
 
 
-def _follow(followed: _Followed, end: Callable[[], object]) -> int:
+def _follow(streams: _JobStreams, end: Callable[[], object]) -> int:
+    """Show the job's events and output until it ends; returns the exit code."""
     code: int | None = None
-    quiet = time.monotonic()
+    last_output = time.monotonic()
     lines = LauncherLines()
-    begin = [f"{followed.reply.job} is the cluster's: tags and groups decide how many nodes train"]
-    while code is None or time.monotonic() - quiet < LAST_SECONDS:
+    begin = [f"{streams.reply.job} runs on the cluster: tags and groups decide how many nodes train"]
+    while code is None or time.monotonic() - last_output < LAST_SECONDS:
         try:
             while begin:
-                _say(begin.pop())  # who reads it may press Ctrl-C at once
-            if followed.copy(sys.stdout.buffer):
-                quiet = time.monotonic()
-            for event in followed.events():
+                _say(begin.pop())  # here, since a reader may press Ctrl-C at once
+            if streams.copy(sys.stdout.buffer):
+                last_output = time.monotonic()
+            for event in streams.events():
                 if isinstance(event, events.Finished | events.Failed):
-                    code, quiet = int(isinstance(event, events.Failed)), time.monotonic()
+                    code, last_output = int(isinstance(event, events.Failed)), time.monotonic()
                 for line in (*lines.of(event), describe(event)):
                     _say(line)
             time.sleep(LOOK_SECONDS)
         except KeyboardInterrupt:
             if code is not None:
                 break
-            if not _wishes_the_end():
-                _say(f"{followed.reply.job} goes on: `dyntrain status --watch` shows it")
+            if not _confirms_end():
+                _say(f"{streams.reply.job} goes on: `dyntrain status --watch` shows it")
                 return INTERRUPTED
             end()
     return code
 
 
-def _wishes_the_end() -> bool:
-    """Nobody is asked where nobody could answer. A second Ctrl-C is a no."""
+def _confirms_end() -> bool:
+    """Ask whether to end the job; no without a terminal, or at a second Ctrl-C."""
     if not sys.stdin.isatty():
         return False
     try:
         sys.stderr.write("\nEnd the job on all nodes? [y/N] ")
         sys.stderr.flush()
-        # A Ctrl-C that comes just before a read that waits is seen when the read ends, which may be never
+        # A Ctrl-C just before a blocking read is only handled when the read ends, which may be never
         while not select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
             pass
         return sys.stdin.readline().strip().lower() in ("y", "yes")

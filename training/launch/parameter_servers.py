@@ -1,8 +1,9 @@
-"""Scripts that start a distributed TensorFlow 1 training: on each host one parameter server and a worker for each GPU,
-or one where there are none. The training script is told which it is by the flags of that time's examples: `--ps_hosts`,
-`--worker_hosts`, `--job_name`, `--task_index`.
+"""Scripts that start a distributed TensorFlow 1 training.
 
-Nothing here is elastic, and nothing ends a parameter server but a signal.
+On each host they start a parameter server and a worker for each GPU, or one without GPUs. The training script gets its
+role by the flags of that time's examples: `--ps_hosts`, `--worker_hosts`, `--job_name`, `--task_index`.
+
+This training is not elastic, and only a signal ends a parameter server.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import join, quote
 
-from dyntrain.training.launch.hosts import decoded, lines_of
+from dyntrain.training.launch.hosts import decode_text, lines_of
 
 SERVER_PORT, FIRST_WORKER_PORT = 2222, 2230
 MOST_GPUS = 64
@@ -20,12 +21,12 @@ HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"  # it becomes the name of a file
 
 
 class TrainerError(ValueError):
-    """Says what is wrong with the hosts."""
+    """Invalid hosts; says what is wrong."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """`command` is the training script's, without the flags that tell it its part."""
+    """The training. `command` is the script's, without the flags of its role."""
 
     hosts: tuple[str, ...]
     gpus: int
@@ -34,9 +35,9 @@ class Training:
 
 
 def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:
-    """Of a workers file, in any form that launchers take (`dyntrain.training.launch.hosts`). Raises TrainerError."""
+    """Hosts of a workers file in any format of `dyntrain.training.launch.hosts`. Raises TrainerError."""
     try:
-        hosts = tuple(dict.fromkeys(line.host for line in lines_of(decoded(raw), source)))
+        hosts = tuple(dict.fromkeys(line.host for line in lines_of(decode_text(raw), source)))
     except ValueError as error:
         raise TrainerError(str(error)) from error
     for host in hosts:
@@ -48,23 +49,24 @@ def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:
 
 
 def scripts(training: Training, others: Sequence[str] = ()) -> dict[str, str]:
-    """For each host what `bash` is to run there. It returns at once; what it started writes to the logs. `others` are
-    listed too, and have no part: nodes that have joined since the count was taken.
+    """A `bash` script for each host, which starts its processes with their logs and returns at once.
+
+    `others` get a script that only prints a line: nodes that joined since the count was taken.
     """
     idle = {host: f"echo {quote(f'{host} has no part in this training')}\n" for host in others}
     return idle | {host: _script(training, number) for number, host in enumerate(training.hosts)}
 
 
 def _script(training: Training, number: int) -> str:
-    mine = range(number * (training.gpus or 1), (number + 1) * (training.gpus or 1))
-    started = [_start(training, "ps", number, "")]
-    started += [_start(training, "worker", task, str(gpu) if training.gpus else "") for gpu, task in enumerate(mine)]
-    # ssh runs it without a login: the cluster's environment is in the profile
-    return "\n".join(["[ ! -r /etc/profile ] || . /etc/profile", f"mkdir -p {quote(training.log_dir)}", *started, ""])
+    tasks = range(number * (training.gpus or 1), (number + 1) * (training.gpus or 1))
+    commands = [_start(training, "ps", number, "")]
+    commands += [_start(training, "worker", task, str(gpu) if training.gpus else "") for gpu, task in enumerate(tasks)]
+    # ssh starts no login shell, so read the profile with the cluster's environment
+    return "\n".join(["[ ! -r /etc/profile ] || . /etc/profile", f"mkdir -p {quote(training.log_dir)}", *commands, ""])
 
 
 def _start(training: Training, role: str, task: int, gpu: str) -> str:
-    """One line of shell. All three streams are redirected, or `ssh` would wait for the process."""
+    """Line of shell that starts a process. All streams are redirected, or `ssh` would wait for it."""
     servers = [f"{host}:{SERVER_PORT}" for host in training.hosts]
     workers = [f"{host}:{FIRST_WORKER_PORT + i}" for host in training.hosts for i in range(training.gpus or 1)]
     part = [f"--ps_hosts={','.join(servers)}", f"--worker_hosts={','.join(workers)}", f"--job_name={role}"]

@@ -1,4 +1,4 @@
-"""What `dyntrain launch` was asked for: its command line, checked against the host file."""
+"""Command line of `dyntrain launch`, checked against the host file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ from dyntrain.missing import absent, advice
 from dyntrain.training.checks.findings import CHECKS_VARIABLE, IGNORE_VARIABLE, MODES, codes_in
 from dyntrain.training.coordinator.command import add_clocks, add_state_transfer
 from dyntrain.training.feed.places import ChannelError, checked_source
-from dyntrain.training.launch.hosts import Host, HostError, Line, address_of, as_reached, is_here, read_lines, resolved
+from dyntrain.training.launch.hosts import (
+    Host,
+    HostError,
+    Line,
+    address_of,
+    is_here,
+    reachable_address,
+    read_lines,
+    resolve_hosts,
+)
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.engines import EngineName
@@ -29,8 +38,8 @@ from dyntrain.training.worker.channel.objects import variable
 ALL, SLOTS = "all", "slots"
 WRITER, ALL_REDUCE = ("tensorboard",), ("horovod",)
 NO_COMMAND = "no training command: put it after the options, as in: ... python train.py"
-# options that mean something on a cluster, too; -n and -H name what it has anyway
-_OF_A_LAUNCH = (
+# options that also apply on a cluster; -n and -H repeat what it has
+_LAUNCH_OPTIONS = (
     "num_workers",
     "hostfile",
     "launcher",
@@ -46,7 +55,7 @@ _OF_A_LAUNCH = (
 
 
 class LaunchError(ValueError):
-    """The command line, the host file or a host is wrong; says which and what to do."""
+    """The command line, the host file or a host is wrong; says which, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -77,22 +86,25 @@ class Plan:
     resume: bool = False
     master: str = ""  # the base host that runs the coordinator; "": the first
     destinations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of ssh, by address
-    workers_per_node: int | None = 1  # None: as the host file's slots= say, else one
-    slots: Mapping[str, int] = field(default_factory=dict)  # as the host file says, by address
+    workers_per_node: int | None = 1  # None: from the host file's slots=, else one
+    slots: Mapping[str, int] = field(default_factory=dict)  # from the host file, by address
 
 
 def parse(argv: Sequence[str] | None) -> Plan:
-    """Of a job by hand. Raises LaunchError."""
-    return checked(_parser().parse_args(argv))
+    """Parse the command line of a job on given hosts. Raises LaunchError."""
+    return make_plan(_parser().parse_args(argv))
 
 
-def is_the_clusters(argv: Sequence[str] | None, workers: str | None) -> bool:
-    """On a node of a cluster, whose nodes are in the file `workers`: whether that is meant, and not a job by hand on
-    other hosts, or on this machine alone.
+def is_for_cluster(argv: Sequence[str] | None, workers: str | None) -> bool:
+    """Whether a launch on a cluster's node is for the cluster, whose hosts are in the file `workers`.
+
+    Otherwise it is for other hosts, or for this machine alone.
     """
     args = _parser().parse_args(argv)
-    named = args.hostfile is None or (workers is not None and args.hostfile.resolve() == Path(workers).resolve())
-    return args.launcher != "local" and named
+    lists_own_nodes = args.hostfile is None or (
+        workers is not None and args.hostfile.resolve() == Path(workers).resolve()
+    )
+    return args.launcher != "local" and lists_own_nodes
 
 
 @dataclass(frozen=True)
@@ -104,17 +116,17 @@ class OnCluster:
     dt_scripts: bool
 
 
-def for_the_cluster(argv: Sequence[str] | None) -> OnCluster:
-    """Raises LaunchError, also for what a cluster has in its configuration and no launch decides."""
+def parse_for_cluster(argv: Sequence[str] | None) -> OnCluster:
+    """Parse it. Raises LaunchError, also for options that the cluster's configuration decides."""
     parser = _parser()
     args = parser.parse_args(argv)
-    given = [
-        name for name, value in vars(args).items() if name not in _OF_A_LAUNCH and value != parser.get_default(name)
+    options = [
+        name for name, value in vars(args).items() if name not in _LAUNCH_OPTIONS and value != parser.get_default(name)
     ]
-    if given:
-        named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise LaunchError(f"{named}: on a cluster that is decided by its configuration; leave it out")
-    return OnCluster(_command(args), _of_workers(args), args.dt_scripts)
+    if options:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+        raise LaunchError(f"{names}: on a cluster its configuration decides this; omit the option")
+    return OnCluster(_command(args), _worker_environment(args), args.dt_scripts)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -142,8 +154,8 @@ def _add_processes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-H", "--hostfile", type=Path, help="one host a line; default with --launcher local: loopback addresses"
     )
-    how = "ssh (the default): processes on the hosts of the host file; local: all on this machine"
-    parser.add_argument("--launcher", type=_launcher, default="ssh", metavar="{local,ssh}", help=how)
+    launcher_help = "ssh (the default): processes on the hosts of the host file; local: all on this machine"
+    parser.add_argument("--launcher", type=_launcher, default="ssh", metavar="{local,ssh}", help=launcher_help)
     parser.add_argument(
         "--workers-per-node",
         metavar="{N,slots}",
@@ -155,7 +167,7 @@ def _add_processes(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME[:VALUE]",
-        help="for all processes; without a value, that of here",
+        help="for all processes; without a value, this shell's",
     )
     parser.add_argument("--env-server", action="append", default=[], metavar="NAME:VALUE")
     parser.add_argument("--env-worker", action="append", default=[], metavar="NAME:VALUE")
@@ -167,7 +179,7 @@ def _add_processes(parser: argparse.ArgumentParser) -> None:
         help="where job.channel(NAME) reads: s3://BUCKET/PREFIX/, or s3://BUCKET/KEY,manifest; any number of them",
     )
     parser.add_argument("--sync-dst-dir", help="copy this directory there on each host first, and run there")
-    parser.add_argument("--elastic-training-enabled", type=_truth, default=True, metavar="{True,False}")
+    parser.add_argument("--elastic-training-enabled", type=_parse_bool, default=True, metavar="{True,False}")
     parser.add_argument("--host", help="address that hosts reach this machine at; default: the first host")
 
 
@@ -175,7 +187,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on with this folder's last job from its last commit, with the same command; default: a new job",
+        help="continue this folder's last job from its last commit, with the same command; default: a new job",
     )
     parser.add_argument(
         "--warm-spares",
@@ -186,7 +198,9 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=int, default=0, help="port of the coordinator; default: a free one")
     add_clocks(parser)
-    parser.add_argument("--segment-steps", type=int, help="also let membership change every so many steps in mid-epoch")
+    parser.add_argument(
+        "--segment-steps", type=int, help="also let membership change every so many steps within an epoch"
+    )
     parser.add_argument(
         "--boundary", choices=["epoch", "segment"], default="epoch", help="where edits of host_worker take effect"
     )
@@ -204,19 +218,19 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
         "--ignore",
         default="",
         metavar="DT604,...",
-        help="rules of the script's checks that are not told of; `dyntrain check --explain` lists them",
+        help="rules of the script's checks to ignore; `dyntrain check --explain` lists them",
     )
     parser.add_argument(
         "--checks",
         choices=MODES,
-        help="of the script: off; warn (the default), which stops for what is proven; strict, also for warnings",
+        help="of the script: off; warn (the default), which stops for proven errors; strict, also for warnings",
     )
     parser.add_argument(
         "--dt-scripts",
         action="store_true",
-        help="scripts of AWS Dynamic Training run as they are: `import mxnet` gives them the elastic face",
+        help="run a script of AWS Dynamic Training unchanged: `import mxnet` gives it the elastic interface",
     )
-    parser.add_argument("--events", type=Path, help="write what happens there too, a JSON object a line")
+    parser.add_argument("--events", type=Path, help="also write the events to this file, a JSON object a line")
     parser.add_argument(
         "--tensorboard",
         metavar="LOGDIR",
@@ -224,13 +238,13 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def checked(args: argparse.Namespace) -> Plan:
-    """Raises LaunchError."""
+def make_plan(args: argparse.Namespace) -> Plan:
+    """Check the arguments. Raises LaunchError."""
     if args.num_workers is None:
-        raise LaunchError("-n/--num-workers: how many base hosts there are")
-    named = _named(args.hostfile, args.num_workers, args.launcher)
-    hosts = tuple(host.address for host in named[: args.num_workers])
-    here = next((host.address for host in named if is_here(host.address)), None)
+        raise LaunchError("-n/--num-workers is missing: give the number of base hosts")
+    all_hosts = _read_hosts(args.hostfile, args.num_workers, args.launcher)
+    hosts = tuple(host.address for host in all_hosts[: args.num_workers])
+    here = next((host.address for host in all_hosts if is_here(host.address)), None)
     if here is None and args.host is None and args.launcher == "ssh":
         raise LaunchError(
             f"host file {args.hostfile} does not name this machine: launch on one of its hosts, or give --host with "
@@ -265,7 +279,7 @@ def checked(args: argparse.Namespace) -> Plan:
         command=command,
         clocks=clocks,
         pause_seconds=args.pause_seconds,
-        worker_environment=_of_workers(args),
+        worker_environment=_worker_environment(args),
         server_environment={**_environment(args.env), **_environment(args.env_server)},
         destination=args.sync_dst_dir,
         warm_spares=args.warm_spares,
@@ -279,14 +293,14 @@ def checked(args: argparse.Namespace) -> Plan:
         tensorboard=args.tensorboard,
         resume=args.resume,
         master=here if here in hosts else hosts[0],
-        destinations={host.address: host.destination for host in named},
+        destinations={host.address: host.destination for host in all_hosts},
         workers_per_node=_workers_per_node(args.workers_per_node, args.engine),
-        slots={host.address: host.line.slots for host in named if host.line.slots is not None},
+        slots={host.address: host.line.slots for host in all_hosts if host.line.slots is not None},
     )
 
 
 def _command(args: argparse.Namespace) -> tuple[str, ...]:
-    """Word by word, also where it is one string in quotes, as in MXNet's tutorial. Raises LaunchError."""
+    """The command's arguments, also if it is one quoted string, as in MXNet's tutorial. Raises LaunchError."""
     if not args.command:
         raise LaunchError(NO_COMMAND)
     try:
@@ -303,7 +317,7 @@ def _servers(text: str, hosts: int) -> int:
 
 
 def _workers_per_node(text: str | None, engine: str | None) -> int | None:
-    """None: as the host file's slots= say. Raises LaunchError."""
+    """Number of workers; None: by the host file's slots=. Raises LaunchError."""
     if text is None:
         return None if engine == "horovod" else 1
     if text == SLOTS:
@@ -314,21 +328,21 @@ def _workers_per_node(text: str | None, engine: str | None) -> int | None:
 
 
 def _launcher(text: str) -> str:
-    """dmlc's launcher has some more, which hand a job to a scheduler."""
+    """Check the launcher; that of dmlc has further ones, which submit to a scheduler."""
     if text not in ("local", "ssh"):
         raise argparse.ArgumentTypeError(
-            f"{text}: workers that come and go are started here, by ssh on the hosts of -H or, local, on this machine"
+            f"{text}: elastic workers are started by ssh on the hosts of -H, or with local on this machine"
         )
     return text
 
 
-def _truth(text: str) -> bool:
+def _parse_bool(text: str) -> bool:
     if text.lower() not in ("true", "false", "1", "0"):
         raise argparse.ArgumentTypeError(f"{text!r}: True or False")
     return text.lower() in ("true", "1")
 
 
-def _named(file: Path | None, workers: int, launcher: str) -> list[Host]:
+def _read_hosts(file: Path | None, workers: int, launcher: str) -> list[Host]:
     """All hosts of the file, each once; the first `workers` are base hosts. Raises LaunchError."""
     if workers < 1:
         raise LaunchError(f"--num-workers {workers}: must be at least 1")
@@ -338,26 +352,32 @@ def _named(file: Path | None, workers: int, launcher: str) -> list[Host]:
         addresses = [f"127.0.0.{number}" for number in range(1, workers + 1)]
         return [Host(address, Line(number, address)) for number, address in enumerate(addresses, 1)]
     try:
-        hosts = resolved(read_lines(file), f"host file {file}", lambda name: address_of(name, by_ssh=launcher == "ssh"))
+        hosts = resolve_hosts(
+            read_lines(file), f"host file {file}", lambda name: address_of(name, by_ssh=launcher == "ssh")
+        )
         addresses = [host.address for host in hosts]
-        own = [Host(as_reached(host.address, addresses), host.line) for host in hosts]
+        own = [Host(reachable_address(host.address, addresses), host.line) for host in hosts]
     except (HostError, OSError) as error:
         raise LaunchError(str(error)) from error
-    named = list({host.address: host for host in reversed(own)}.values())[::-1]
-    if len(named) < workers:
-        raise LaunchError(f"host file {file} names {len(named)} different hosts, -n asks for {workers}")
-    return named
+    unique = list({host.address: host for host in reversed(own)}.values())[::-1]
+    if len(unique) < workers:
+        raise LaunchError(f"host file {file} names {len(unique)} different hosts, -n asks for {workers}")
+    return unique
 
 
-def _of_workers(args: argparse.Namespace) -> dict[str, str]:
-    """Their environment."""
-    said = {ENGINE: args.engine, CHECKS_VARIABLE: args.checks, IGNORE_VARIABLE: ",".join(sorted(_codes(args.ignore)))}
-    given = {name: value for name, value in said.items() if value}
-    return {**_environment(args.env), **_environment(args.env_worker), **_channels(args.channel), **given}
+def _worker_environment(args: argparse.Namespace) -> dict[str, str]:
+    """Environment variables of the workers."""
+    settings = {
+        ENGINE: args.engine,
+        CHECKS_VARIABLE: args.checks,
+        IGNORE_VARIABLE: ",".join(sorted(_codes(args.ignore))),
+    }
+    set_values = {name: value for name, value in settings.items() if value}
+    return {**_environment(args.env), **_environment(args.env_worker), **_channels(args.channel), **set_values}
 
 
 def _codes(text: str) -> frozenset[str]:
-    """Raises LaunchError."""
+    """Parse the codes of rules. Raises LaunchError."""
     try:
         return codes_in(text)
     except ValueError as error:
@@ -365,7 +385,7 @@ def _codes(text: str) -> frozenset[str]:
 
 
 def _channels(pairs: Sequence[str]) -> dict[str, str]:
-    """As variables of the workers."""
+    """Variables for the workers' channels."""
     environment = {}
     for pair in pairs:
         name, _, source = pair.partition("=")

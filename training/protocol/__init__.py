@@ -1,12 +1,12 @@
-"""What coordinator, node supervisors and workers say to each other, and over what. They meet nowhere else.
+"""Messages between coordinator, node supervisors and workers, and how they travel. The three have no other interface.
 
-TLS 1.3 with the coordinator's certificate pinned through SSM; certificate and token are new with every coordinator
-process. The coordinator opens with a nonce and the hello answers with a keyed hash by the token, so no token crosses
-the wire and no recorded hello opens another connection. Messages are bounded, versioned and typed; orders carry their
-generation, and those of another generation change nothing.
+The transport is TLS 1.3 with the coordinator's certificate pinned through SSM; each coordinator process has a new
+certificate and token. The coordinator opens with a nonce and the hello answers with a keyed hash by the token, so no
+token is sent and no recorded hello opens another connection. Messages are bounded, versioned and typed; orders carry
+their generation, and those of another generation change nothing.
 
 Hellos carry the signed instance identity document. With `identity_keys` its signature is verified and it must name the
-sender; without keys the mode is *unverified*: whoever has the cluster's token is taken at its word. A document is valid
-as long as its instance lives, so whoever gets hellos could replay one. On EC2 the keys are AWS's, of the region, unless
-the node's configuration has others.
+sender; without keys the mode is *unverified*: any holder of the cluster's token is trusted. A document is valid as long
+as its instance lives, so whoever receives hellos could replay one. On EC2 the keys are AWS's for the region, unless the
+node's configuration has others.
 """

@@ -1,9 +1,9 @@
-"""Who may speak on the control channel: what a hello must prove, and why one is turned away. Pure.
+"""Admission to the control channel: what a hello must prove, and why it is refused. Pure.
 
-The coordinator opens each connection with a nonce. The hello answers with a keyed hash over the nonce and the name it
-claims, so the token itself is never sent, and what was said on one connection proves nothing on another. The token
-shows that the sender belongs to the cluster; which node it is, the signed instance identity document shows, where the
-job was given keys to verify it with.
+The coordinator opens each connection with a nonce. The hello answers with a keyed hash over the nonce and the names it
+claims, so the token itself is never sent, and a hello is useless on another connection. The token proves that the
+sender belongs to the cluster; the signed instance identity document proves which node it is, if the job has keys to
+verify it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from dyntrain.training.protocol.messages import PROTOCOL, Hello
 
 
 class HelloRefusal(Enum):
+    """Why a hello is refused."""
+
     OTHER_PROTOCOL = (
         f"another version of the protocol: this coordinator speaks {PROTOCOL}; run the same version on all nodes"
     )
@@ -29,14 +31,14 @@ class HelloRefusal(Enum):
 
 @dataclass(frozen=True)
 class Gate:
-    """`keys` empty: hellos need not show which instance they are from."""
+    """Checks hellos. Without `keys` they need not prove their instance."""
 
     cluster: str
     token: str
     keys: Keys = ()
 
     def refusal(self, hello: Hello, nonce: str) -> tuple[HelloRefusal, str] | None:
-        """Why this answer to `nonce` is not let in, and a detail for the log; None when it is."""
+        """Why this answer to `nonce` is refused, with a detail for the log; None if it is accepted."""
         if hello.protocol != PROTOCOL:
             return HelloRefusal.OTHER_PROTOCOL, f"it speaks {hello.protocol}"
         if not hmac.compare_digest(hello.proof.encode(), proof(self.token, nonce, hello).encode()):
@@ -53,17 +55,17 @@ class Gate:
 
 
 def proof(token: str, nonce: str, hello: Hello) -> str:
-    """HMAC-SHA256 (RFC 2104) by the token over the nonce, the kind of sender and the names it claims, each with its
-    length before it.
+    """HMAC-SHA256 (RFC 2104) by the token over the nonce, the sender's kind and its claimed names, each with its
+    length.
     """
-    said: list[str] = [nonce, type(hello).__name__, hello.cluster, hello.instance_id, hello.private_ip]
-    message = b"".join(len(part).to_bytes(4) + part for part in (text.encode() for text in said))
+    fields: list[str] = [nonce, type(hello).__name__, hello.cluster, hello.instance_id, hello.private_ip]
+    message = b"".join(len(part).to_bytes(4) + part for part in (text.encode() for text in fields))
     return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
 
 
 H = TypeVar("H", bound=Hello)
 
 
-def answering(hello: H, token: str, nonce: str) -> H:
-    """`hello` with its proof."""
+def with_proof(hello: H, token: str, nonce: str) -> H:
+    """Copy of `hello` with its proof."""
     return hello.model_copy(update={"proof": proof(token, nonce, hello)})

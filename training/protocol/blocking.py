@@ -1,8 +1,8 @@
-"""The coordinator's connection for threads, of which a worker has several that speak and one that listens.
+"""The connection to the coordinator for threads; a worker has several that send and one that receives.
 
-An event loop in a thread of its own owns it. OpenSSL forbids that one thread reads from a TLS session while another
-writes to it (https://github.com/openssl/openssl/issues/20446), and websockets' own connection for threads does just
-that: now and then a ticket that arrives while the first request is written leaves both sides waiting for ever.
+An event loop in its own thread owns it. OpenSSL forbids one thread to read from a TLS session while another writes to
+it (https://github.com/openssl/openssl/issues/20446), but websockets' own connection for threads does so: sometimes a
+ticket that arrives while the first request is written leaves both sides waiting forever.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ T = TypeVar("T")
 
 
 class BlockingConnection:
-    """Any thread but the loop's own may use it while the loop runs. What is raised is what `connection` raises."""
+    """The connection, for any thread but the loop's own, while the loop runs. Raises what `connection` raises."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection) -> None:
         self.connection = connection
         self._loop = loop
 
     def send(self, text: str) -> None:
-        """Ended, at the latest, by the pings, which close a connection whose other side takes nothing."""
+        """Send a message. Pings bound it: they close a connection whose other side reads nothing."""
         self._done(self.connection.send(text))
 
     def recv(self, seconds: float | None = None) -> str | bytes:
-        """The next message. Raises TimeoutError after `seconds`; nothing is lost by it."""
+        """Return the next message. Raises TimeoutError after `seconds`, without losing a message."""
         return self._done(asyncio.wait_for(self.connection.recv(), seconds))
 
     def __iter__(self) -> Iterator[str | bytes]:
-        """Until the other side says farewell."""
+        """Yield messages until the other side closes the connection."""
         while True:
             try:
                 yield self.recv()
@@ -57,10 +57,10 @@ class BlockingConnection:
 def connected(
     url: str, certificate: str, clocks: Clocks = DEFAULT, seconds: float = ANSWER_SECONDS
 ) -> Iterator[BlockingConnection]:
-    """Raises as `channel.connect` does, within `seconds` if that is less. At its end nobody else may use it."""
+    """Connect within `seconds`; raises as `channel.connect`. After the block no thread may use the connection."""
     opened: Future[tuple[BlockingConnection, asyncio.Event]] = Future()
 
-    async def own() -> None:
+    async def hold_connection() -> None:
         async with timeout(seconds):
             connection = await connect(url, certificate, clocks)
         over = asyncio.Event()
@@ -69,14 +69,14 @@ def connected(
             await over.wait()
 
     def run() -> None:
-        work = own()
+        work = hold_connection()
         try:
             asyncio.run(work)
         except BaseException as error:
-            work.close()  # never begun, where there was not even a loop
+            work.close()  # it was never started if the loop could not be made
             if opened.done():
                 raise
-            opened.set_exception(error)  # somebody waits
+            opened.set_exception(error)  # the caller waits for it
 
     thread = threading.Thread(target=run, name="line", daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""The coordinator's own TLS certificate: made when it starts, known to the nodes through SSM, gone when it ends."""
+"""The coordinator's own TLS certificate: made at its start, published through SSM, gone at its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALID_DAYS = 90
 
 @dataclass(frozen=True)
 class Certificate:
-    """PEM texts; `key` is a secret."""
+    """Certificate and key as PEM; `key` is a secret."""
 
     pem: str
     key: str
@@ -42,7 +42,7 @@ class Certificate:
 
 
 def make_certificate(host: str, now: dt.datetime) -> Certificate:
-    """Self-signed, for the address `host`; valid from an hour before `now`, as clocks of nodes differ."""
+    """Make a self-signed certificate for the address `host`, valid from an hour before `now`: nodes' clocks differ."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"dyntrain coordinator {host}")])
     certificate = (

@@ -1,7 +1,7 @@
-"""How nodes and workers reach the coordinator: a WebSocket over TLS that trusts one pinned certificate.
+"""Connection of nodes and workers to the coordinator: a WebSocket over TLS that trusts one pinned certificate.
 
-The certificate is self-signed and made anew by each coordinator; it arrives through SSM, so nothing else is trusted and
-the host name is not checked (addresses change, the certificate is the identity).
+Each coordinator makes a new self-signed certificate, published through SSM. So no other is trusted, and the host name
+is not checked (addresses change, the certificate is the identity).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import socket
 import ssl
 
-from dyntrain.training.protocol.admission import H, answering
+from dyntrain.training.protocol.admission import H, with_proof
 from dyntrain.training.protocol.clocks import DEFAULT, Clocks
 from dyntrain.training.protocol.messages import MAX_BYTES, Challenge, Refused
 from dyntrain.training.protocol.node_messages import NodeHello
@@ -22,17 +22,17 @@ from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async_client
 from websockets.uri import parse_uri
 
-REACH_SECONDS = 10.0  # until the coordinator's machine takes the connection
-# From there to its first message, at each of three steps. When hundreds connect at once the last one's turn comes late;
-# to give up and come again would cost the coordinator the same work twice.
+REACH_SECONDS = 10.0  # until the coordinator's machine accepts the connection
+# From there to its first message, at each of three steps. If hundreds connect at once, the last ones wait long; if they
+# gave up and retried, the coordinator would do the same work twice.
 ANSWER_SECONDS = 30.0
-# At DEBUG, which scripts set for everything, the library writes parts of each frame, and frames have tokens in them.
+# At DEBUG, which scripts set globally, the library logs parts of each frame, and frames contain tokens.
 QUIET = logging.getLogger("dyntrain.websockets")
 QUIET.setLevel(logging.WARNING)
 
 
 def client_context(certificate: str) -> ssl.SSLContext:
-    """Trusts `certificate` (PEM) alone. Raises ssl.SSLError when it is no certificate."""
+    """TLS context that trusts only `certificate` (PEM). Raises ssl.SSLError if it is none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -41,21 +41,23 @@ def client_context(certificate: str) -> ssl.SSLContext:
 
 
 async def connect(url: str, certificate: str, clocks: Clocks = DEFAULT) -> AsyncConnection:
-    """For event loops; threads have `line.connected`. Raises OSError, TimeoutError, ssl.SSLError or
-    websockets.WebSocketException within `REACH_SECONDS` and `ANSWER_SECONDS`.
+    """Connect in an event loop; threads use `blocking.connected`.
+
+    Raises OSError, TimeoutError, ssl.SSLError or websockets.WebSocketException within `REACH_SECONDS` and
+    `ANSWER_SECONDS`.
     """
     address = parse_uri(url)
-    reached = socket.socket()
-    reached.setblocking(False)
+    sock = socket.socket()
+    sock.setblocking(False)
     try:
         async with timeout(REACH_SECONDS):
-            await asyncio.get_running_loop().sock_connect(reached, (address.host, address.port))
+            await asyncio.get_running_loop().sock_connect(sock, (address.host, address.port))
     except BaseException:
-        reached.close()
+        sock.close()
         raise
     return await connect_async_client(
         url,
-        sock=reached,
+        sock=sock,
         ssl=client_context(certificate),
         max_size=MAX_BYTES,
         open_timeout=answer_seconds(clocks),
@@ -67,22 +69,22 @@ async def connect(url: str, certificate: str, clocks: Clocks = DEFAULT) -> Async
 
 
 def answer_seconds(clocks: Clocks) -> float:
-    """Of a job's own patience no more than half: another coordinator may be published meanwhile."""
+    """Time limit for an answer; at most half of the job's patience, since another coordinator may appear meanwhile."""
     return min(ANSWER_SECONDS, clocks.patience / 2)
 
 
 async def greet(connection: AsyncConnection, hello: NodeHello, token: SecretStr, clocks: Clocks = DEFAULT) -> None:
-    """Answer the coordinator's challenge. Raises as `connect` does, and ValueError when it does not begin with one."""
+    """Answer the coordinator's challenge. Raises as `connect`, and ValueError if there is no challenge."""
     async with timeout(answer_seconds(clocks)):
         first = await connection.recv()
     await connection.send(encode(answer(first, hello, token)))
 
 
 def answer(first: str | bytes, hello: H, token: SecretStr) -> H:
-    """The hello that answers the coordinator's first message. Raises ValueError when that is no challenge."""
+    """The hello that answers the coordinator's first message. Raises ValueError if that is no challenge."""
     match decode(first):
         case Challenge(nonce=nonce):
-            return answering(hello, token.get_secret_value(), nonce)
+            return with_proof(hello, token.get_secret_value(), nonce)
         case Refused(reason=reason):
             raise ValueError(f"the coordinator refused the connection: {reason}")
         case message:
@@ -96,5 +98,5 @@ def encode(message: ToCoordinator) -> str:
 
 
 def decode(text: str | bytes) -> FromCoordinator:
-    """Raises pydantic.ValidationError when the coordinator speaks another protocol."""
+    """Parse a message. Raises pydantic.ValidationError if the coordinator speaks another protocol."""
     return parse_from_coordinator(text)

@@ -1,4 +1,4 @@
-"""Checksums of what must be equal on all workers, each with a name for people: few enough for one message. Pure."""
+"""Checksums of arrays that must be equal on all workers, with readable names, few enough for one message. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ Checks = tuple[tuple[str, str], ...]
 
 
 def few(checks: Sequence[tuple[str, str]]) -> Checks:
-    """At most `MOST`: in a model of more arrays, neighbours share one, which has the names of the first and the last.
-    Alike on all workers, which have as many.
+    """At most `MOST` checksums: in a larger model, neighbouring arrays share one, named after the first and the last.
+
+    The grouping is the same on all workers, which have the same number of arrays.
     """
     each = -(-len(checks) // MOST) or 1
     return tuple(_one(checks[at : at + each]) for at in range(0, len(checks), each))
@@ -27,6 +28,6 @@ def _one(group: Sequence[tuple[str, str]]) -> tuple[str, str]:
 
 
 def _short(name: str) -> str:
-    """Names of parameters differ at their ends."""
+    """Shorten a name at its start: names of parameters differ at their ends."""
     plain = name.encode("ascii", "backslashreplace").decode()
     return plain if len(plain) <= NAME else f"...{plain[3 - NAME :]}"

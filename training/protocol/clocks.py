@@ -1,5 +1,7 @@
-"""All bounds on waiting, the coordinator's, the nodes' and the workers', derived from two options: how soon a silent
-process counts as hung, and how long a living one may take. And how those who try again keep out of each other's way.
+"""All time limits of coordinator, nodes and workers, derived from two options.
+
+The options say how soon a silent process counts as hung, and how long a living one may take. `spread` keeps retries of
+many processes apart.
 """
 
 from __future__ import annotations
@@ -8,18 +10,20 @@ from dataclasses import dataclass
 
 SHORTEST_LIVENESS = 2.0
 LEAST_RATIO = 3.0
-# Bytes a second at which a large state comes from storage or another node, at the least: 0.4 Gb/s.
+# Minimum speed, in bytes per second, of a large state from storage or another node: 0.4 Gb/s.
 LEAST_SPEED = 50e6
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """Seconds. Raises ValueError, in the words of the command line's options, when the two do not go together."""
+    """Time limits in seconds. Raises ValueError, phrased for the command line, if the two options contradict each
+    other.
+    """
 
     liveness: float = (
-        20.0  # without an answer to pings for so long, a process counts as hung and its connection is closed
+        20.0  # a process that does not answer pings for so long counts as hung, and its connection is closed
     )
-    progress: float = 600.0  # without a step or a boundary of anybody for so long, a living job counts as stuck
+    progress: float = 600.0  # a job in which no worker makes a step or comes to a boundary for so long counts as stuck
 
     def __post_init__(self) -> None:
         if not self.liveness >= SHORTEST_LIVENESS:
@@ -36,53 +40,51 @@ class Clocks:
 
     @property
     def ping(self) -> float:
-        """Between two pings of a connection, from either end."""
+        """Interval between pings of a connection, from either end."""
         return self.liveness / 4
 
     @property
     def pong(self) -> float:
-        """For the answer to a ping."""
+        """Limit for the answer to a ping."""
         return self.liveness * 3 / 4
 
     @property
     def reconnect(self) -> float:
-        """How long a worker may be without a connection before it counts as lost: its process's end would be told by
-        its supervisor.
+        """How long a worker may be disconnected before it counts as lost; its supervisor would report its process's
+        end.
         """
         return self.liveness * 0.15
 
     @property
     def blocked(self) -> float:
-        """From the word that a worker is given up to its end: a training thread inside ps-lite never hears it."""
+        """From the decision to give up a worker to its end: a training thread inside ps-lite cannot be notified."""
         return self.liveness / 2
 
     @property
     def start(self) -> float:
-        """From a worker's start to its first connection: its imports, its model and its data are in it."""
+        """From a worker's start to its first connection, including imports, model and data."""
         return self.progress
 
     @property
     def patience(self) -> float:
-        """How long workers look for a coordinator, a coordinator that came back waits for workers, and a start for
-        those who are missing.
-        """
+        """How long workers look for a coordinator, and how long a coordinator waits for missing workers."""
         return 3 * self.liveness
 
     @property
     def release(self) -> float:
-        """From a loss to the last survivor's freedom; then their processes are restarted."""
+        """From a loss until the last survivor is free; after that their processes are restarted."""
         return self.liveness / 2
 
     @property
     def formation(self) -> float:
-        """From the order to prepare to the last "prepared", and from there to the last "formed": the state's way to
-        joiners is in it.
+        """From the order to prepare to the last "prepared", and from there to the last "formed", including the state's
+        transfer.
         """
-        return max(self.progress / 10, self.liveness)  # never sooner than a process could be known to hang
+        return max(self.progress / 10, self.liveness)  # not before a hung process could be detected
 
     @property
     def boundary(self) -> float:
-        """How long the first at a boundary waits for the last: validation at an epoch's end is in it."""
+        """How long the first worker at a boundary waits for the last, including validation at an epoch's end."""
         return self.progress
 
 
@@ -90,5 +92,5 @@ DEFAULT = Clocks()
 
 
 def spread(delay: float, chance: float, share: float = 0.2) -> float:
-    """`delay` changed by up to `share` either way; `chance` in [0, 1) is the caller's random number."""
+    """Vary `delay` by up to `share` either way; `chance` in [0, 1) is the caller's random number."""
     return delay * (1.0 + share * (2.0 * chance - 1.0))

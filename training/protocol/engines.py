@@ -1,4 +1,4 @@
-"""The communication engines by name, and the variable that tells a worker which one the job uses."""
+"""Names of the communication engines, and the variable that tells a worker which one the job uses."""
 
 from __future__ import annotations
 

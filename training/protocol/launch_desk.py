@@ -1,5 +1,6 @@
-"""What `dyntrain launch` and the node's program say to each other on a base node: one JSON line there and one back,
-over a socket that root and the people who may log in can open.
+"""Messages between `dyntrain launch` and the node's program on a base node: one JSON line there and one back.
+
+They use a socket that root and the people who may log in can open.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 SOCKET = Path("/var/lib/dyntrain/launch.sock")
-VARIABLE = "DYNTRAIN_LAUNCH_SOCKET"  # where it is on this node
-MAX_LINE = 128 * 1024  # below a message of the control channel, which carries it on
+VARIABLE = "DYNTRAIN_LAUNCH_SOCKET"  # path of the socket on this node
+MAX_LINE = 128 * 1024  # less than a message of the control channel, which forwards it
 ANSWER_SECONDS = 30.0  # for the coordinator
 
 
@@ -24,7 +25,7 @@ class _Line(BaseModel):
 
 
 class ToLaunch(_Line):
-    """`directory`: where it was typed; it counts where that is on the shared volume."""
+    """Launch a command. `directory`: the current one, used if it is on the shared volume."""
 
     ask: Literal["launch"] = "launch"
     request: str
@@ -35,14 +36,17 @@ class ToLaunch(_Line):
 
 
 class ToEnd(_Line):
+    """End the launch of this request."""
+
     ask: Literal["end"] = "end"
     request: str
 
 
 class Reply(_Line):
-    """`refused`: why not, else ""; `passing`: asked again in a moment, it may not be.
+    """Answer. `refused`: why, else ""; `passing`: the same request may be accepted in a moment.
 
-    `events` is the job's log on the volume, `log` the worker's on this node."""
+    `events`: the job's log on the volume; `log`: the worker's on this node.
+    """
 
     refused: str = ""
     passing: bool = False
@@ -58,7 +62,7 @@ ASK: TypeAdapter[Ask] = TypeAdapter(Annotated[Ask, Field(discriminator="ask")])
 
 @contextlib.contextmanager
 def reachable(path: Path) -> Iterator[str]:
-    """The socket by a name that is short enough: the kernel takes 107 bytes. Raises OSError."""
+    """Yield a short path of the socket: the kernel accepts at most 107 bytes. Raises OSError."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -67,14 +71,14 @@ def reachable(path: Path) -> Iterator[str]:
 
 
 def ask(path: Path, question: Ask) -> Reply:
-    """Raises OSError, ValueError."""
-    asked = question.model_dump_json().encode() + b"\n"
-    if len(asked) > MAX_LINE:
+    """Send a request and return the reply. Raises OSError and ValueError."""
+    request_line = question.model_dump_json().encode() + b"\n"
+    if len(request_line) > MAX_LINE:
         raise ValueError(f"the command and its environment are longer than {MAX_LINE >> 10} KiB")
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(2 * ANSWER_SECONDS)
         with reachable(path) as name:
             line.connect(name)
-        line.sendall(asked)
-        with line.makefile("rb") as said:
-            return Reply.model_validate_json(said.readline(MAX_LINE))
+        line.sendall(request_line)
+        with line.makefile("rb") as file:
+            return Reply.model_validate_json(file.readline(MAX_LINE))

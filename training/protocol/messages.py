@@ -1,9 +1,8 @@
-"""The messages of the control channel between the coordinator and worker processes, and what all messages have in
-common; those of node supervisors are in `node_messages`.
+"""Messages between the coordinator and worker processes, and what all messages of the control channel have in common.
 
-One JSON text message each, at most `MAX_BYTES`, told apart by `type`. `PROTOCOL` is in both hellos; the coordinator
-refuses others. The coordinator begins each connection with a challenge, the answer must be a hello (`admission` says
-what it proves). Times are seconds since the epoch.
+Those of node supervisors are in `node_messages`. Each is one JSON text of at most `MAX_BYTES`, with its kind in `type`.
+`PROTOCOL` is in all hellos; the coordinator refuses other versions. The coordinator opens each connection with a
+challenge, which a hello must answer (`admission` says what it proves). Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -20,10 +19,12 @@ MAX_BYTES = 256 * 1024
 MODULE = "module"  # the batching of a job whose script divides its data itself
 
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]  # a metric may be NaN, when the loss diverges; a time may not
+Finite = Annotated[float, Field(allow_inf_nan=False)]  # a metric may be NaN if the loss diverges, a time may not
 
 
 class Message(BaseModel):
+    """Base of all messages."""
+
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
 
@@ -36,18 +37,19 @@ class Position(Message):
 
     @property
     def next_loop(self) -> Position:
-        """Where a loop that follows begins: with an epoch of its own, also after one that was ended within its last."""
+        """Where a following loop begins: with a new epoch, also after a loop that ended within its last one."""
         return Position(epoch=self.epoch + (self.offset > 0), offset=0, step=self.step)
 
 
 START = Position(epoch=0, offset=0, step=0)
-ENDLESS = 1_000_000_000  # so many epochs, or more, are meant to go on until somebody ends the job
-COMMITS_KEPT = 3  # the newest that the coordinator can go back to, beside the one that the job last started from
+ENDLESS = 1_000_000_000  # with at least so many epochs, a job runs until a person ends it
+COMMITS_KEPT = 3  # newest commits that are kept, besides the one that the job last started from
 
 
 class SafeCopy(Message):
-    """A whole state in memory of a node's supervisor: that of `position`, where `generation` began or came to a
-    boundary. `name` is its checksum.
+    """A complete state in memory of a node's supervisor, with the checksum `name`.
+
+    It is the state at `position`, where `generation` began or came to a boundary.
     """
 
     generation: int
@@ -56,6 +58,8 @@ class SafeCopy(Message):
 
 
 class Hello(Message):
+    """First message of a node or worker."""
+
     protocol: int = PROTOCOL
     cluster: str = Field(max_length=100)
     instance_id: str = Field(max_length=100)
@@ -69,7 +73,7 @@ class Hello(Message):
 
     @property
     def name(self) -> str:
-        """By which the coordinator knows the process (`protocol.slots`)."""
+        """The process's name for the coordinator (`protocol.slots`)."""
         return name_of(self.instance_id, self.slot)
 
 
@@ -77,14 +81,14 @@ class Hello(Message):
 
 
 class Challenge(Message):
-    """The first word on a connection: `nonce` was never used before."""
+    """First message on a connection, with a fresh `nonce`."""
 
     type: Literal["challenge"] = "challenge"
     nonce: str
 
 
 class Refused(Message):
-    """The hello was not accepted; the connection is closed after it."""
+    """The hello is not accepted; the connection is closed afterwards."""
 
     type: Literal["refused"] = "refused"
     reason: str
@@ -97,7 +101,7 @@ Stage = Literal["stands", "prepares", "creates", "formed", "trains", "waits", "a
 
 
 class LoopTerms(Message):
-    """What all workers must have in common in a loop over epochs; `epochs` are counted over the whole job."""
+    """What all workers must agree on in a loop over epochs; `epochs` are counted over the whole job."""
 
     epochs: int = Field(ge=1)
     samples: int = Field(ge=1)
@@ -115,14 +119,12 @@ class LoopTerms(Message):
 
 
 class WorkerHello(Hello, LoopTerms):
-    """Where the worker is, so that a coordinator that lost the connection, or is another process now, goes on from
-    there.
+    """State of a worker, for a coordinator that lost the connection or has just started.
 
-    `stage`: it stands by; prepares the generation that it was last ordered to form; was told to go, and may be inside
-    ps-lite; has formed; trains; waits at a boundary; was told to abort; or is free of its broken group, at the
-    verdict's `position`. In the other stages `position` is where it was last told to step on from. `generation` is the
-    one it was last ordered to form, None before the first. `safe` is the newest safe state of its node, of this process
-    or an earlier one.
+    `stage`: stands by; prepares the generation it was last ordered to form; creates it after the order to go, possibly
+    inside ps-lite; formed; trains; waits at a boundary; aborted by order; or free of its broken group, at the verdict's
+    `position`. In the other stages `position` is that of the last order to proceed. `generation`: the one it was last
+    ordered to form, None before the first. `safe`: newest safe state of its node, of this process or an earlier one.
     """
 
     type: Literal["worker_hello"] = "worker_hello"
@@ -137,8 +139,9 @@ class WorkerHello(Hello, LoopTerms):
 
 
 class Prepared(Message):
-    """The worker is out of its old group and its state, if it holds it, is safe: it waits for the word to go, and can
-    still be told to form another generation.
+    """The worker has left its old group, its state, if it has one, is safe, and it waits for the order to go.
+
+    It may still be ordered to form another generation.
     """
 
     type: Literal["prepared"] = "prepared"
@@ -146,7 +149,7 @@ class Prepared(Message):
 
 
 class Fetching(Message):
-    """How far a large state has come to a worker, in bytes: said when the order is taken, then once a second."""
+    """Progress of a large state's transfer to a worker, in bytes: sent at the order, then once a second."""
 
     type: Literal["fetching"] = "fetching"
     generation: int
@@ -155,7 +158,7 @@ class Fetching(Message):
 
 
 class CheckIn(Message):
-    """The worker stands at a boundary (or at the end of the job) and waits for the coordinator's word."""
+    """The worker is at a boundary (or at the job's end) and waits for the coordinator's order."""
 
     type: Literal["check_in"] = "check_in"
     generation: int
@@ -176,7 +179,7 @@ class CheckIn(Message):
 
 
 class Formed(Message):
-    """The worker is in the new generation, with its state: `digest` covers what must be equal on all workers."""
+    """The worker is in the new generation, with its state; `digest` covers what must be equal on all workers."""
 
     type: Literal["formed"] = "formed"
     generation: int
@@ -191,8 +194,9 @@ class Formed(Message):
 
 
 class Entered(LoopTerms):
-    """The script has come to its next loop over epochs. `generation` is the last one that the worker was ordered to
-    form, None where it holds no state.
+    """The script has reached its next loop over epochs.
+
+    `generation`: the last one that the worker was ordered to form; None if it holds no state.
     """
 
     type: Literal["entered"] = "entered"
@@ -200,23 +204,24 @@ class Entered(LoopTerms):
 
 
 class ScriptEnded(Message):
-    """The script has ended well, with no loop after the one that is over; the process waits to leave."""
+    """The script has ended successfully, without a further loop; the process waits for the order to leave."""
 
     type: Literal["script_ended"] = "script_ended"
     generation: int | None
 
 
 class Left(Message):
+    """The worker has left the job."""
+
     type: Literal["left"] = "left"
     generation: int
 
 
 class FirstStep(Message):
-    """The first step of the generation is applied. `pause` is last old step to first new step less one step; None for a
-    joiner.
+    """The first step of the generation is applied.
 
-    `phases` say where it went, one after another; their sum is the pause, but for the step that is taken off
-    `first_step`.
+    `pause`: from the last old step to the first new one, less one step; None for a joiner. `phases` are the consecutive
+    parts of the pause, whose sum it is, except that the step is subtracted from `first_step`.
     """
 
     type: Literal["first_step"] = "first_step"
@@ -235,7 +240,7 @@ class Committed(Message):
 
 
 class CommitFailed(Message):
-    """The state at `position` could not be written; training goes on, and the commit before stands."""
+    """The state at `position` could not be written; training continues, and the previous commit stands."""
 
     type: Literal["commit_failed"] = "commit_failed"
     generation: int
@@ -244,9 +249,7 @@ class CommitFailed(Message):
 
 
 class CommitUnreadable(Message):
-    """The commit or safe state that this worker was to load, as the source of the generation being formed, is gone or
-    damaged for good.
-    """
+    """The commit or safe state that this worker was to load for a new generation is gone or damaged for good."""
 
     type: Literal["commit_unreadable"] = "commit_unreadable"
     generation: int
@@ -255,7 +258,7 @@ class CommitUnreadable(Message):
 
 
 class ScriptFailed(Message):
-    """The script raised; the process is about to end. `error`, its kind and words, tells two failures apart."""
+    """The script raised; the process is about to end. `error`, type and text, tells two failures apart."""
 
     type: Literal["script_failed"] = "script_failed"
     generation: int
@@ -268,7 +271,7 @@ class ScriptFailed(Message):
 
 
 class Progress(Message):
-    """Proof of life between boundaries; at most once a second."""
+    """Sign of life between boundaries, at most once a second."""
 
     type: Literal["progress"] = "progress"
     generation: int
@@ -280,7 +283,8 @@ class Progress(Message):
 
 
 class Whereabouts(Message):
-    """Answer to where: whether the worker is inside a step, and waits for its sums; else it is in its script.
+    """Answer to Where: whether the worker is inside a step and waits for its sums, or in its script.
+
     `position` is after the last step it applied.
     """
 
@@ -291,10 +295,12 @@ class Whereabouts(Message):
 
 
 class StepStatus(Message):
-    """Answer to an abort: where the worker is in its step. `position` is after the last step it applied, `answered`
-    counts the gradients of the step it waits for. `out` of a step it can leave at any time; `held` or `failed` it waits
-    for the verdict only, with the sums, or without them and none to come. Who waits says so once the servers have all
-    that it pushed itself: the keys of these numbers, which others that have not pushed them fill in so many `windows`.
+    """Answer to Abort: where the worker is in its step. `position` is after the last step it applied.
+
+    `answered` counts the gradients of the step it waits for. `out` of a step it can leave at any time; `held` or
+    `failed` it only waits for the verdict, with the sums, or without them and none to come. A waiting worker sends this
+    once the servers have all that it pushed: these `keys`, which workers that have not pushed them fill in so many
+    `windows`.
     """
 
     type: Literal["step_status"] = "step_status"
@@ -308,8 +314,10 @@ class StepStatus(Message):
 
 
 class Pumped(Message):
-    """The order to push zeros of this `number` is carried out: what was filled has reached the servers, what was owed
-    is answered. `rounds`: how often something was pushed once more.
+    """The order to push zeros of this `number` is done: the fillings have reached the servers, missing pushes are
+    answered.
+
+    `rounds`: how often something was pushed again.
     """
 
     type: Literal["pumped"] = "pumped"
@@ -320,7 +328,7 @@ class Pumped(Message):
 
 
 class Broken(Message):
-    """This worker's sums are lost, by which it knows before anybody tells it that another worker is gone."""
+    """The worker's sums are lost, which tells it before any message that another worker is gone."""
 
     type: Literal["broken"] = "broken"
     generation: int
@@ -331,9 +339,10 @@ class Broken(Message):
 
 
 class Proceed(Message):
-    """Step on from `position`; of another position it is an old word that was said twice. `commit`: first copy the
-    state at this boundary, then write it in the background and say committed. `keep`: the commits that the job may go
-    back to, which stay when older ones are deleted; None: not said, and the newest stay.
+    """Continue from `position`; for another position it is an outdated repetition.
+
+    `commit`: first copy the state at this boundary, then write it in the background and send Committed. `keep`: commits
+    that stay when older ones are deleted; None: unspecified, the newest stay.
     """
 
     type: Literal["proceed"] = "proceed"
@@ -344,7 +353,7 @@ class Proceed(Message):
 
 
 class Source(Message):
-    """A member that has the state, or gets it earlier in the same chain, and hands it on."""
+    """A member that has the state, or receives it earlier in the same chain, and passes it on."""
 
     instance_id: str
     host: str
@@ -352,9 +361,9 @@ class Source(Message):
 
 
 class LoopOver(Message):
-    """The loop over epochs that the script is in, or waits to begin, is over for all: it goes on to its next one,
-    number `loop`, which begins at `position`. `holds`: the worker's memory has the state that it begins with. `writes`:
-    what the script writes for all meanwhile, this one writes.
+    """The script's loop over epochs is over for all: the script goes on to loop `loop`, which begins at `position`.
+
+    `holds`: the worker's memory has the state it begins with. `writes`: this worker writes the files that are for all.
     """
 
     type: Literal["loop_over"] = "loop_over"
@@ -366,14 +375,14 @@ class LoopOver(Message):
 
 
 class Form(Message):
-    """Prepare to join generation `generation` as number `number` of `workers`: say prepared, wait to go, join, say
-    formed, wait for proceed.
+    """Join generation `generation` as number `number` of `workers`: send Prepared, wait for Go, join, send Formed.
 
-    Until the word to go comes, another order to form may come instead: a member was lost, this generation is void.
+    Then wait for Proceed. Until Go comes, another order to form may replace this one: a member was lost, this
+    generation is void.
 
-    The state comes from `source` (an instance id): itself hands over from memory, or first loads `commit`, or the
-    `safe` state of this name, as everybody does who has that one. Whoever lacks the state of `position` has `sources`:
-    it fetches from the first that answers, with `transfer_token`, and hands on what it has.
+    The state comes from `source` (an instance id), which has it in memory, or first loads `commit` or the `safe` state
+    of this name, as does every member that has that one. A member without the state of `position` has `sources`: it
+    fetches from the first that answers, with `transfer_token`, and passes it on.
     """
 
     type: Literal["form"] = "form"
@@ -399,7 +408,7 @@ class Form(Message):
 
     @property
     def fetch(self) -> bool:
-        """Whether this worker lacks the state."""
+        """Whether this worker needs the state."""
         return bool(self.sources)
 
     @field_serializer("transfer_token", when_used="json")
@@ -408,15 +417,16 @@ class Form(Message):
 
 
 class Go(Message):
-    """All members are prepared: join the generation. From here on nobody can be called back."""
+    """All members are prepared: join the generation. From now on no member can be called back."""
 
     type: Literal["go"] = "go"
     generation: int
 
 
 class Leave(Message):
-    """Drop the store and exit with code 0: at a boundary after an admitted change, or when the job is over. At the
-    job's end a worker of another generation than this has not come to the job's result, and must not keep its own.
+    """Drop the store and exit with code 0: at a boundary after a change of membership, or when the job is over.
+
+    At the job's end a worker of another generation has not reached the job's result, and must not keep its own.
     """
 
     type: Literal["leave"] = "leave"
@@ -427,15 +437,17 @@ class Leave(Message):
 
 
 class Where(Message):
-    """Nobody has made progress for a while: say where you are. It changes nothing."""
+    """No worker has made progress for a while: report where you are. Changes nothing."""
 
     type: Literal["where"] = "where"
     generation: int
 
 
 class Abort(Message):
-    """A member of the generation is lost: begin no step any more, issue the present one whole, say where you are. May
-    be asked again.
+    """A member of the generation is lost: begin no further step, issue the present one completely, report where you
+    are.
+
+    May be repeated.
     """
 
     type: Literal["abort"] = "abort"
@@ -443,12 +455,12 @@ class Abort(Message):
 
 
 class Pump(Message):
-    """Push zeros for the gradients of the exchange in which a worker was lost: those of the numbers `keys` (none: those
-    that this worker waits for) in this `window` of as many as all say; None: all of them.
+    """Push zeros for the gradients of the exchange in which a worker was lost.
 
-    `fills`: this worker has not come to the exchange, and pushes one for each in its own place, until the servers have
-    them. Else it pushes what the lost ones owe, `count` at most, for its share of the keys, until they are answered.
-    `workers`: of the generation, the lost ones too.
+    They are those of the numbers `keys` (none: those that this worker waits for) in this `window` of as many as all
+    say; None: all of them. `fills`: this worker has not come to the exchange, and pushes one for each in its own place,
+    until the servers have them. Otherwise it pushes what the lost workers owe, at most `count`, for its share of the
+    keys, until they are answered. `workers`: size of the generation, with the lost ones.
     """
 
     type: Literal["pump"] = "pump"
@@ -464,9 +476,7 @@ class Pump(Message):
 
 
 class StepVerdict(Message):
-    """Who is inside a step that leads to `position` or before it applies it, later steps are void. The order to form
-    comes next.
-    """
+    """A worker inside a step that leads to `position` or before it applies it; later steps are void. A Form follows."""
 
     type: Literal["verdict"] = "verdict"
     generation: int

@@ -1,4 +1,4 @@
-"""The messages between a node's supervisor and the coordinator. What holds for all messages is said in `messages`."""
+"""Messages between a node's supervisor and the coordinator; `messages` has what all messages have in common."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pydantic import Field
 
 
 class Launch(Message):
-    """What a person launched on a cluster that waits for that: an argv, never read by a shell, where it runs, and what
-    its environment has besides. `request`: by which a repeated one is known.
+    """What a person launched on a cluster that waits for it: an argv (no shell reads it), directory and extra
+    environment.
+
+    `request` identifies a repeated launch.
     """
 
     request: str = Field(max_length=100)
@@ -24,7 +26,7 @@ class Launch(Message):
 
 
 class NodeHello(Hello):
-    """The signal that a node is prepared: sent on every (re)connection, so a coordinator that was down learns of it."""
+    """Signal that a node is prepared, sent on every (re)connection, so that a restarted coordinator learns of it."""
 
     type: Literal["node_hello"] = "node_hello"
     attempt: int = Field(ge=1)
@@ -34,8 +36,9 @@ class NodeHello(Hello):
 
 
 class GroupReady(Message):
-    """A node holds blank ps-lite processes and a free port for a scheduler; sent again after each use. `base`: it is a
-    base node, which it may have become after its hello.
+    """A node has blank ps-lite processes and a free port for a scheduler; sent again after each use.
+
+    `base`: it is a base node, perhaps only since its hello.
     """
 
     type: Literal["group_ready"] = "group_ready"
@@ -53,8 +56,8 @@ class GroupFailed(Message):
 
 
 class WorkerStarted(Message):
-    """A worker process of the node runs now: until it connects, nobody but the coordinator bounds it. `spare`: it was
-    promoted, not started.
+    """A worker process runs on the node; until it connects, only the coordinator limits its time. `spare`: it was a
+    spare.
     """
 
     type: Literal["worker_started"] = "worker_started"
@@ -62,12 +65,12 @@ class WorkerStarted(Message):
     spare: bool = False
 
 
-REFUSED = 78  # the exit code of a worker whose script the job refuses before it has joined: EX_CONFIG of sysexits.h
-FACE_WANTED = 79  # likewise, of one that wants --dt-scripts; above what sysexits.h has
+REFUSED = 78  # exit code of a worker whose script the job refuses before it joins: EX_CONFIG of sysexits.h
+FACE_WANTED = 79  # exit code of a script that needs --dt-scripts; above those of sysexits.h
 
 
 class WorkerExited(Message):
-    """`code` 0: it left, or its script came to its end."""
+    """A worker process has ended. `code` 0: it left, or its script came to its end."""
 
     type: Literal["worker_exited"] = "worker_exited"
     pid: int
@@ -84,14 +87,14 @@ class NodeNotice(Message):
 
 
 class LaunchRequest(Message):
-    """A person on this node wants the cluster to train that."""
+    """A person on this node launches a command on the cluster."""
 
     type: Literal["launch_request"] = "launch_request"
     launch: Launch
 
 
 class EndRequest(Message):
-    """A person on this node wants that launch to end."""
+    """A person on this node ends a launch."""
 
     type: Literal["end_request"] = "end_request"
     request: str = Field(max_length=100)
@@ -101,7 +104,7 @@ class EndRequest(Message):
 
 
 class Welcome(Message):
-    """`launch`: what to train, where the nodes' configuration does not say it; None: nothing yet."""
+    """Answer to a hello. `launch`: what to train, if the nodes' configuration has no command; None: nothing yet."""
 
     type: Literal["welcome"] = "welcome"
     job: str
@@ -109,14 +112,14 @@ class Welcome(Message):
 
 
 class Launched(Message):
-    """Said to every node as soon as a launch is in force."""
+    """A launch is in force; sent to every node."""
 
     type: Literal["launched"] = "launched"
     launch: Launch
 
 
 class LaunchAnswer(Message):
-    """`refused`: why not; "" where the request is carried out. `passing`: it may be carried out in a moment."""
+    """Answer to a request. `refused`: why, "" if accepted; `passing`: it may be accepted in a moment."""
 
     type: Literal["launch_answer"] = "launch_answer"
     request: str
@@ -126,8 +129,8 @@ class LaunchAnswer(Message):
 
 
 class Listed(Message):
-    """Whether the controller's target holds the node: the acknowledgement of its report. Sent after the welcome and at
-    each change.
+    """Whether the controller's target lists the node, which acknowledges its report; sent after Welcome and at each
+    change.
     """
 
     type: Literal["listed"] = "listed"
@@ -135,8 +138,9 @@ class Listed(Message):
 
 
 class Workers(Message):
-    """The addresses of the target's nodes as far as they are known, the coordinator's own last. Said after each welcome
-    and at each change: people's commands loop over them.
+    """Known addresses of the target's nodes, the coordinator's own last; sent after each welcome and at each change.
+
+    They are for people's commands that loop over the nodes.
     """
 
     type: Literal["workers"] = "workers"
@@ -144,11 +148,15 @@ class Workers(Message):
 
 
 class PsProcess(Message):
+    """Role and environment of a ps-lite process."""
+
     role: Literal["scheduler", "server", "rendezvous"]
     environment: dict[str, str]
 
 
 class StartGroup(Message):
+    """Start the ps-lite processes of a generation."""
+
     type: Literal["start_group"] = "start_group"
     generation: int
     processes: tuple[PsProcess, ...]
@@ -162,8 +170,9 @@ class StopGroup(Message):
 
 
 class RestartWorker(Message):
-    """Kill the worker process `pid` if it still runs, and start another. Another pid than the present worker's: nothing
-    to do. None: start one if the last one left.
+    """Kill the worker process `pid` if it still runs, and start another.
+
+    If it is not the present worker's pid, do nothing. None: start one if the last one left.
     """
 
     type: Literal["restart_worker"] = "restart_worker"
@@ -172,8 +181,9 @@ class RestartWorker(Message):
 
 
 class CoolDown(Message):
-    """The worker `pid` that ended is not started again before so many seconds have passed: it failed too often.
-    `given_up`: nor is the node worth waiting for, which the controller should hear. Said again after each welcome.
+    """The ended worker `pid` is not restarted for so many seconds: it failed too often. Repeated after each welcome.
+
+    `given_up`: the job does not wait for the node either, which the controller should know.
     """
 
     type: Literal["cool_down"] = "cool_down"

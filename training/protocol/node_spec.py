@@ -1,6 +1,4 @@
-"""What a launcher tells a node that it starts: one line of JSON on the node's standard input, and on no command line,
-as the token is in it.
-"""
+"""Settings of a launched node: one line of JSON on its standard input; on no command line, as it has the token."""
 
 from __future__ import annotations
 
@@ -11,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 
 
 class NodeSpec(BaseModel):
-    """`servers`: ps-lite servers that it offers, a scheduler besides; 0: none. `slots`: how many workers it has."""
+    """The settings. `servers`: ps-lite servers that it offers, besides a scheduler; 0: none. `slots`: number of
+    workers.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,5 +32,5 @@ class NodeSpec(BaseModel):
     dt_scripts: bool = False
 
     def to_json(self) -> str:
-        """The token in the clear: for the pipe to the node only."""
+        """Serialise it with the token in clear text, only for the pipe to the node."""
         return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})

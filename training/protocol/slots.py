@@ -1,8 +1,8 @@
-"""Several worker processes a node, as with one for each of its GPUs: the node's slots, in Horovod's word. Pure.
+"""Several worker processes per node, as with one for each GPU: the node's slots, in Horovod's terms. Pure.
 
-Each process has a name: the first one that of its instance, the others with their slot behind it, `i-0123:1`. To the
-coordinator each is a node with a worker of its own; whoever decides about membership goes by instances, all of whose
-processes come and go together.
+Each process has a name: that of its instance for the first one, with `:` and its slot for the others, `i-0123:1`. To
+the coordinator each is a node with one worker; membership is decided by instances, whose processes join and leave
+together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MOST_SLOTS = 64
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process stands among all, in Horovod's terms."""
+    """Ranks and sizes of a process, in Horovod's terms."""
 
     rank: int
     size: int
@@ -42,13 +42,14 @@ def names_of(instance: str, slots: int) -> tuple[str, ...]:
 
 
 def nodes_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Each once, in order."""
+    """The instances, each once, in order."""
     return tuple(dict.fromkeys(map(node_of, names)))
 
 
 def places(names: Sequence[str]) -> dict[str, Place]:
-    """Of the processes in the order of their ranks: the local rank counts those of an instance, the cross rank the
-    instances that have a process of the same local rank.
+    """Places of the processes, given in the order of their ranks.
+
+    The local rank counts those of an instance, the cross rank the instances with a process of the same local rank.
     """
     local: dict[str, int] = {}
     count: dict[str, int] = {}

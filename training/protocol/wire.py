@@ -1,4 +1,4 @@
-"""Who may say which message of the control channel, and how a text becomes one."""
+"""Which side may send which message of the control channel, and how to parse them."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ _from_coordinator: TypeAdapter[FromCoordinator] = TypeAdapter(Annotated[FromCoor
 
 
 def parse_to_coordinator(text: str | bytes) -> ToCoordinator:
-    """Raises pydantic.ValidationError for anything that is not exactly one known message."""
+    """Parse a message. Raises pydantic.ValidationError for anything that is not exactly one known message."""
     return _to_coordinator.validate_json(text)
 
 
 def parse_from_coordinator(text: str | bytes) -> FromCoordinator:
-    """Raises pydantic.ValidationError for anything that is not exactly one known message."""
+    """Parse a message. Raises pydantic.ValidationError for anything that is not exactly one known message."""
     return _from_coordinator.validate_json(text)

@@ -1,1 +1,1 @@
-"""What a job was, for who looks at it afterwards: one page, made of its events or of the history in its reports."""
+"""Report of a job for later readers: one page, made from its events or from the history in its reports."""

@@ -1,4 +1,4 @@
-"""A job's course as TensorBoard shows it: curves over its steps, and what happened as text. Pure."""
+"""A job's events as TensorBoard entries: curves over its steps, and changes as text. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Void:
-    """What was trained from `step` on did not count, and comes again."""
+    """What was trained from `step` on did not count, and is repeated."""
 
     at: float
     step: int
@@ -42,13 +42,14 @@ Entry = Scalar | Text | Void
 
 @dataclass
 class Board:
-    """Told a job's events one by one. `step` is the last that was reached; `over`: the job has ended."""
+    """Turns a job's events into entries. `step`: the last one reached; `over`: the job has ended."""
 
     step: int = 0
     over: bool = False
     _changes: dict[int, str] = field(default_factory=dict)
 
-    def told(self, event: events.Event) -> Iterator[Entry]:
+    def entries_of(self, event: events.Event) -> Iterator[Entry]:
+        """Entries of the next event."""
         self.over = self.over or isinstance(event, events.Finished | events.Failed)
         match event:
             case events.Segment():
@@ -75,13 +76,13 @@ class Board:
                 pass
 
 
-def of_history(history: JobHistory, beyond: float) -> Iterator[Entry]:
-    """Of a job whose reports are all there is: what came after the moment `beyond`."""
+def entries_of_history(history: JobHistory, beyond: float) -> Iterator[Entry]:
+    """Entries of a job known only by its reports: those after the time `beyond`."""
     steps = [(point.at, point.step) for point in history.points]
     for point in history.points:
         if point.at > beyond:
-            known = {name: value for name, value in point.metrics.items() if value is not None}
-            yield from _segment(point.at, point.step, point.samples_per_second, point.workers, known)
+            metrics = {name: value for name, value in point.metrics.items() if value is not None}
+            yield from _segment(point.at, point.step, point.samples_per_second, point.workers, metrics)
     for mark in history.marks:
         if mark.at > beyond:
             step = max((step for at, step in steps if at <= mark.at), default=0)
@@ -89,6 +90,7 @@ def of_history(history: JobHistory, beyond: float) -> Iterator[Entry]:
 
 
 def latest(history: JobHistory) -> float:
+    """Time of the last entry."""
     return max([0.0, *(point.at for point in history.points), *(mark.at for mark in history.marks)])
 
 
@@ -96,7 +98,7 @@ def _segment(at: float, step: int, rate: float, workers: int, metrics: dict[str,
     yield Scalar(at, step, RATE, rate)
     yield Scalar(at, step, WORKERS, float(workers))
     for name, value in metrics.items():
-        if isfinite(value):  # it diverged: a curve has a gap there
+        if isfinite(value):  # else the loss diverged: a gap in the curve
             yield Scalar(at, step, f"metrics/{name}", value)
 
 
@@ -125,5 +127,5 @@ def _words(name: str) -> str:
 
 
 def _verbatim(text: str) -> str:
-    """As TensorBoard's Markdown shows code."""
+    """Format text as code, in TensorBoard's Markdown."""
     return "\n".join(f"    {line}" for line in text.splitlines())

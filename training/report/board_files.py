@@ -1,4 +1,4 @@
-"""TensorBoard's event files of a job. Wants the package `tensorboard`."""
+"""TensorBoard's event files of a job. Needs the package `tensorboard`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ FLUSH_SECONDS = 2
 
 
 class BoardFiles:
-    """The run `folder`, written anew: what an earlier writer of ours left in it is removed, so that nothing is shown
-    twice. Files of others stay.
+    """The run `folder`, written from scratch: our earlier files are removed, so nothing is shown twice; other files
+    stay.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Raises OSError."""
+        """Open the folder. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         earlier = set(folder.glob(f"events.out.tfevents.*{SUFFIX}"))
         self._writer = EventFileWriter(str(folder), flush_secs=FLUSH_SECONDS, filename_suffix=SUFFIX)
-        self.write([Void(0.0, 0)])  # TensorBoard takes the first of its kind for the beginning, not for a restart
+        self.write([Void(0.0, 0)])  # TensorBoard takes the first START for the beginning, not for a restart
         for file in earlier:
             file.unlink(missing_ok=True)
 
@@ -44,5 +44,5 @@ def _event(entry: Entry) -> Any:
         return Event(wall_time=entry.at, step=entry.step, summary=scalar_pb(entry.tag, entry.value))
     if isinstance(entry, Text):
         return Event(wall_time=entry.at, step=entry.step, summary=text_pb(entry.tag, entry.text))
-    # TensorBoard drops what it has from this step on, as when a program is started again from its checkpoint
+    # TensorBoard drops its data from this step on, as when a program restarts from its checkpoint
     return Event(wall_time=entry.at, step=entry.step, session_log=SessionLog(status=SessionLog.START))

@@ -1,4 +1,4 @@
-"""Curves as SVG: no script, nothing loaded, so that the page may forbid both. Pure.
+"""Curves as SVG, without scripts and external files, so that the page may forbid both. Pure.
 
 A figure has one curve over time, with the changes as numbered marks. Text goes through ElementTree, which escapes it.
 """
@@ -13,14 +13,14 @@ from xml.etree import ElementTree as Tree
 
 WIDTH, HEIGHT = 960, 220
 LEFT, RIGHT, TOP, BOTTOM = 92, 14, 24, 32  # room for the labels of a narrow screen, which are twice as large
-MOST_POINTS = 800  # more than there are pixels to tell apart
+MOST_POINTS = 800  # more could not be told apart in the figure's pixels
 UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 SVG = "http://www.w3.org/2000/svg"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """`text` is shown by its number at `at`."""
+    """A numbered line at `at`, with `text` as its title."""
 
     at: float
     number: int
@@ -36,10 +36,9 @@ def figure(
     steps: bool = False,
     from_zero: bool = False,
 ) -> str:
-    """`curve` is (time, value); None interrupts it. `steps`: a value
-    has held since the one before."""
-    known = [value for _, value in curve if value is not None and isfinite(value)]
-    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    """Draw a curve of (time, value); None interrupts it. `steps`: each value holds since the previous one."""
+    values = [value for _, value in curve if value is not None and isfinite(value)]
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
     ticks = ticks_of(min(low, 0.0) if from_zero else low, high)
     bounds = (min(low, ticks[0]), max(high, ticks[-1]))
     begin, end = span if span[1] > span[0] else (span[0], span[0] + 1.0)
@@ -51,7 +50,7 @@ def figure(
         return HEIGHT - BOTTOM - (value - bounds[0]) / (bounds[1] - bounds[0]) * (HEIGHT - TOP - BOTTOM)
 
     root = Tree.Element("svg", {"xmlns": SVG, "viewBox": f"0 0 {WIDTH} {HEIGHT}", "role": "img"})
-    Tree.SubElement(root, "title").text = f"{title}: from {low:.4g} to {high:.4g}" if known else f"{title}: no values"
+    Tree.SubElement(root, "title").text = f"{title}: from {low:.4g} to {high:.4g}" if values else f"{title}: no values"
     for number, tick in enumerate(ticks):
         _line(root, "grid", LEFT, y(tick), WIDTH - RIGHT, y(tick))
         _text(root, f"{tick:.6g}", LEFT - 6, y(tick) + 4, "end", second=number % 2 == 1)
@@ -62,8 +61,8 @@ def figure(
             across = min(x(at) + RIGHT, WIDTH) if anchor == "end" else x(at)
             _text(root, f"{amount:.6g} {unit}", across, HEIGHT - 8, anchor, second=number % 2 == 1)
     for mark in marks:
-        drawn = _line(root, "mark", x(mark.at), TOP, x(mark.at), HEIGHT - BOTTOM)
-        Tree.SubElement(drawn, "title").text = mark.text
+        line = _line(root, "mark", x(mark.at), TOP, x(mark.at), HEIGHT - BOTTOM)
+        Tree.SubElement(line, "title").text = mark.text
         _text(root, str(mark.number), x(mark.at), TOP - 5, "middle")
     for piece in pieces(thinned(curve)):
         corners = [(x(at), y(value)) for at, value in piece]
@@ -80,7 +79,7 @@ def figure(
 
 
 def ticks_of(low: float, high: float) -> list[float]:
-    """Three to seven round numbers around the two."""
+    """Three to seven round numbers that enclose the two."""
     if not high > low:
         low, high = (low - 0.5, low + 0.5) if low else (0.0, 1.0)
     rough = (high - low) / 4
@@ -90,30 +89,30 @@ def ticks_of(low: float, high: float) -> list[float]:
 
 
 def pieces(curve: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
-    """The curve without what is no number, cut there."""
-    found: list[list[tuple[float, float]]] = [[]]
+    """The curve without values that are no number, cut there."""
+    segments: list[list[tuple[float, float]]] = [[]]
     for at, value in curve:
         if value is None or not isfinite(value):
-            found.append([])
+            segments.append([])
         else:
-            found[-1].append((at, value))
-    return [piece for piece in found if piece]
+            segments[-1].append((at, value))
+    return [piece for piece in segments if piece]
 
 
 def thinned(curve: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    """Of each stretch the lowest and the highest, so that no peak is lost."""
+    """The curve with only the minimum and the maximum of each stretch, so that no peak is lost."""
     if len(curve) <= MOST_POINTS:
         return list(curve)
     size = ceil(2 * len(curve) / MOST_POINTS)
-    found: list[tuple[float, float | None]] = []
+    points: list[tuple[float, float | None]] = []
     for start in range(0, len(curve), size):
         stretch = curve[start : start + size]
         numbers = [(value, at) for at, value in stretch if value is not None and isfinite(value)]
         if len(numbers) < len(stretch):
-            found.append((stretch[0][0], None))
+            points.append((stretch[0][0], None))
         ends = {min(numbers), max(numbers)} if numbers else set()
-        found += sorted((at, value) for value, at in ends)
-    return found
+        points += sorted((at, value) for value, at in ends)
+    return points
 
 
 def _line(root: Tree.Element, kind: str, x1: float, y1: float, x2: float, y2: float) -> Tree.Element:
@@ -121,7 +120,7 @@ def _line(root: Tree.Element, kind: str, x1: float, y1: float, x2: float, y2: fl
 
 
 def _text(root: Tree.Element, text: str, x: float, y: float, anchor: str, second: bool = False) -> None:
-    """`second`: a narrow screen does without it."""
+    """Add text. `second`: hidden on a narrow screen."""
     place = {"x": _n(x), "y": _n(y), "text-anchor": anchor}
     Tree.SubElement(root, "text", {**place, "class": "second"} if second else place).text = text
 

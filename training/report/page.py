@@ -1,6 +1,6 @@
-"""The report as one HTML file that needs nothing else: no script, no font, no picture from elsewhere. Pure.
+"""The report as one self-contained HTML file: no scripts, fonts or external images. Pure.
 
-Names of metrics, reasons and tracebacks come from scripts and machines; every text is escaped where it is placed.
+Names of metrics, reasons and tracebacks come from scripts and machines; every text is escaped where it is inserted.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dyntrain.controller.contract.messages import INSTANCE_ID
 from dyntrain.training.report.figures import Mark, figure
 from dyntrain.training.report.story import Change, Story
 
-MARKS = 40  # more numbers than these cannot be told apart in a curve
+MARKS = 40  # more numbers could not be told apart in a curve
 CHANGES = 500  # rows of the table
-SHOWN_SECONDS = 0.005  # of a phase: a shorter one would read as none
+SHOWN_SECONDS = 0.005  # of a phase: a shorter one would round to zero
 STYLE = """
 :root { color-scheme: light dark; --curve: #1f6feb; --grid: #8886; --mark: #b35900; }
 @media (prefers-color-scheme: dark) { :root { --curve: #6cb6ff; --mark: #f0a35e; } }
@@ -41,12 +41,12 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 def page(story: Story, audit: str) -> str:
-    """`audit` is the sentence about the samples."""
+    """Make the page. `audit`: sentence about the samples."""
     parts = [
         f"<h1>{escape(story.name)}</h1>",
         f"<p>{escape(lifetime(story))}</p>",
         _facts(facts_of(story, audit)),
-        *(f"<h2>{escape(title)}</h2>{drawn}" for title, drawn in figures_of(story)),
+        *(f"<h2>{escape(title)}</h2>{svg}" for title, svg in figures_of(story)),
         "<p>Dashed lines are the changes below, by number.</p>",
         "<h2>Changes</h2>",
         _changes(story),
@@ -68,12 +68,12 @@ def lifetime(story: Story) -> str:
 
 
 def figures_of(story: Story) -> list[tuple[str, str]]:
-    """(title, SVG) of each curve."""
-    shown = story.changes[-MARKS:]
+    """Title and SVG of each curve."""
+    visible = story.changes[-MARKS:]
     marks = [
         Mark(change.at, number, f"{number}: {change.cause}")
         for number, change in enumerate(story.changes, 1)
-        if change in shown
+        if change in visible
     ]
     span = (story.began, story.ended)
     workers = [(point.at, float(point.workers)) for point in story.points]
@@ -93,14 +93,14 @@ def figures_of(story: Story) -> list[tuple[str, str]]:
 
 
 def facts_of(story: Story, audit: str) -> dict[str, str]:
-    """What the reader wants to know first; the command line shows the same."""
+    """Summary of the job; the command line shows the same."""
     last = story.points[-1] if story.points else None
-    reached = ", ".join(f"{name} {_value(value)}" for name, value in last.metrics.items()) if last else ""
+    metrics = ", ".join(f"{name} {_value(value)}" for name, value in last.metrics.items()) if last else ""
     facts = {
         "outcome": story.outcome,
         "time": _span(story.ended - story.began),
         "epochs": str(last.epoch + 1 if last else 0),
-        "at the end": reached or "no metrics",
+        "at the end": metrics or "no metrics",
         "changes": f"{len(story.changes) if story.whole else story.counts.get('forming', 0)}, of which {story.kept} "
         f"kept every process that stayed",
         "survivors paused": f"{_span(story.paused)} in all",
@@ -117,12 +117,12 @@ def facts_of(story: Story, audit: str) -> dict[str, str]:
 
 
 def _restarts(story: Story) -> str:
-    happened = story.counts.get("restart", 0)
-    told = f"{happened} happened, {story.kept} avoided"
+    restarts = story.counts.get("restart", 0)
+    summary = f"{restarts} happened, {story.kept} avoided"
     if story.start_seconds is None or not story.kept:
-        return told
+        return summary
     return (
-        f"{told}; a worker of this job takes {_span(story.start_seconds)} from its start until it stands by, so "
+        f"{summary}; a worker of this job takes {_span(story.start_seconds)} from its start until it stands by, so "
         f"avoiding them saved about {_span(story.kept * story.start_seconds)}"
     )
 
@@ -143,7 +143,7 @@ def _changes(story: Story) -> str:
 
 
 def rows_of_changes(story: Story) -> list[list[str]]:
-    """Number, time since the beginning, epoch, cause, who joined, who left, pause, phases."""
+    """Rows of the table of changes: number, time since the start, epoch, cause, joined, left, pause, phases."""
     return [_row(number, change, story.began) for number, change in enumerate(story.changes, 1)]
 
 
@@ -205,6 +205,6 @@ def _moment(seconds: float) -> str:
 def _span(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.2f} s"
-    minutes, left = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds_left} s"

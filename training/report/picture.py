@@ -1,4 +1,4 @@
-"""The report's curves as one picture, for documents that show no pages. Pure."""
+"""The report's curves as one image, for documents that cannot show pages. Pure."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ text { fill: #333; font-size: 12px; } .title { font-size: 15px; } .name { font-s
 
 
 class NoFont(RuntimeError):
-    """Says which fonts would do."""
+    """None of the possible fonts is installed; names them."""
 
 
 def picture(story: Story) -> str:
-    """As SVG on white."""
+    """Draw the image as SVG on white."""
     parts, y = [_text("name", 28, story.name), _text("title", 50, lifetime(story))], HEAD
-    for title, drawn in figures_of(story):
+    for title, svg in figures_of(story):
         place = f'<svg x="{MARGIN}" y="{y + TITLE}" width="{WIDTH}" height="{HEIGHT}" '
-        parts += [_text("title", y + TITLE - 8, title), place + drawn.removeprefix("<svg ")]
+        parts += [_text("title", y + TITLE - 8, title), place + svg.removeprefix("<svg ")]
         y += TITLE + HEIGHT
     width, height = WIDTH + 2 * MARGIN, y + MARGIN
     return _NOT_IN_XML.sub(
@@ -39,7 +39,7 @@ def picture(story: Story) -> str:
 
 
 def without_text(drawing: str) -> str:
-    """What a machine draws that has no font."""
+    """The drawing as a machine without fonts renders it."""
     return re.sub(r"<text\b.*?</text>", "", drawing, flags=re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Where a report's job comes from: files on the shared volume."""
+"""Data of a report, from files on the shared volume."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_LEDGER = "not audited: the job's ledger is not beside its events"
 
 
 def story_of_file(file: Path) -> Story:
-    """Of an events file, or of the job's folder with one. Raises OSError, records.Unreadable and ValueError."""
+    """Story of an events file, or of a job's folder. Raises OSError, records.Unreadable and ValueError."""
     file = events_file(file)
     file.open("rb").close()
     folder = JobFolder(file.resolve().parent)
@@ -31,7 +31,7 @@ def events_file(file: Path) -> Path:
 
 
 def audit_text(folder: Path) -> str:
-    """What the ledger in the job's folder proves."""
+    """Result of the audit of the job's ledger, in words."""
     try:
         audit = audit_directory(JobFolder(folder).ledger)
     except FileNotFoundError:
@@ -43,25 +43,25 @@ def audit_text(folder: Path) -> str:
 
 
 def write_page(file: Path, story: Story, audit: str) -> None:
-    """Raises OSError."""
+    """Write the page. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(page(story, audit), encoding="utf-8")
 
 
 def write_picture(file: Path, story: Story) -> None:
-    """Raises OSError, and NoFont. Wants the package `resvg_py`."""
+    """Write the image as PNG. Raises OSError, and NoFont. Needs the package `resvg_py`."""
     from resvg_py import svg_to_bytes
 
-    drawing = picture(story)
-    drawn = svg_to_bytes(svg_string=drawing, zoom=2)
-    if drawn == svg_to_bytes(svg_string=without_text(drawing), zoom=2):
+    svg = picture(story)
+    png = svg_to_bytes(svg_string=svg, zoom=2)
+    if png == svg_to_bytes(svg_string=without_text(svg), zoom=2):
         raise NoFont(f"{file} would have no text, as this machine has none of these fonts: {FONTS}; install one")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(drawn)
+    file.write_bytes(png)
 
 
 def summary(story: Story, audit: str, *, wide: bool = False) -> str:
-    """`wide`: with a line for each change."""
+    """The summary as text. `wide`: with a line for each change."""
     facts = facts_of(story, audit)
     width = max(map(len, facts))
     lines = [story.name, *(f"  {name.ljust(width)}  {text}" for name, text in facts.items())]
@@ -72,5 +72,5 @@ def summary(story: Story, audit: str, *, wide: bool = False) -> str:
 
 
 def as_data(story: Story, audit: str) -> dict[str, Any]:
-    """JSON: the story whole, what the ledger proves, and the sentences that people read."""
+    """The story, the audit and the summary as JSON data."""
     return {**asdict(story), "counts": dict(story.counts), "audit": audit, "facts": facts_of(story, audit)}

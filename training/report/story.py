@@ -1,4 +1,4 @@
-"""A job as its report tells it, made of what was announced or of what its reports carried. Pure."""
+"""A job's story for its report, made from its events or from the history in its reports. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dyntrain.training import events
 
 @dataclass(frozen=True)
 class Point:
-    """What was trained up to `at`; a metric that was not a number is None."""
+    """What was trained up to `at`; a metric that was no number is None."""
 
     at: float
     epoch: int
@@ -25,7 +25,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Change:
-    """A generation that was formed, or tried: why, and what it cost. `pause` None: it was not heard of."""
+    """A generation that was formed or attempted, why, and what it cost. `pause` is None if unknown."""
 
     at: float
     generation: int | None
@@ -41,7 +41,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Note:
-    """Something else that a reader should see."""
+    """Another event that a reader should see."""
 
     at: float
     what: str
@@ -51,7 +51,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Story:
-    """`whole`: made of all that was announced, not of a bounded history. `hours`: as members of a generation."""
+    """All that a report shows. `whole`: made from all events, not from a bounded history. `hours`: as members."""
 
     name: str
     whole: bool
@@ -65,7 +65,7 @@ class Story:
     paused: float
     samples: int | None = None
     hours: Mapping[str, float] = field(default_factory=dict)
-    start_seconds: float | None = None  # what it takes a worker of this job from its start until it stands by
+    start_seconds: float | None = None  # from a worker's start until it stands by
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ class Story:
 
     @property
     def kept(self) -> int:
-        """Changes in which nobody's process was ended."""
+        """Number of changes in which no process was ended."""
         return sum(change.pause is not None and not change.restarted for change in self.changes)
 
 
@@ -94,9 +94,9 @@ _NOTED = (
 _NOTED_KINDS = {kind.model_fields["event"].default for kind in _NOTED}
 
 
-def story_of_events(name: str, heard: Iterable[events.Event]) -> Story:
-    """Of a job's whole `events.jsonl`, also of one that still runs. Raises ValueError for none at all."""
-    everything = list(heard)
+def story_of_events(name: str, job_events: Iterable[events.Event]) -> Story:
+    """Story from a job's `events.jsonl`, also while it runs. Raises ValueError if there are no events."""
+    everything = list(job_events)
     if not everything:
         raise ValueError("there are no events in it")
     segments = [event for event in everything if isinstance(event, events.Segment)]
@@ -120,7 +120,7 @@ def story_of_events(name: str, heard: Iterable[events.Event]) -> Story:
 
 
 def story_of_report(report: JobReport) -> Story:
-    """Of what the job's latest report carries. Raises ValueError when that is no history."""
+    """Story from the job's latest report. Raises ValueError if it carries no history."""
     history = report.history
     if history is None or not (history.points or history.marks):
         raise ValueError(f"the reports of {report.job} carry no history; use its events.jsonl on the shared volume")
@@ -169,14 +169,14 @@ def _point(segment: events.Segment) -> Point:
 
 
 def _changes(everything: Sequence[events.Event]) -> tuple[Change, ...]:
-    found: dict[int, Change] = {}
+    changes: dict[int, Change] = {}
     restarted = False
     for event in everything:
         match event:
             case events.Restart():
                 restarted = True
             case events.Forming():
-                found[event.number] = Change(
+                changes[event.number] = Change(
                     at=event.at,
                     generation=event.number,
                     cause=event.cause,
@@ -186,22 +186,22 @@ def _changes(everything: Sequence[events.Event]) -> tuple[Change, ...]:
                     restarted=restarted,
                 )
                 restarted = False
-            case events.Pause(generation=number) if number in found:
+            case events.Pause(generation=number) if number in changes:
                 phases = dict(event.phases)
-                found[number] = replace(found[number], pause=event.seconds, phases=phases)
-            case events.TakenBack(generation=number) if number in found:
-                found[number] = replace(found[number], outcome=f"taken back: {event.reason}")
-            case events.Formed(generation=number) if number in found and not found[number].phases:
-                found[number] = replace(found[number], phases=dict(event.phases))
+                changes[number] = replace(changes[number], pause=event.seconds, phases=phases)
+            case events.TakenBack(generation=number) if number in changes:
+                changes[number] = replace(changes[number], outcome=f"taken back: {event.reason}")
+            case events.Formed(generation=number) if number in changes and not changes[number].phases:
+                changes[number] = replace(changes[number], phases=dict(event.phases))
             case _:
                 pass
-    return tuple(found.values())
+    return tuple(changes.values())
 
 
 def _note(event: events.Event) -> Note:
-    said = event.model_dump(include={"instance", "reason", "kind", "traceback", "former"})
-    words = said.get("traceback") or said.get("reason") or said.get("kind") or said.get("former") or ""
-    return Note(event.at, event.event, said.get("instance", ""), str(words))
+    fields = event.model_dump(include={"instance", "reason", "kind", "traceback", "former"})
+    text = fields.get("traceback") or fields.get("reason") or fields.get("kind") or fields.get("former") or ""
+    return Note(event.at, event.event, fields.get("instance", ""), str(text))
 
 
 def _hours(everything: Sequence[events.Event]) -> dict[str, float]:

@@ -1,12 +1,12 @@
-"""Uploads a job's results to S3: its commits, what the script put into `job.output`, and TensorBoard's curves.
+"""Uploads a job's results to S3: its commits, the files in `job.output`, and TensorBoard's curves.
 
     python -m dyntrain.training.report.uploads /myEFSvolume/dyntrain/demo/job-1 s3://my-bucket/runs
 
-goes to `s3://my-bucket/runs/job-1/` as `commits/`, `output/` and `tensorboard/`. For each line of its standard input it
-uploads what has come or changed since the last time, and answers with `Uploaded`; it ends with its input. It may put
-objects and nothing else: what is gone from the volume stays in the bucket, whose lifecycle rules end it.
+goes to `s3://my-bucket/runs/job-1/` as `commits/`, `output/` and `tensorboard/`. For each line of standard input it
+uploads what is new or changed, and answers with `Uploaded`; it ends with its input. It only needs the right to put
+objects: files that are removed from the volume stay in the bucket, until its lifecycle rules delete them.
 
-A program of its own: volume and S3 may both hang for minutes, and the coordinator that asks waits for neither.
+It is a separate program because volume and S3 may both hang for minutes, and the coordinator must not wait for them.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ from dyntrain.training.protocol.results import Uploaded
 from dyntrain.training.records import Unreadable
 from dyntrain.training.report.board import Board
 
-REFUSED = (BotoCoreError, ClientError, boto3.exceptions.Boto3Error)
-PATIENT = Config(connect_timeout=5, read_timeout=60, retries={"mode": "standard", "total_max_attempts": 5})
+S3_ERRORS = (BotoCoreError, ClientError, boto3.exceptions.Boto3Error)
+S3_CONFIG = Config(connect_timeout=5, read_timeout=60, retries={"mode": "standard", "total_max_attempts": 5})
 
 
 class Bucket(Protocol):
+    """A place for uploads."""
+
     def put(self, key: str, content: IO[bytes]) -> None:
-        """Whole or not at all, however large. Raises one of REFUSED."""
+        """Upload completely or not at all, whatever the size. Raises one of S3_ERRORS."""
 
 
 class S3Folder:
-    """`location`: s3://BUCKET or s3://BUCKET/PREFIX."""
+    """A folder in S3. `location`: s3://BUCKET or s3://BUCKET/PREFIX."""
 
     def __init__(self, location: str) -> None:
         self._bucket, _, prefix = location.removeprefix("s3://").partition("/")
@@ -51,13 +53,14 @@ class S3Folder:
 
     def put(self, key: str, content: IO[bytes]) -> None:
         if self._client is None:
-            self._client = aws.session().client("s3", config=PATIENT)
+            self._client = aws.session().client("s3", config=S3_CONFIG)
         self._client.upload_fileobj(content, self._bucket, self._prefix + key)
 
 
 class Curves:
-    """TensorBoard's file of the job, under a name that is the same whichever node writes it: the next coordinator's
-    takes the place of this one's, and nothing is shown twice.
+    """TensorBoard's file of the job.
+
+    Its name is the same on all nodes: the file of the next coordinator replaces this one's, so nothing is shown twice.
     """
 
     def __init__(self, job: JobFolder, folder: Path) -> None:
@@ -68,52 +71,52 @@ class Curves:
         self._tail, self._board = EventTail(job.events), Board()
 
     def file(self) -> Path:
-        """All that has happened by now. Raises OSError and Unreadable."""
-        while told := self._tail.next():
-            self._files.write(entry for event in told for entry in self._board.told(event))
+        """Path of the file with all events so far. Raises OSError and Unreadable."""
+        while new_events := self._tail.next():
+            self._files.write(entry for event in new_events for entry in self._board.entries_of(event))
         return next(path for path in self._folder.iterdir() if path.is_file())
 
 
 class Uploads:
-    """Of one job; remembers what is there."""
+    """Uploads of one job; remembers what is uploaded."""
 
     def __init__(self, job: JobFolder, commits: Path, bucket: Bucket, curves: Curves | None) -> None:
         self._job, self._commits, self._bucket, self._curves = job, commits, bucket, curves
-        self._there: dict[str, tuple[int, int]] = {}
+        self._uploaded: dict[str, tuple[int, int]] = {}
 
     def sync(self) -> Uploaded:
-        """A file that cannot be read is passed over, and named; an upload that is refused ends it for this time."""
-        began, count, size, failed = time.monotonic(), 0, 0, None
+        """Upload what is new. An unreadable file is skipped and named; an error of S3 ends this pass."""
+        started_at, count, size, failed = time.monotonic(), 0, 0, None
         for name, path in self._files():
             try:
-                sent = self._upload(name, path if isinstance(path, Path) else path())
+                uploaded_bytes = self._upload(name, path if isinstance(path, Path) else path())
             except FileNotFoundError as error:
-                if not name.startswith("commits/"):  # an old commit has made room meanwhile
+                if not name.startswith("commits/"):  # an old commit was deleted meanwhile
                     failed = f"{name}: {error}"
                 continue
             except (OSError, Unreadable) as error:
                 failed = f"{name}: {error}"
                 continue
-            except REFUSED as error:
+            except S3_ERRORS as error:
                 failed = f"{name}: {error}"
                 break
-            if sent is not None:
-                count, size = count + 1, size + sent
-        return Uploaded(files=count, size=size, seconds=time.monotonic() - began, failed=failed)
+            if uploaded_bytes is not None:
+                count, size = count + 1, size + uploaded_bytes
+        return Uploaded(files=count, size=size, seconds=time.monotonic() - started_at, failed=failed)
 
     def _upload(self, name: str, path: Path) -> int | None:
-        """Bytes; None where nothing has changed. Links and pipes that people laid there are no results."""
+        """Upload a file; returns its bytes, None if unchanged. Links and pipes that people put there are ignored."""
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as content:
-            found = os.fstat(content.fileno())
-            stamp = (found.st_size, found.st_mtime_ns)
-            if not stat.S_ISREG(found.st_mode) or self._there.get(name) == stamp:
+            status = os.fstat(content.fileno())
+            stamp = (status.st_size, status.st_mtime_ns)
+            if not stat.S_ISREG(status.st_mode) or self._uploaded.get(name) == stamp:
                 return None
             self._bucket.put(f"{self._job.root.name}/{name}", content)
-            self._there[name] = stamp
-            return found.st_size
+            self._uploaded[name] = stamp
+            return status.st_size
 
     def _files(self) -> Iterator[tuple[str, Path | Callable[[], Path]]]:
-        """Name in the bucket, and path, or what makes the file; names that begin with a dot are being written."""
+        """Name in the bucket and path of each result, or what makes the file; a leading dot marks incomplete files."""
         for path in sorted(self._commits.glob("*.commit"), reverse=True):
             yield f"commits/{path.name}", path
         output = self._job.output

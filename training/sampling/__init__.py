@@ -1,1 +1,1 @@
-"""Which samples a worker takes, how the batch and its statistics follow the number of workers. Pure."""
+"""Which samples a worker takes, and how batch and statistics follow the number of workers. Pure."""

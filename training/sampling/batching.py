@@ -1,9 +1,9 @@
 """How the batch and the learning rate follow the number of workers. Pure.
 
-`FixedGlobal`: the batch over all workers stays, so the rate does too: the number of workers does not change the
+`FixedGlobal`: the batch over all workers is constant, and so is the rate: the number of workers does not change the
 mathematics. `PerWorker`: the batch grows with the workers, and the rate in proportion to it (the linear scaling rule of
-Goyal et al., arXiv 1706.02677). Not at once: momentum still holds the noise of the small batch, so the rate takes a
-ramp (Lin et al., Dynamic Mini-batch SGD, arXiv 1904.12043). MXNet's SGD keeps the rate inside its buffer (v = m v -
+Goyal et al., arXiv 1706.02677). Not at once: momentum still contains the noise of the small batch, so the rate follows
+a ramp (Lin et al., Dynamic Mini-batch SGD, arXiv 1904.12043). MXNet's SGD keeps the rate inside its buffer (v = m v -
 rate * gradient), where a new rate reaches old gradients only if the buffer is scaled by the ratio of the rates: the
 momentum correction of Goyal et al., section 3.
 """
@@ -35,11 +35,10 @@ class FixedGlobal:
 
 @dataclass(frozen=True)
 class PerWorker:
-    """Steps of `batch` samples on each worker; the script's rate is meant for `base_workers`, or else for as many as
-    `job.size` says.
+    """Steps of `batch` samples on each worker.
 
-    `ramp`: samples over which the rate goes to its new value, None for an epoch's worth. `correct_momentum`: scale the
-    momentum with the rate.
+    The script's rate is meant for `base_workers`, by default `job.size`. `ramp`: samples over which the rate goes to
+    its new value, None for an epoch. `correct_momentum`: scale the momentum with the rate.
     """
 
     batch: int
@@ -60,11 +59,11 @@ class PerWorker:
 
     @property
     def meant_for(self) -> int:
-        """Workers that the script's rate is right for."""
+        """Number of workers that the script's rate is meant for."""
         return self.base_workers or 1
 
     def of_size(self, size: int) -> PerWorker:
-        """For a script whose numbers are for `size` workers. Raises ValueError where `base_workers` says otherwise."""
+        """Copy for a script whose numbers are for `size` workers. Raises ValueError if `base_workers` differs."""
         if size > 1 and self.base_workers not in (None, size):
             raise ValueError(
                 f"base_workers={self.base_workers} beside ElasticJob.join(size={size}): both say for how many workers "
@@ -77,7 +76,7 @@ class PerWorker:
         return self.batch * workers
 
     def rate_factor(self, workers: int) -> float:
-        """What the script's rate is multiplied by in the end."""
+        """Factor of the script's rate after the ramp."""
         return workers / self.meant_for
 
 
@@ -86,8 +85,9 @@ Batching = FixedGlobal | PerWorker
 
 @dataclass(frozen=True)
 class Ramp:
-    """The factor goes from `start` at sample `since` linearly to `goal`, `length` samples later. Samples are over all
-    workers since the job began.
+    """A factor that goes linearly from `start` at sample `since` to `goal`, `length` samples later.
+
+    Samples are counted over all workers since the job began.
     """
 
     start: float = 1.0
@@ -96,25 +96,27 @@ class Ramp:
     length: int = 0
 
     def factor(self, samples: int) -> float:
-        """The factor when `samples` have been trained on."""
-        done = samples - self.since
-        if done >= self.length:
+        """The factor after `samples` samples."""
+        progress = samples - self.since
+        if progress >= self.length:
             return self.goal
-        if done <= 0:
+        if progress <= 0:
             return self.start
-        return self.start + (self.goal - self.start) * done / self.length
+        return self.start + (self.goal - self.start) * progress / self.length
 
     def towards(self, goal: float, samples: int, length: int) -> Ramp:
-        """A new goal starts where the factor is now, also in the middle of a ramp, so the rate never jumps. An equal
-        goal changes nothing.
+        """Ramp from the current factor to a new goal, so the rate never jumps, also within a ramp. An equal goal
+        changes nothing.
         """
         return self if goal == self.goal else Ramp(self.factor(samples), goal, samples, length)
 
 
 @dataclass(frozen=True)
 class WorkerRate:
-    """What a trainer's rate is multiplied by at its next update, and how far its schedule is. `unit`: samples of one
-    update that the script's schedule counts; `samples` were taken so far; `factor` is that of the last update.
+    """State of a trainer's rate and schedule.
+
+    `factor`: of the rate at the last update; `samples`: trained on so far; `unit`: samples that the script's schedule
+    counts as one update.
     """
 
     unit: int
@@ -124,21 +126,21 @@ class WorkerRate:
 
     @property
     def updates(self) -> int:
-        """What the script's schedule is asked with, however many workers made them."""
+        """Number of updates for the script's schedule, however many workers made them."""
         return -(-self.samples // self.unit)
 
     def heading_for(self, goal: float, length: int) -> WorkerRate:
-        """From here on to `goal` times the rate, over `length` samples."""
+        """State that moves from here to `goal` times the rate, over `length` samples."""
         return replace(self, ramp=self.ramp.towards(goal, self.samples, length))
 
     def after(self, samples: int) -> WorkerRate:
-        """For the update that takes so many samples over all workers."""
-        taken = self.samples + samples
-        return replace(self, samples=taken, factor=self.ramp.factor(taken))
+        """State for the update with so many samples over all workers."""
+        total = self.samples + samples
+        return replace(self, samples=total, factor=self.ramp.factor(total))
 
     @property
     def numbers(self) -> list[float]:
-        """For `of_numbers`, on another worker."""
+        """The state as numbers, for `of_numbers` on another worker."""
         ramp = self.ramp
         return [self.unit, self.samples, ramp.start, ramp.goal, ramp.since, ramp.length, self.factor]
 

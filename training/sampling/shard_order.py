@@ -1,8 +1,8 @@
-"""The order of an epoch for data that is read in order: shard after shard, several at once. Pure.
+"""Order of an epoch for data that is read sequentially: shard after shard, several at once. Pure.
 
-The shards follow one another in an order drawn from (seed, epoch), and that row is cut into `lanes`. A step takes the
-next records of every lane, so that a batch is mixed of as many shards; a worker's share of it is a run of records out
-of one lane or a few neighbours. Who takes a lane over goes on where it stands. The order does not depend on the
+The shards follow one another in an order drawn from (seed, epoch), and that sequence is cut into `lanes`. A step takes
+the next records of every lane, so a batch mixes as many shards; a worker's share is a run of records from one lane or a
+few neighbouring ones. A worker that takes over a lane continues where it stands. The order does not depend on the
 membership, so each record is taken once an epoch whatever the membership does, and the batches are those of one worker.
 """
 
@@ -17,7 +17,7 @@ from dyntrain.training.sampling.sharding import Indices, epoch_order
 
 @dataclass(frozen=True)
 class ShardOrder:
-    """`shards`: how many samples each has, as they follow one another in the dataset."""
+    """The order. `shards`: number of samples of each, in the dataset's order."""
 
     shards: tuple[int, ...]
     lanes: int
@@ -35,10 +35,10 @@ class ShardOrder:
         return sum(self.shards)
 
     def epoch(self, seed: int, epoch: int, step: int) -> Indices:
-        """The order of an epoch, shape (samples,), for steps of `step` samples."""
+        """Order of an epoch, shape (samples,), for steps of `step` samples."""
         starts = np.cumsum((0, *self.shards))
-        drawn = epoch_order(len(self.shards), seed, epoch)
-        row = np.concatenate([np.arange(starts[shard], starts[shard + 1]) for shard in drawn])
+        shard_numbers = epoch_order(len(self.shards), seed, epoch)
+        row = np.concatenate([np.arange(starts[shard], starts[shard + 1]) for shard in shard_numbers])
         lanes, full = min(self.lanes, step), len(row) // step
         shares = [step * lane // lanes for lane in range(lanes + 1)]  # as a step is cut for so many workers
         cuts = [len(row) * share // step for share in shares]

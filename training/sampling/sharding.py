@@ -1,9 +1,9 @@
 """Which samples each worker takes in each step: a pure function of (seed, epoch, position, members).
 
 The samples of an epoch are a permutation of `range(samples)` drawn from (seed, epoch). A step takes the next
-`global_batch` of it, the last step of an epoch what is left. A worker's share is a contiguous slice by its number. So
-whatever the membership does, every index is taken exactly once an epoch: nothing is padded, and nothing is dropped but
-what a script itself discards.
+`global_batch` of it, the last step of an epoch the rest. A worker's share is a contiguous slice by its number. So
+whatever the membership does, every index is taken exactly once an epoch: nothing is padded, and only what a script
+itself discards is dropped.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ Indices = npt.NDArray[np.int64]
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Indices:
-    """The order of an epoch, shape (samples,). PCG64's stream is stable over numpy releases, so a job resumed elsewhere
-    sees the same order.
+    """Order of an epoch, shape (samples,). PCG64's stream is stable over NumPy releases, also for a job resumed
+    elsewhere.
     """
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(samples)
 
 
 def batch_size(samples: int, global_batch: int, offset: int) -> int:
-    """How many samples the step at `offset` takes over all workers: `global_batch`, less in the last step."""
+    """Samples of the step at `offset` over all workers: `global_batch`, fewer in the last step."""
     return min(global_batch, samples - offset)
 
 
 def share(order: Indices, global_batch: int, offset: int, number: int, workers: int, whole: int = 1) -> Indices:
-    """The slice of the step at `offset` for worker `number` of `workers`, cut into `whole` samples and multiples of
-    them; empty when there are fewer of these than workers.
+    """Slice of the step at `offset` for worker `number` of `workers`, in multiples of `whole` samples.
+
+    It is empty when there are fewer of these than workers.
     """
     if not 0 <= number < workers:
         raise ValueError(f"worker number {number} is not in 0..{workers - 1}")
@@ -39,12 +40,12 @@ def share(order: Indices, global_batch: int, offset: int, number: int, workers: 
 
 
 def parts(indices: Indices, at_most: int | None) -> list[Indices]:
-    """A share in parts of nearly equal size, none larger than `at_most`."""
+    """Split a share into parts of nearly equal size, none larger than `at_most`."""
     return [indices] if at_most is None else np.array_split(indices, -(-len(indices) // at_most))
 
 
 def after_step(position: Position, samples: int, global_batch: int) -> Position:
-    """The position one step later; the epoch's end is the start of the next epoch."""
+    """Position one step later; an epoch's end is the start of the next epoch."""
     offset = position.offset + batch_size(samples, global_batch, position.offset)
     if offset == samples:
         return Position(epoch=position.epoch + 1, offset=0, step=position.step + 1)
@@ -52,10 +53,11 @@ def after_step(position: Position, samples: int, global_batch: int) -> Position:
 
 
 def is_boundary(position: Position, first_step: int, segment_steps: int | None, within: int = 1) -> bool:
-    """Whether membership may change at `position`, in a generation that began at step `first_step`; or might have been
-    able to `within` so many steps before, where there was a reason to wait.
+    """Whether membership may change at `position`, in a generation that began at step `first_step`.
+
+    `within`: also if it might have changed up to so many steps earlier, where something had to be waited for.
     """
     if position.offset == 0:
         return position.step != first_step
-    made = position.step - first_step
-    return segment_steps is not None and made >= segment_steps and made % segment_steps < within
+    steps = position.step - first_step
+    return segment_steps is not None and steps >= segment_steps and steps % segment_steps < within

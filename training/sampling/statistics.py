@@ -2,8 +2,8 @@
 
 Each worker sees its own share, so its running statistics drift from the others'. Averaged, they are those of all
 samples together: the mean weighted by samples, and the variance by the law of total variance, which needs the squares
-of the means too. What travels is one vector of doubles that can be summed: [weight, weight * mean, weight * (variance +
-mean^2)]. A worker that is lost adds nothing, its weight included, so the rest stays right.
+of the means too. Workers exchange one vector of doubles that can be summed: [weight, weight * mean, weight * (variance
++ mean^2)]. A lost worker adds nothing, including its weight, so the result stays right.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ Doubles = npt.NDArray[np.float64]
 
 
 def weighted(means: Doubles, variances: Doubles, weight: float) -> Doubles:
-    """What a worker adds to the sum; shape (1 + 2n,) for n values each."""
+    """A worker's contribution to the sum; shape (1 + 2n,) for n values each."""
     return np.concatenate([[weight], weight * means, weight * (variances + means**2)])
 
 
 def averaged(total: Doubles) -> tuple[Doubles, Doubles] | None:
-    """(means, variances) out of the sum over the workers; None when nobody had a sample. All workers hold one sum, so
-    all get the same bits.
+    """Means and variances from the sum over the workers; None if no worker had a sample.
+
+    All workers have the same sum, so all get the same bits.
     """
     if total[0] <= 0:
         return None

@@ -1,4 +1,4 @@
-"""Whole numbers as scripts give them. Pure."""
+"""Whole numbers that scripts pass. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
-    """Also 64.0, which `256 / 4` gives, and a number of NumPy's. Raises ValueError with the name and the value."""
+    """Convert to int, also 64.0 (as of `256 / 4`) and NumPy's numbers. Raises ValueError with name and value."""
     number = None
     if isinstance(value, float | np.floating):
         number = int(value) if value.is_integer() else None
     elif not isinstance(value, bool) and hasattr(value, "__index__"):
         try:
             number = operator.index(value)
-        except TypeError:  # an array that has more than one number
+        except TypeError:  # an array of several numbers
             number = None
     if number is None or number < least:
         raise ValueError(f"{name}={value!r}: must be a whole number, at least {least}")

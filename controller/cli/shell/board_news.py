@@ -43,7 +43,7 @@ class _FromFile:
 
     def next(self) -> Iterable[Entry]:
         with unreadable(self._file):
-            entries = [entry for event in self._tail.next() for entry in self._board.told(event)]
+            entries = [entry for event in self._tail.next() for entry in self._board.entries_of(event)]
         self.over = self._board.over
         return entries
 
@@ -54,7 +54,7 @@ class _FromReports:
         self._shown = self._last_read = 0.0
 
     def next(self) -> Iterable[Entry]:
-        from dyntrain.training.report.board import latest, of_history
+        from dyntrain.training.report.board import entries_of_history, latest
 
         if self._last_read and time.monotonic() - self._last_read < REPORT_SECONDS:
             return ()
@@ -64,4 +64,4 @@ class _FromReports:
         if report.history is None:
             return ()
         beyond, self._shown = self._shown, max(self._shown, latest(report.history))
-        return list(of_history(report.history, beyond))
+        return list(entries_of_history(report.history, beyond))
