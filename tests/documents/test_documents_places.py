@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from botocore import xform_name
 from dyntrain.controller.contract.messages import ClusterPolicy
 from markdown import ROOT, documents, headings, links, prose, spans, text
 
@@ -19,6 +20,12 @@ MOST_LINES = {"README.md": 130, "CHANGELOG.md": 40, "OPERATIONS.md": 70}
 ROOMS = ("controller", "node_bootstrap", "training", "tests", "findings", ".ci", ".chalice")
 CODE = ("controller", "node_bootstrap", "training")
 NAMED = re.compile(r"[\w.-]+(?:/[\w.*-]+)*\.(?:md|py|toml|mk|yaml|svg|png|sh|service)|(?:[\w.-]+/)+")
+KINDS = (".py", ".yaml", ".json", ".service", ".toml", ".js", ".html")
+NAME = re.compile(r"[a-z]+_\w+|[A-Z][a-z]+[A-Z]\w+|[A-Z]{2,}_[A-Z_]+")
+OTHER_NAMES = {  # of other programs, and with places for a person's own
+    *("CostCenter", "SM_CHANNEL_NAME", "NAME_RANK", "broadcast_parameters", "fish_source", "zsh_source"),
+    *("sagemaker_tensorflow", "train_0", "train_0_0", "train_1_0", "train_2_0", "train_3_0", "train_RANK_EPOCH"),
+}
 OF_A_PERSON = {  # files and folders that are made or brought
     *("train.py", "prepare-data.py", "hello.py", "cluster.yaml", "job.yaml", "generate_trainer.py", "launch.py"),
     *("artifacts", "build", "dyntrain", "runs", "train"),
@@ -86,6 +93,23 @@ def test_documents_that_messages_name_are_there_with_their_headings_and_in_the_w
                 named.add(name)
                 assert not heading or heading in headings(name), f"{path}: {heading}"
     assert named == shipped - {"training/rules/*.md"}
+
+
+@cache
+def words_of_the_code() -> set[str]:
+    sources = [
+        path for room in (*CODE, "tests", ".chalice") for path in (ROOT / room).rglob("*") if path.suffix in KINDS
+    ]
+    sources += [ROOT / "Makefile", ROOT / "pyproject.toml", ROOT / "app.py"]
+    return {word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("document", documents())
+def test_settings_statuses_alarms_and_events_that_are_named_are_there(document: str) -> None:
+    """A name of the code, as it looks: `hook_cap_seconds`, `PREPARE_FAILED`, `LaunchesHeld`, `job.local_rank`."""
+    named = {name for span in spans(document) for name in re.findall(r"(?<![\w/:$.-])[A-Za-z_][\w.]*\b", span)}
+    words = {word for name in named for word in name.split(".") if NAME.fullmatch(word)} - OTHER_NAMES
+    assert {word for word in words if not {word, xform_name(word)} & words_of_the_code()} == set()
 
 
 @pytest.mark.parametrize("document", MOST_LINES)
