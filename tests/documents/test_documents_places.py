@@ -117,6 +117,13 @@ def test_what_is_read_first_is_short(document: str) -> None:
     assert len(text(document).splitlines()) <= MOST_LINES[document]
 
 
+@pytest.mark.parametrize("link", links("OPERATIONS.md"))
+def test_a_part_begins_with_what_one_types_in_ten_lines(link: str) -> None:
+    before, _, after = text(link).partition("```\n")
+    assert len(before.splitlines()) <= 6
+    assert len(after.partition("```")[0].splitlines()) <= 10
+
+
 def test_every_document_can_be_come_by_from_the_readme() -> None:
     """The pages of the rules by `dyntrain check --explain`."""
     reached, ahead = set[str](), ["README.md"]
