@@ -112,7 +112,9 @@ def _not_deployed(controller: Path) -> Callable[[str, list[str]], set[str]]:
         return {
             name
             for name in names
-            if name == "__pycache__" or (Path(folder) / name).relative_to(controller).as_posix() in NOT_DEPLOYED
+            if name == "__pycache__"
+            or name.endswith(".md")
+            or (Path(folder) / name).relative_to(controller).as_posix() in NOT_DEPLOYED
         }
 
     return ignored

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 from dyntrain.controller.cli.commands.clusters import cluster_table
@@ -15,31 +13,9 @@ from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.core.history.trail import PoolDecided
 from dyntrain.controller.loops.ports import TrailEntry
-
-
-def commands(command: click.Command = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    yield " ".join(path), command
-    if isinstance(command, click.Group):
-        for name in command.list_commands(click.Context(command)):
-            below = command.get_command(click.Context(command), name)
-            assert below is not None
-            yield from commands(below, (*path, name))
-
+from typed_commands import commands, parsed
 
 EVERY = {path: command for path, command in commands() if path != "launch"}  # argparse tells that one's help
-
-
-def parsed(line: str) -> str:
-    """Which command the line means. Raises click's error for what it does not take."""
-    command: click.Command | None = main
-    arguments, path, context = shlex.split(line)[1:], list[str](), None
-    while True:
-        assert command is not None
-        context = command.make_context(command.name, arguments, parent=context)
-        if not isinstance(command, click.Group):
-            return " ".join(path)
-        name, command, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
-        path.append(str(name))
 
 
 @pytest.mark.parametrize("path", EVERY)

@@ -29,14 +29,6 @@ def test_it_is_short() -> None:
     assert len(TEXT.split()) <= MOST_WORDS
 
 
-@pytest.mark.parametrize("document", ["README.md", "OPERATIONS.md", "CHANGELOG.md", "ARCHITECTURE.md"])
-def test_a_heading_that_another_document_names_is_there(document: str) -> None:
-    text = " ".join((ROOT / document).read_text(encoding="utf-8").split())
-    named = re.findall(r'`training/GUIDE.md`, "([^"]+)"', text) + re.findall(r'"([^"]+)" in `training/GUIDE.md`', text)
-    headings = re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
-    assert set(named) <= set(headings)
-
-
 def test_what_it_names_of_the_job_and_the_epoch_they_have() -> None:
     for name in set(re.findall(r"\bjob\.(\w+)", TEXT)):
         assert hasattr(ElasticJob, name), name

@@ -149,7 +149,7 @@ def _identity_of_controller(stage: Stage, region: str) -> Finding:
 def _identity(what: str, setting: str, region: str, who: str) -> Finding:
     """Judge how reports are verified: `setting` holds keys, or a word in their place."""
     if why := unverified(setting, region):
-        says = f"unverified, {why}: {who} is taken at its word; OPERATIONS.md, Verified identities"
+        says = f"unverified, {why}: {who} is taken at its word; controller/DEPLOY.md, Verified identities"
         return Finding(what, "ok" if kind_of(setting) == UNVERIFIED else "unknown", says)
     return Finding(what, "ok", "nodes prove which instance they are")
 
