@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 from dyntrain.controller.cli.main import main
-from dyntrain.training.launch.plan import is_the_clusters
+from dyntrain.training.launch.plan import is_for_cluster
 
 
 def commands(command: click.Command = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
@@ -31,7 +31,7 @@ def parsed_words(arguments: Sequence[str]) -> str:
     while True:
         assert command is not None
         if path == ["launch"]:
-            is_the_clusters(rest, None)
+            is_for_cluster(rest, None)
         context = command.make_context(command.name, rest, parent=context)
         if not isinstance(command, click.Group):
             return " ".join(path)

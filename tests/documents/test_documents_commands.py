@@ -19,7 +19,7 @@ import click
 import pytest
 from botocore import xform_name
 from dyntrain.controller.local.pace import patient
-from dyntrain.training.launch.plan import is_the_clusters
+from dyntrain.training.launch.plan import is_for_cluster
 from markdown import ROOT, Typed, commands, documents, shell_blocks, spans
 from typed_commands import commands as every_command
 from typed_commands import parsed_words
@@ -87,7 +87,7 @@ def test_a_pasted_command_is_taken(typed: Typed, tmp_path: Path, monkeypatch: py
 def test_a_command_that_is_named_is_there_with_its_options(typed: Typed) -> None:
     command = command_of(typed.words)
     if command == "launch":
-        is_the_clusters(with_values(typed.words[2:]), None)
+        is_for_cluster(with_values(typed.words[2:]), None)
     elif not OURS[command].context_settings.get("ignore_unknown_options"):
         assert options(typed.words) <= taken_by(command)
 
@@ -165,9 +165,9 @@ def test_what_python_runs_is_there(typed: Typed) -> None:
             if module.startswith("dyntrain.") and options(tuple(own)):
                 assert all(option in help_of(module) for option in options(tuple(own)))
             if module == "dyntrain.training.launch":
-                is_the_clusters(with_values(rest), None)
+                is_for_cluster(with_values(rest), None)
     elif program == "/opt/dyntrain/launch.py":
-        is_the_clusters(with_values(rest), None)
+        is_for_cluster(with_values(rest), None)
     elif program.startswith((".ci/", "tests/")):
         assert (ROOT / program).exists()
 
