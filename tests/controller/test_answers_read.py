@@ -38,7 +38,7 @@ def test_the_webhooks_address_is_a_secret_or_nothing() -> None:
 
     assert SsmSecrets(parameter("SecureString"), "prod").webhook() == "https://hook"
     for kind in ("String", "StringList"):
-        with pytest.raises(Misconfigured, match="anew as a SecureString"):
+        with pytest.raises(Misconfigured, match="create it again as a SecureString"):
             SsmSecrets(parameter(kind), "prod").webhook()
 
 
