@@ -148,7 +148,7 @@ def run_launched_node() -> int:
 
     with tempfile.TemporaryDirectory(
         prefix="dyntrain-node-"
-    ) as folder:  # owned by the parent process, which outlives the node
+    ) as folder:  # removed by the parent process, which outlives the node
         return run_below(lambda: run(Path(folder)))
 
 

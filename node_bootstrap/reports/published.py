@@ -66,7 +66,7 @@ class Published:
         return Access(endpoint, SecretStr(texts[self._token]))
 
     async def target(self) -> Target | None:
-        """The target; None while none is published."""
+        """Return the controller's target (which nodes train); None while none is published."""
         return self._parsed(await self._read())
 
     async def is_wanted(self) -> bool:

@@ -36,10 +36,10 @@ class Kept(Step):
     def __init__(self, name: str, only_prepared: bool, condition: Condition) -> None:
         self.name, self.only_prepared, self.condition = name, only_prepared, condition  # type: ignore[misc]
 
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         return self.condition
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         self.condition = DONE
 
 
