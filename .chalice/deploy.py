@@ -183,13 +183,15 @@ def _ensure_bucket(bucket: str, account: str) -> None:
         else {"CreateBucketConfiguration": {"LocationConstraint": s3.meta.region_name}}
     )
     s3.create_bucket(Bucket=bucket, **place)
-    closed = {
+    no_public_access = {
         "BlockPublicAcls": True,
         "IgnorePublicAcls": True,
         "BlockPublicPolicy": True,
         "RestrictPublicBuckets": True,
     }
-    s3.put_public_access_block(Bucket=bucket, PublicAccessBlockConfiguration=closed, ExpectedBucketOwner=account)
+    s3.put_public_access_block(
+        Bucket=bucket, PublicAccessBlockConfiguration=no_public_access, ExpectedBucketOwner=account
+    )
 
 
 def _delete_bucket(bucket: str, account: str) -> None:

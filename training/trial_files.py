@@ -91,7 +91,7 @@ class Order(BaseModel):
 class Taken(NamedTuple):
     """Step, worker and process of saved values, as in their file's name.
 
-    `step` counts over all loops; before a loop's first step the values are those that it begins with.
+    `step` counts over all loops. A file from before a loop's first step has the loop's initial values.
     """
 
     loop: int
