@@ -82,7 +82,7 @@ async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
             if abandoned.done():
                 log.error("no coordinator at %s for %.0f s", spec.endpoint.url, clocks.progress)
                 return TRY_AGAIN
-            await supervisor.retire(retirement.result() if retirement.done() else "the host was taken out of the job")
+            await supervisor.retire(retirement.result() if retirement.done() else "the host was removed from the job")
             return RETIRED
         finally:
             for task in waiting:

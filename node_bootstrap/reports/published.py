@@ -61,7 +61,7 @@ class Published:
         except ValidationError as error:
             raise ServiceUnavailable(
                 f"parameter {self._endpoint} of cluster {self._identity.cluster}: {wrong_fields(error)}; "
-                "waiting for a coordinator to write it anew"
+                "waiting for a coordinator to rewrite it"
             ) from error
         return Access(endpoint, SecretStr(texts[self._token]))
 
@@ -85,7 +85,7 @@ class Published:
         except ValidationError as error:
             raise ServiceUnavailable(
                 f"parameter {self._target} of cluster {self._identity.cluster}: {wrong_fields(error)}; "
-                "waiting for the controller to write it anew"
+                "waiting for the controller to rewrite it"
             ) from error
 
     async def _read(self) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ class ReadIdentity(NodeStep):
     name, host, only_reads = "identity", True, True
 
     async def check(self) -> Condition:
-        return DONE if self.run.identity else pending("the metadata service has not been asked yet who this node is")
+        return DONE if self.run.identity else pending("the node's identity has not been read yet")
 
     async def apply(self) -> None:
         self.run.identity = identity = await read_identity(self.run.metadata)

@@ -62,7 +62,7 @@ class Supervise(NodeStep):
     name = "supervise"
 
     async def check(self) -> Condition:
-        return DONE if self.carried_out else pending("nobody has retired the node")
+        return DONE if self.carried_out else pending("the node is not retired yet")
 
     async def apply(self) -> None:
         result = self.run.prepare_result

@@ -78,7 +78,7 @@ class Isolation:
                 self._state = IsolationState(stopped=True)
                 reason = (
                     f"no coordinator for {self._seconds:g} s: "
-                    "the worker is stopped until the controller says that the node is wanted"
+                    "the worker is stopped until the controller confirms that it wants the node"
                 )
                 if await self._stop():
                     log.error(reason)
