@@ -153,7 +153,7 @@ def _address(before: dict[str, Any] | None, mail: str | None) -> dict[str, Any]:
 
 def _wait(deadline: float, stack: str, status: str) -> None:
     if time.monotonic() > deadline:
-        raise DeployFailed(f"stack {stack} is still {status}; CloudFormation goes on, run the command again to look")
+        raise DeployFailed(f"stack {stack} is still {status}; CloudFormation continues; run the command again to see")
     time.sleep(POLL_SECONDS)
 
 
@@ -183,13 +183,15 @@ def _ensure_bucket(bucket: str, account: str) -> None:
         else {"CreateBucketConfiguration": {"LocationConstraint": s3.meta.region_name}}
     )
     s3.create_bucket(Bucket=bucket, **place)
-    closed = {
+    no_public_access = {
         "BlockPublicAcls": True,
         "IgnorePublicAcls": True,
         "BlockPublicPolicy": True,
         "RestrictPublicBuckets": True,
     }
-    s3.put_public_access_block(Bucket=bucket, PublicAccessBlockConfiguration=closed, ExpectedBucketOwner=account)
+    s3.put_public_access_block(
+        Bucket=bucket, PublicAccessBlockConfiguration=no_public_access, ExpectedBucketOwner=account
+    )
 
 
 def _delete_bucket(bucket: str, account: str) -> None:
@@ -212,7 +214,7 @@ def main() -> int:
     parser.add_argument("--package", type=Path, help="the folder that make package wrote")
     parser.add_argument("--template", default="sam.json")
     parser.add_argument(
-        "--mail", help="gets the alarms, and AWS asks it to confirm; default: who does already. An empty one: nobody"
+        "--mail", help="receiver of the alarms, whom AWS asks to confirm; default: unchanged; empty: nobody"
     )
     arguments = parser.parse_args()
     try:

@@ -74,10 +74,10 @@ def package(stage: str, arch: str, out: Path, root: Path = ROOT) -> Path:
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="package-", dir=out.parent) as scratch:
-        project, built = Path(scratch) / "project", Path(scratch) / "built"
+        project, build_folder = Path(scratch) / "project", Path(scratch) / "built"
         stage_project(project, arch, root)
-        _chalice(project, built, stage)
-        archive = built / "deployment.zip"
+        _chalice(project, build_folder, stage)
+        archive = build_folder / "deployment.zip"
         slim(archive, project, Path(scratch))
         size = archive.stat().st_size
         if size > LIMIT_BYTES:
@@ -85,7 +85,7 @@ def package(stage: str, arch: str, out: Path, root: Path = ROOT) -> Path:
                 f"the zip has {size} bytes, more than {LIMIT_BYTES}: see in requirements.txt what brought them in"
             )
         shutil.rmtree(out, ignore_errors=True)
-        built.rename(out)
+        build_folder.rename(out)
     return out / "deployment.zip"
 
 
@@ -147,7 +147,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _chalice(project: Path, built: Path, stage: str) -> None:
+def _chalice(project: Path, build_folder: Path, stage: str) -> None:
     """Run Chalice, which imports the app; it needs a region but no account."""
     command = [
         sys.executable,
@@ -164,19 +164,19 @@ def _chalice(project: Path, built: Path, stage: str) -> None:
         str(project / ".chalice" / "resources.yaml"),
         "--template-format",
         "json",
-        str(built),
+        str(build_folder),
     ]
     _run(command, project)
-    templates = [path for path in (built / "sam.yaml", built / "sam.json") if path.exists()]
+    templates = [path for path in (build_folder / "sam.yaml", build_folder / "sam.json") if path.exists()]
     if not templates:
-        raise PackageFailed(f"chalice package wrote no template in {built}")
+        raise PackageFailed(f"chalice package wrote no template in {build_folder}")
     if templates[0].suffix == ".yaml":  # Chalice's output if the merged template is YAML
         import yaml  # type: ignore[import-untyped]
 
         template = yaml.safe_load(templates[0].read_text(encoding="utf-8"))
         config = json.loads((project / ".chalice" / "config.json").read_text(encoding="utf-8"))
         template = named(template, config, stage)
-        (built / "sam.json").write_text(json.dumps(template, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        (build_folder / "sam.json").write_text(json.dumps(template, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         templates[0].unlink()
 
 

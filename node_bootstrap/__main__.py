@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--notice-seconds",
         type=float,
         default=Timing.notices,
-        help="how often the metadata service is asked for notices",
+        help="seconds between reads of the metadata service's notices",
     )
     finish_help = (
         "how many seconds the training script may take to end once it has left the job, for example to save the model"
@@ -148,7 +148,7 @@ def run_launched_node() -> int:
 
     with tempfile.TemporaryDirectory(
         prefix="dyntrain-node-"
-    ) as folder:  # owned by the parent process, which outlives the node
+    ) as folder:  # removed by the parent process, which outlives the node
         return run_below(lambda: run(Path(folder)))
 
 
@@ -180,7 +180,7 @@ def interactive_dependencies(layout: Layout, volume: Path | None = None) -> Depe
     url = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or DEFAULT_URL
     sys.stderr.write(f"asking the instance metadata service at {url} which node this is\n")
     sys.stderr.flush()
-    timing = Timing(setup_tries=2, metadata_tries=2, metadata_timeout=1.0)  # somebody waits for the answer
+    timing = Timing(setup_tries=2, metadata_tries=2, metadata_timeout=1.0)  # a person waits for the answer
     return Dependencies(layout, url, volume, timing=timing)
 
 

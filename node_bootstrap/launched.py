@@ -55,7 +55,7 @@ class NoController:
     def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
         pass
 
-    def listed(self, listed: bool) -> None:
+    def set_listed(self, listed: bool) -> None:
         pass
 
 
@@ -82,7 +82,7 @@ async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
             if abandoned.done():
                 log.error("no coordinator at %s for %.0f s", spec.endpoint.url, clocks.progress)
                 return TRY_AGAIN
-            await supervisor.retire(retirement.result() if retirement.done() else "the host was taken out of the job")
+            await supervisor.retire(retirement.result() if retirement.done() else "the host was removed from the job")
             return RETIRED
         finally:
             for task in waiting:
@@ -176,13 +176,13 @@ async def _serve(folder: Path) -> int:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     # the launcher acts on it; SIG_IGN would be inherited by the children
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    stopped = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stopped.set)  # from the parent process, or because that is gone
+    stop_event = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop_event.set)  # from the parent process, or because that is gone
     line = await reader.readline()
     if not line:
         return RETIRED
     node = asyncio.create_task(run_launched(NodeSpec.model_validate_json(line), folder, Timing()))
-    ends = [asyncio.create_task(reader.read()), asyncio.create_task(stopped.wait())]
+    ends = [asyncio.create_task(reader.read()), asyncio.create_task(stop_event.wait())]
     await asyncio.wait([node, *ends], return_when=asyncio.FIRST_COMPLETED)
     for task in (node, *ends):
         task.cancel()

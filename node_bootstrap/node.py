@@ -109,7 +109,7 @@ async def mark_prepared(dependencies: Dependencies) -> int:
         return CONFIGURATION if isinstance(error, GiveUp) else TRY_AGAIN
     prepare = await preparation(run)
     try:
-        digest, state = await prepare.look()
+        digest, state = await prepare.check()
         if state.spares:
             sys.stdout.write(f"nothing to do: {prepare.marker_path} is there, {state.value}\n")
             return 0

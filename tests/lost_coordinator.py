@@ -78,7 +78,7 @@ async def _node(one: Published, lost: Lost) -> None:
         return True
 
     alone = Isolation(nothing, nothing, one.is_wanted, lambda reason: None, ISOLATED, Timing().ask)
-    alone.lost()
+    alone.on_disconnect()
     channel = ControlChannel("demo", one.access, Timing())
 
     async def converse(access: Any, receiver: Any) -> Any:

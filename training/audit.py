@@ -55,19 +55,19 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
     Epochs count if the job ended beyond them, except those in which a loop was ended.
     """
     generations = [entry for entry in entries if isinstance(entry, GenerationSettled)]
-    starts = {settled.number: settled.position.step for settled in generations}
+    starts = {generation.number: generation.position.step for generation in generations}
     numbers = [settled.number for settled in generations]
     finished = [entry.position for entry in entries if isinstance(entry, JobFinished)]
-    reached = finished[-1] if finished else (generations[-1].position if generations else START)
+    end = finished[-1] if finished else (generations[-1].position if generations else START)
     ends = {number: starts[following] for number, following in pairwise(numbers)}
     if numbers:
-        ends[numbers[-1]] = reached.step
+        ends[numbers[-1]] = end.step
 
     loops = [entry for entry in entries if isinstance(entry, JobBegun) and entry.from_epoch]
     later = {entry.from_epoch: (entry.samples or samples, entry.drawn_from) for entry in loops}
     result = Audit(samples, drawn_from, later=later)
     cut = {entry.reached.epoch for entry in entries if isinstance(entry, LoopFinished) and entry.reached.offset}
-    whole = [epoch for epoch in range(reached.epoch) if epoch not in cut]
+    whole = [epoch for epoch in range(end.epoch) if epoch not in cut]
     counts_by_epoch: dict[int, Counter[int]] = {epoch: Counter() for epoch in whole}
     steps: dict[int, set[int]] = {epoch: set() for epoch in whole}
     for intent in intents:
@@ -107,14 +107,14 @@ def audit_directory(directory: Path, samples: int | None = None) -> Audit:
     entries = read_journal(directory)
     if not entries:
         raise FileNotFoundError(f"{directory}: no journal there; name the ledger directory of a job")
-    begun = next((entry for entry in entries if isinstance(entry, JobBegun)), None)
-    if begun is not None and begun.batching == MODULE:
+    first_loop = next((entry for entry in entries if isinstance(entry, JobBegun)), None)
+    if first_loop is not None and first_loop.batching == MODULE:
         raise ValueError(
             f"{directory} belongs to a Module job: its script divides the data itself, so the workers do not know "
             "which samples they took"
         )
-    drawn_from = begun.drawn_from if begun is not None and samples is None else None
-    samples = samples or (begun.samples if begun else None)
+    drawn_from = first_loop.drawn_from if first_loop is not None and samples is None else None
+    samples = samples or (first_loop.samples if first_loop else None)
     if not samples:
         raise ValueError("the journal does not record the number of samples: give --samples")
     return audit(entries, read_intents(directory), samples, drawn_from)

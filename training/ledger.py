@@ -97,7 +97,7 @@ class EventTail:
     """Reader of the events in a growing file, each once."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._read = path, 0
+        self._path, self._offset = path, 0
 
     def next(self, *, skip_unknown: bool = False) -> list[Event]:
         """New events, from at most `MOST_READ` bytes.
@@ -106,9 +106,9 @@ class EventTail:
         line is read the next time; one torn by a crash is skipped.
         """
         with self._path.open("rb") as file:
-            file.seek(self._read)
+            file.seek(self._offset)
             whole, end, _ = file.read(MOST_READ).rpartition(b"\n")
-        self._read += len(whole) + len(end)
+        self._offset += len(whole) + len(end)
         events = []
         for line in whole.splitlines():
             try:

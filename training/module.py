@@ -218,7 +218,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             raise _MemberLost
         self._global_batch = round(sums[0])
         log.info(
-            "worker %d of %d: the training data is divided anew, %d of %d samples in a batch",
+            "worker %d of %d: the training data is divided again, %d of %d samples in a batch",
             store.rank, store.num_workers, self._batch, self._global_batch,
         )  # fmt: skip
         self._optimizer.rescale_grad = self._scale.divided(*sums, store.num_workers)

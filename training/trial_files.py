@@ -31,10 +31,10 @@ class Kill(BaseModel):
 class Order(BaseModel):
     """One run of the script. `steps`: limit for each loop; so are `epochs`, and `samples` of an epoch.
 
-    `samples` None: four batches and the last one's size. `nudge`: the weights begin one rounding apart. `other_draws`:
-    the random generators are those of another worker. `rules`: nothing is compared, so the rules may try the first
-    batch's parts. `norms`: file with the constants that replace BatchNorm's statistics; None: they are taken from the
-    first batch. `held`: steps after which each worker waits for a file (`gate`).
+    `samples` None: four batches and the last one's size. `nudge`: change the initial weights by one rounding error.
+    `other_draws`: the random generators are those of another worker. `rules`: nothing is compared, so the rules may try
+    the first batch's parts. `norms`: file with the constants that replace BatchNorm's statistics; None: they are taken
+    from the first batch. `held`: steps after which each worker waits for a file (`gate`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -91,7 +91,7 @@ class Order(BaseModel):
 class Taken(NamedTuple):
     """Step, worker and process of saved values, as in their file's name.
 
-    `step` counts over all loops; before a loop's first step the values are those that it begins with.
+    `step` counts over all loops. A file from before a loop's first step has the loop's initial values.
     """
 
     loop: int

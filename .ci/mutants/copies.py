@@ -46,7 +46,7 @@ class Copy:
         self._mark = f"PYTHONPATH={path}"
         self._variables = {**os.environ, "PYTHONPATH": path}
         self._variables.setdefault("DYNTRAIN_AWS_CLI", str(tree / "build" / "tools" / "aws" / "bin" / "aws"))
-        self._written = 1_000_000_000
+        self._file_time = 1_000_000_000
 
     def test(self, tests: Sequence[str], seconds: float, *options: str) -> tuple[bool, str]:
         """Run tests; returns whether all passed, and the output or that they did not end."""
@@ -92,9 +92,9 @@ class Copy:
 
     def _write(self, file: str, source: str) -> None:
         """Write a file with a new modification time: compiled files are recognised by time and size."""
-        self._written += 10
+        self._file_time += 10
         (self.place / file).write_text(source, encoding="utf-8")
-        os.utime(self.place / file, (self._written, self._written))
+        os.utime(self.place / file, (self._file_time, self._file_time))
 
     def prove(self) -> None:
         """Prove that the copy's code is tested: a break of the same length is detected, and gone when it is undone."""

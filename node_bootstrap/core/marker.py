@@ -49,7 +49,7 @@ class MarkerState(Enum):
     UNREADABLE = "the marker is not one of ours"
     OTHER_INSTANCE = "the marker was left by another instance that had this address"
     OTHER_SCRIPT = "the script has changed since"
-    FAILED = "the marker tells of a failure"
+    FAILED = "the marker records a failure"
 
     @property
     def spares(self) -> bool:

@@ -36,7 +36,7 @@ def until_turn(now: float, period: float, share: float) -> float:
 
 @dataclass(frozen=True)
 class Timing:
-    """All intervals of a node, in seconds, except where a name says tries."""
+    """All intervals of a node, in seconds; fields whose names end in `tries` are counts."""
 
     metadata_tries: int = 8
     metadata_timeout: float = 2.0

@@ -48,11 +48,11 @@ class Step(ABC):
     only_prepared: ClassVar[bool] = False  # skipped on a node where a step has failed: it must not train
 
     @abstractmethod
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         """Check the step without changing anything. Never raises for what is absent."""
 
     @abstractmethod
-    async def do(self) -> None:
+    async def apply(self) -> None:
         """Carry out the step; may run twice. Raises NodeError or OSError."""
 
 

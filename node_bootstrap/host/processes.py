@@ -26,7 +26,7 @@ from dyntrain.training.host.parentage import descendants, kill_all
 from dyntrain.training.timeouts import timeout
 
 MARK = "DYNTRAIN_SUPERVISED"
-LINGER_SECONDS = 2.0  # for what ends with its parent, such as the other end of a pipe
+LINGER_SECONDS = 2.0  # for processes that end with their parent, such as the reader of its pipe
 COMMAND_CHARACTERS = 100
 KILL_SECONDS = 5.0  # for the kernel to take a killed process away; longer only in uninterruptible sleep
 log = logging.getLogger(__name__)

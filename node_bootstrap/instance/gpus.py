@@ -31,7 +31,7 @@ def _count_directories(parent: Path) -> int | None:
 
 
 async def count_gpus(directory: Path, command: Sequence[str], children: Children, log_path: Path) -> int:
-    """Count the GPUs. `directory` is the driver's, `command` is nvidia-smi.
+    """Count the GPUs. `directory`: where the driver lists them; `command`: nvidia-smi.
 
     If nvidia-smi fails or hangs, the result is 0, with a warning. Bounded by LIST_SECONDS.
     """

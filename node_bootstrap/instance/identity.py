@@ -134,7 +134,7 @@ async def until_base(metadata: MetadataClient, timing: Timing) -> None:
         try:
             value = await metadata.read(f"meta-data/tags/instance/{BASE_TAG}")
         except NodeError as error:
-            log.warning("cannot look for the base tag", extra={"reason": str(error)})
+            log.warning("cannot read the base tag", extra={"reason": str(error)})
         else:
             if value is not None and is_base({BASE_TAG: value}):
                 log.info("this node is a base node from now on", extra={"tag": value})

@@ -69,13 +69,14 @@ class NoticeWatch:
                 try:
                     text = await self._metadata.read(path)
                 except NodeError as error:
-                    log.warning("cannot look for notices", extra={"reason": str(error)})
+                    log.warning("cannot read notices", extra={"reason": str(error)})
                     break
                 notice = parse_notice(path, text, time.time()) if text is not None else None
                 if notice is not None and is_news(self.notices, path, notice):
                     self.notices[path] = notice
                     log.warning(
-                        "the machine may or will be taken", extra={"kind": notice.kind, "deadline": notice.deadline}
+                        "the machine may or will be taken away",
+                        extra={"kind": notice.kind, "deadline": notice.deadline},
                     )
                     self._on_notice(notice)
             await asyncio.sleep(self._timing.notices)

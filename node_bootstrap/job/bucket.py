@@ -86,15 +86,15 @@ class Bucket:
     def signs_of_life(self) -> tuple[dict[int, float], set[int]]:
         """When each rank last wrote its sign of life, by S3's clock, and which have ended."""
         last_seen: dict[int, float] = {}
-        ended: set[int] = set()
+        ended_ranks: set[int] = set()
         prefix = run_prefix(self._name, self._run)
         for entry in self._objects(prefix):
             rank, _, leaf = entry["Key"][len(prefix) :].partition("/")
             if leaf == "alive" and rank.isdecimal():
                 last_seen[int(rank)] = entry["LastModified"].timestamp()
             elif leaf == "exit.json" and rank.isdecimal():
-                ended.add(int(rank))
-        return last_seen, ended
+                ended_ranks.add(int(rank))
+        return last_seen, ended_ranks
 
     def fetch_artifacts(self, folder: Path) -> int:
         """Download what earlier runs saved; returns how many files."""

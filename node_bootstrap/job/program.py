@@ -52,7 +52,7 @@ class Node:
         self._folder = folder
         self._artifacts = self._code / plan.artifacts
         self._started_at = time.monotonic()
-        self._due: dict[str, float] = {}
+        self._next_times: dict[str, float] = {}
         self._interruption: Exit | None = None  # set once EC2 takes the machine back
         self._finished = threading.Event()
 
@@ -66,9 +66,9 @@ class Node:
             self._output.say(f"rank {self._rank} of {self._plan.nodes}, master {master}:{self._plan.port}")
             return self._run_command(Command(self._plan.command, self._code, env, account, self._output))
         except (CommandFailed, MetadataMissing) as error:
-            return self._failed(str(error))
+            return self._failure(str(error))
         except AWS_ERRORS as error:
-            return self._failed(f"{type(error).__name__}: {error}")
+            return self._failure(f"{type(error).__name__}: {error}")
 
     def finish(self, own_exit: Exit) -> None:
         """Save and report everything; one failure does not prevent the rest."""
@@ -101,7 +101,7 @@ class Node:
         unpack(archive, self._code)
         self._artifacts.mkdir(parents=True, exist_ok=True)
         if self._plan.resumed:
-            self._output.say(f"{self._bucket.fetch_artifacts(self._artifacts)} artifacts are back in place")
+            self._output.say(f"{self._bucket.fetch_artifacts(self._artifacts)} artifacts of earlier runs are restored")
         account.give(self._code)
         path = self._plan.env.get("PATH") or os.environ.get("PATH", os.defpath)
         if self._plan.requirements:
@@ -147,7 +147,7 @@ class Node:
         """Why the command must end now."""
         uptime = time.monotonic() - self._started_at
         if uptime > self._plan.seconds:
-            return self._failed(f"the job has taken more than its {self._plan.seconds / 3600:g} hours")
+            return self._failure(f"the job has taken more than its {self._plan.seconds / 3600:g} hours")
         if self._interruption is not None:
             return self._interruption
         if self._time_for("verdict", VERDICT_SECONDS):
@@ -185,9 +185,9 @@ class Node:
     def _time_for(self, what: str, seconds: float) -> bool:
         """Whether `what` is due."""
         now = time.monotonic()
-        if now < self._due.get(what, 0.0):
+        if now < self._next_times.get(what, 0.0):
             return False
-        self._due[what] = now + seconds
+        self._next_times[what] = now + seconds
         return True
 
     def _alive(self) -> None:
@@ -198,7 +198,7 @@ class Node:
         if number:
             self._output.say(f"{number} artifacts saved")
 
-    def _failed(self, reason: str) -> Exit:
+    def _failure(self, reason: str) -> Exit:
         tail = deciding.last_lines(self._output.tail())
         return Exit(FAILED, self._rank, None, f"rank {self._rank}: {reason}", time.time(), tail)
 

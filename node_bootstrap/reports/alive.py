@@ -81,13 +81,13 @@ async def report_script_changes(
 
     `digest` may block, and raises OSError while there is no script.
     """
-    reported = ""
+    reported_digest = ""
     while True:
         with suppress(OSError):
-            current = await asyncio.to_thread(digest)
-            if current != reported:
-                await put_until_accepted(reports, make_report(current), timing)
-                reported = current
+            current_digest = await asyncio.to_thread(digest)
+            if current_digest != reported_digest:
+                await put_until_accepted(reports, make_report(current_digest), timing)
+                reported_digest = current_digest
         await asyncio.sleep(timing.script)
 
 

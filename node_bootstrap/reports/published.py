@@ -61,12 +61,12 @@ class Published:
         except ValidationError as error:
             raise ServiceUnavailable(
                 f"parameter {self._endpoint} of cluster {self._identity.cluster}: {wrong_fields(error)}; "
-                "waiting for a coordinator to write it anew"
+                "waiting for a coordinator to rewrite it"
             ) from error
         return Access(endpoint, SecretStr(texts[self._token]))
 
     async def target(self) -> Target | None:
-        """The target; None while none is published."""
+        """Return the controller's target (which nodes train); None while none is published."""
         return self._parsed(await self._read())
 
     async def is_wanted(self) -> bool:
@@ -85,7 +85,7 @@ class Published:
         except ValidationError as error:
             raise ServiceUnavailable(
                 f"parameter {self._target} of cluster {self._identity.cluster}: {wrong_fields(error)}; "
-                "waiting for the controller to write it anew"
+                "waiting for the controller to rewrite it"
             ) from error
 
     async def _read(self) -> Mapping[str, str]:

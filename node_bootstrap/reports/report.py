@@ -38,7 +38,7 @@ class Status(Protocol):
         """Report a new state of the node."""
         ...
 
-    def listed(self, listed: bool) -> None:
+    def set_listed(self, listed: bool) -> None:
         """Note whether the target lists the node, as the coordinator says."""
         ...
 
@@ -89,7 +89,7 @@ class Reporter:
             self._report, self._repetition = latest_report, 0
             self._changed.set()
 
-    def listed(self, listed: bool) -> None:
+    def set_listed(self, listed: bool) -> None:
         """Note whether the node is listed."""
         if listed != self._listed:
             self._listed = listed
@@ -143,5 +143,5 @@ class ControllerStatus:
             )
         )
 
-    def listed(self, listed: bool) -> None:
-        self._reporter.listed(listed)
+    def set_listed(self, listed: bool) -> None:
+        self._reporter.set_listed(listed)

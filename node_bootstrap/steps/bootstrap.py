@@ -73,7 +73,7 @@ class Bootstrap:
                     tasks.create_task(part.run())
                 tasks.create_task(self._run.children.keep_logs_short(timing.logs))
                 while pending := await self._pending():
-                    await pending[0].step.do()
+                    await pending[0].step.apply()
                 raise Interrupted("retired")  # ends the tasks
         except* Interrupted:
             pass
@@ -94,7 +94,7 @@ class Bootstrap:
         """The plan, read without changing anything."""
         for step in self.steps:
             if step.only_reads:
-                await persistently(step.do, self._run.dependencies.timing)
+                await persistently(step.apply, self._run.dependencies.timing)
         return plan(await self._look())
 
     async def _look(self) -> dict[Step, Condition]:
@@ -104,7 +104,7 @@ class Bootstrap:
             if step.host and self._ready:
                 conditions[step] = DONE
             else:
-                conditions[step] = await step.look() if is_observable(step, conditions) else UNSEEN
+                conditions[step] = await step.check() if is_observable(step, conditions) else UNSEEN
         return conditions
 
     async def _pending(self) -> tuple[Planned, ...]:
@@ -119,7 +119,7 @@ class Bootstrap:
         return pending
 
     async def _carry_out(self, step: Step) -> None:
-        await step.do()
+        await step.apply()
         if (await self._pending())[0].step is step:
             raise ServiceUnavailable(f"the step {step.name} was carried out, but its result is missing")
 

@@ -11,10 +11,10 @@ from dyntrain.node_bootstrap.steps.run import Configured, NodeStep
 class ReadIdentity(NodeStep):
     name, host, only_reads = "identity", True, True
 
-    async def look(self) -> Condition:
-        return DONE if self.run.identity else pending("the metadata service has not been asked yet who this node is")
+    async def check(self) -> Condition:
+        return DONE if self.run.identity else pending("the node's identity has not been read yet")
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         self.run.identity = identity = await read_identity(self.run.metadata)
         self.run.log_context |= {"cluster": identity.cluster, "instance": identity.instance_id}
 
@@ -22,10 +22,10 @@ class ReadIdentity(NodeStep):
 class ReadConfiguration(NodeStep):
     name, host, only_reads = "config", True, True
 
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         return DONE if self.run.configuration else pending("the cluster's configuration has not been read yet")
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         identity = self.run.known_identity
         dependencies = self.run.dependencies
         parameters = dependencies.parameters(identity.region)

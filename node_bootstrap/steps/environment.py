@@ -50,7 +50,7 @@ def profile(values: Mapping[str, str]) -> str:
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
 
 
-def _for_people(layout: Layout, config: NodeConfig) -> str:
+def _lines_for_shells(layout: Layout, config: NodeConfig) -> str:
     """Further lines for people's shells.
 
     They set the current number of hosts in the workers file, the socket for launches, and the node's `python` and
@@ -95,7 +95,7 @@ def environment_files(
     return {
         layout.workers: HostFile(workers_text(hosts), 0o644),
         layout.profile: HostFile(
-            profile(variables(identity, config, layout.workers, gpus)) + _for_people(layout, config), 0o640, group
+            profile(variables(identity, config, layout.workers, gpus)) + _lines_for_shells(layout, config), 0o640, group
         ),
         layout.launch_script: HostFile(_launch_script(layout), 0o755),
     }
@@ -115,12 +115,12 @@ def write_environment(files: Mapping[Path, HostFile]) -> None:
 class WriteEnvironment(NodeStep):
     name, needs, host = "environment", (ReadConfiguration,), True
 
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         if environment_is_current(await self._files()):
             return DONE
         return pending("the profile or the workers file is missing, or says something else")
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         write_environment(await self._files())
 
     async def _files(self) -> dict[Path, HostFile]:

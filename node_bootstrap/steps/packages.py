@@ -16,14 +16,14 @@ from dyntrain.node_bootstrap.steps.run import NodeStep
 class CheckPackages(NodeStep):
     name, needs, host = "package", (ReadConfiguration,), True
 
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         if self._missing() or len(_builds()) > 1:
             return pending("a package that the node's programs need is not installed, or another one is in its place")
         if not self.carried_out and await self.run.gpus():
             return pending("it has not been checked whether MXNet can use the GPUs")
         return DONE
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         if missing := self._missing():
             message = f"{', '.join(missing)} is not installed for {sys.executable}; {advice(missing)}"
             raise InvalidConfiguration(message.rstrip("; "))

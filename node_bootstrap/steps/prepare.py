@@ -66,7 +66,7 @@ class Preparation:
     timing: Timing
     user: str | None = None  # where the configuration names none; None: as this process
 
-    async def look(self) -> tuple[str | None, MarkerState]:
+    async def check(self) -> tuple[str | None, MarkerState]:
         """Return the script's SHA-256 (None: nothing to prepare), and the marker's state.
 
         Raises OSError, also if the digest is not the one in `prepare_sha256`.
@@ -93,7 +93,7 @@ class Preparation:
                     await asyncio.to_thread(write_marker, path, self.marker(None))
                     return PrepareResult(True, 0, "nothing to prepare")
                 # 1. gather: the script may be repaired between two tries
-                digest, state = await self.look()
+                digest, state = await self.check()
                 # 2. decide
                 if (result := await self._spared_result(digest, state, number - 1)) is not None:
                     return result
@@ -124,7 +124,7 @@ class Preparation:
         """
         while True:
             with contextlib.suppress(OSError):
-                digest, state = await self.look()
+                digest, state = await self.check()
                 if (result := await self._spared_result(digest, state, failed.tries)) is not None:
                     return result
                 if digest is not None and digest != failed.script:
@@ -230,7 +230,7 @@ def script_digest(script: str) -> str:
     """SHA-256 of the script, which may be a symbolic link. Raises OSError if it cannot be read."""
     text = read_regular(Path(script), SCRIPT_BYTES + 1, follow=True)
     if len(text) > SCRIPT_BYTES:
-        raise OSError(errno.EFBIG, f"it is larger than {SCRIPT_BYTES >> 20} MiB", script)
+        raise OSError(errno.EFBIG, f"the script is larger than {SCRIPT_BYTES >> 20} MiB", script)
     return hashlib.sha256(text).hexdigest()
 
 
@@ -239,7 +239,7 @@ class RunScript(NodeStep):
 
     name, needs = "prepare-data", (MountVolume,)
 
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         if (result := self.run.prepare_result) is not None:
             return DONE if result.prepared else FAILED
         if self.run.configured.config.prepare_script is None:
@@ -250,7 +250,7 @@ class RunScript(NodeStep):
             return pending(_describe(error, Path(self.run.configured.config.prepare_script)))
         return DONE if state.spares else pending(state.value)
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         parts, configured = self.run.services.parts, self.run.configured
         alive = report_of(configured.identity, self.run.attempt, "alive", "prepare-data runs")
         async with reporting_alive(parts.reporter.reports, alive, self.run.dependencies.timing):
@@ -262,7 +262,7 @@ class WriteMarker(NodeStep):
 
     name, needs = "marker", (MountVolume,)
 
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         if (result := self.run.prepare_result) is not None:
             return DONE if result.prepared else FAILED
         with contextlib.suppress(OSError):
@@ -270,7 +270,7 @@ class WriteMarker(NodeStep):
                 return DONE
         return pending("the marker comes with success")
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         self.run.prepare_result = await (await preparation(self.run)).run()
 
 
@@ -292,7 +292,7 @@ async def preparation(run: Run) -> Preparation:
 
 async def marker_state(run: Run) -> MarkerState:
     """State of the marker. Raises OSError if it, or the script, cannot be read."""
-    return (await (await preparation(run)).look())[1]
+    return (await (await preparation(run)).check())[1]
 
 
 def _describe(error: OSError, path: Path) -> str:

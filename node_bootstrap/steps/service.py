@@ -20,14 +20,14 @@ class Report(NodeStep):
     name = "report"
     _reported_result: PrepareResult | None = None
 
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         if self._reported_result is not None and self._reported_result is self.run.prepare_result:
             return DONE
         if self.run.prepare_result is not None and not self.run.prepare_result.prepared:
             return pending("the controller has no report yet that prepare-data failed")
         return pending("the controller has no report yet that this attempt is prepared")
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         # kept: later changes of the script or the marker are for the next run
         result = self.run.prepare_result = self.run.prepare_result or PrepareResult(True, 0, MarkerState.COUNTS.value)
         self.run.services.parts.status.report(
@@ -44,10 +44,10 @@ class Signal(NodeStep):
 
     name, only_prepared = "signal", True
 
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         return DONE if self.carried_out else pending("no coordinator has the node's ready signal yet")
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         services = self.run.services
         services.tasks.create_task(services.parts.supervisor.run())
         self.carried_out = True
@@ -61,10 +61,10 @@ class Supervise(NodeStep):
 
     name = "supervise"
 
-    async def look(self) -> Condition:
-        return DONE if self.carried_out else pending("nobody has retired the node")
+    async def check(self) -> Condition:
+        return DONE if self.carried_out else pending("the node is not retired yet")
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         result = self.run.prepare_result
         if result is not None and not result.prepared:
             self.run.prepare_result = await (await preparation(self.run)).until_mended(result)

@@ -13,10 +13,10 @@ log = logging.getLogger(__name__)
 class Sweep(NodeStep):
     name, host = "sweep", True
 
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         return DONE if self.carried_out else pending("processes of an earlier life may still run")
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         if strays := await self.run.children.sweep_earlier_lives():
             log.warning("killed processes that an earlier life left", extra={"count": strays})
         self.carried_out = True

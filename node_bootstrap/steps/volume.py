@@ -99,14 +99,14 @@ class Volume:
 class MountVolume(NodeStep):
     name, needs, host = "volume", (ReadConfiguration,), True
 
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         try:
             usable = await self._volume().usable()
-        except ServiceUnavailable:  # `do` reports it, and waits
+        except ServiceUnavailable:  # `apply` reports it, and waits
             usable = False
         return DONE if usable else pending("the shared volume cannot be used")
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         await self._volume().ready()
 
     def _volume(self) -> Volume:

@@ -12,32 +12,33 @@ from dyntrain.node_bootstrap.supervision.master import CoordinatorKeeper
 class BaseDuties:
     """The duties, which last until the node ends.
 
-    `due` returns when they begin: at once on a base node, later on one that gets the tag later. `all_serve`: ps-lite
-    processes are kept from the start, on a base node or not. `coordinator` is None if it runs elsewhere for certain.
+    `wait_until_due` returns when they begin: at once on a base node, later on one that gets the tag later. `all_serve`:
+    ps-lite processes are kept from the start, on a base node or not. `coordinator` is None if it runs elsewhere for
+    certain.
     """
 
     def __init__(
         self,
-        due: Callable[[], Awaitable[None]],
+        wait_until_due: Callable[[], Awaitable[None]],
         group: PsGroup,
         coordinator: CoordinatorKeeper | None = None,
         all_serve: bool = False,
     ) -> None:
-        self._due, self.group, self.coordinator = due, group, coordinator
-        self._all_serve, self.begun = all_serve, False
+        self._wait_until_due, self.group, self.coordinator = wait_until_due, group, coordinator
+        self._all_serve, self.has_begun = all_serve, False
 
     @property
     def serves(self) -> bool:
         """Whether this node keeps ps-lite processes."""
-        return self._all_serve or self.begun
+        return self._all_serve or self.has_begun
 
     async def run(self) -> None:
         """Run the duties until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             if self._all_serve:
                 tasks.create_task(self.group.run())
-            await self._due()
-            self.begun = True
+            await self._wait_until_due()
+            self.has_begun = True
             self.group.of_base()
             if not self._all_serve:
                 tasks.create_task(self.group.run())
@@ -46,9 +47,9 @@ class BaseDuties:
 
 
 async def at_once() -> None:
-    """Return at once, as `due` of a base node."""
+    """Return at once, as `wait_until_due` of a base node."""
 
 
 async def never() -> None:
-    """Wait forever, as `due` of a node that will not be a base node."""
+    """Wait forever, as `wait_until_due` of a node that will not be a base node."""
     await asyncio.Event().wait()

@@ -38,13 +38,13 @@ class Receiver(Protocol):
         """Return the first message of each connection, from the current state."""
         ...
 
-    async def welcomed(self, access: Access, welcome: Welcome) -> None:
+    async def on_welcome(self, access: Access, welcome: Welcome) -> None:
         """Send the coordinator the current state over a new connection."""
         ...
 
-    async def received(self, message: FromCoordinator) -> None: ...
+    async def on_message(self, message: FromCoordinator) -> None: ...
 
-    def lost(self) -> None:
+    def on_disconnect(self) -> None:
         """Handle the end of a connection that was welcomed."""
         ...
 
@@ -149,12 +149,12 @@ class ControlChannel:
             log.info("connected to the coordinator", extra={"job": first.job, "url": access.endpoint.url})
             self._outbox = asyncio.Queue()
             sender = asyncio.create_task(_send(connection, self._outbox))
-            await receiver.welcomed(access, first)
+            await receiver.on_welcome(access, first)
             return await self._listen(connection, receiver)
         finally:
             if self._outbox is not None:
                 self._outbox = None
-                receiver.lost()
+                receiver.on_disconnect()
             if sender is not None:
                 sender.cancel()
             with contextlib.suppress(TimeoutError, OSError, WebSocketException):
@@ -168,7 +168,7 @@ class ControlChannel:
                 if isinstance(message, Refused):
                     return self._refused(message)
                 if message is not None:
-                    await receiver.received(message)
+                    await receiver.on_message(message)
         except ConnectionClosed as error:
             log.warning("connection to the coordinator lost", extra={"reason": str(error)})
         else:

@@ -54,8 +54,8 @@ def free_port(host: str, tries: int = 50) -> int:
 class PsGroup:
     """The ps-lite processes of a node.
 
-    A group is offered while `wanted` blanks are ready; as many spares allow a second change right after the first. If
-    the fork server dies, all of them die: live processes count as failed, and a new server is started.
+    A group is offered while `group_size` blanks are ready; as many spares allow a second change right after the first.
+    If the fork server dies, all of them die: live processes count as failed, and a new server is started.
 
     `tell` sends to the coordinator and is False without a connection: `state` repeats it later. `uid` is that of the
     program's user; None: the current user.
@@ -64,7 +64,7 @@ class PsGroup:
     def __init__(
         self,
         program: Program,
-        wanted: int,
+        group_size: int,
         host: str,
         children: Children,
         tell: Callable[[FromNode], bool],
@@ -72,7 +72,7 @@ class PsGroup:
         uid: int | None = None,
     ) -> None:
         self._uid = uid
-        self._program, self._wanted, self._spares, self._host = program, wanted, wanted, host
+        self._program, self._group_size, self._spares, self._host = program, group_size, group_size, host
         self._children, self._tell, self._timing = children, tell, timing
         self._server: tuple[Child, ForkServerSocket] | None = None
         self._turn = asyncio.Lock()  # the pool and an order may both need to start the server
@@ -91,7 +91,7 @@ class PsGroup:
         """Messages for a coordinator that has just connected."""
         messages: list[FromNode] = [self._failure] if self._failure else []
         ready = sum(process.ready for process in self._usable_blanks())
-        if ready >= self._wanted:
+        if ready >= self._group_size:
             if self._port is None:
                 self._port = free_port(self._host)
             messages.append(GroupReady(scheduler_port=self._port, blanks=ready, base=self._base))
@@ -107,7 +107,7 @@ class PsGroup:
         try:
             while True:
                 self._changed.clear()
-                if len(self._pool) >= self._wanted + self._spares:
+                if len(self._pool) >= self._group_size + self._spares:
                     await self._changed.wait()
                     continue
                 if (pause := self._refill_at - time.monotonic()) > 0:
@@ -184,7 +184,7 @@ class PsGroup:
 
     async def stop_all(self) -> None:
         """Kill everything, with the blanks and their server."""
-        self._wanted = self._spares = 0
+        self._group_size = self._spares = 0
         await self.stop(max(self._live, default=self._last_stopped))
         pool, self._pool = self._pool, []
         await asyncio.gather(*(process.blank.stop() for process in pool))
@@ -230,7 +230,7 @@ class PsGroup:
         line.close()
         if self._server and self._server[0] is child:
             self._server = None
-            if self._wanted:
+            if self._group_size:
                 self._deaths += 1
                 log.error(
                     "the fork server of the ps-lite processes ended",

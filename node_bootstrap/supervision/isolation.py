@@ -48,7 +48,8 @@ class Isolation:
         self._last_answer = ""
         self._changed = asyncio.Event()
 
-    async def welcomed(self, job: str) -> None:
+    async def on_welcome(self, job: str) -> None:
+        """Note the connection, and start the worker unless it was stopped."""
         self._job = job
         if self._state.stopped:
             self._state = IsolationState(stopped=True)
@@ -57,7 +58,8 @@ class Isolation:
             self._state = IsolationState()
             await self._begin(job)
 
-    def lost(self) -> None:
+    def on_disconnect(self) -> None:
+        """Note the loss of the connection."""
         self._job = None
         if not self._state.stopped:
             self._state = IsolationState(lost_at=time.monotonic())
@@ -76,7 +78,7 @@ class Isolation:
                 self._state = IsolationState(stopped=True)
                 reason = (
                     f"no coordinator for {self._seconds:g} s: "
-                    "the worker is stopped until the controller says that the node is wanted"
+                    "the worker is stopped until the controller confirms that it wants the node"
                 )
                 if await self._stop():
                     log.error(reason)

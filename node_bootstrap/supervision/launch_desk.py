@@ -61,7 +61,7 @@ class LaunchDesk:
         if future is not None and not future.done():
             future.set_result(answer)
 
-    def lost(self) -> None:
+    def on_disconnect(self) -> None:
         """Refuse all waiting requests: the connection is gone. A repeated request is launched only once."""
         for request in list(self._waiting):
             self.on_answer(LaunchAnswer(request=request, job="", refused=NO_COORDINATOR, passing=True))

@@ -31,16 +31,16 @@ class _Spare:
 
 
 class Spares:
-    """Keeps `count` spares while `needed` returns True; does nothing with a count of 0."""
+    """Keeps `count` spares while `is_needed` returns True; does nothing with a count of 0."""
 
     def __init__(
-        self, program: Program | None, count: int, children: Children, needed: Callable[[], bool], timing: Timing
+        self, program: Program | None, count: int, children: Children, is_needed: Callable[[], bool], timing: Timing
     ) -> None:
-        self.program, self._count, self._children, self._needed, self._timing = (
+        self.program, self._count, self._children, self._is_needed, self._timing = (
             program,
             count,
             children,
-            needed,
+            is_needed,
             timing,
         )
         self._waiting: list[_Spare] = []
@@ -58,8 +58,8 @@ class Spares:
     def pids(self) -> list[int]:
         return [spare.child.pid for spare in self._waiting]
 
-    def changed(self) -> None:
-        """Check again, since the result of `needed` may differ."""
+    def notify_change(self) -> None:
+        """Check again, since the result of `is_needed` may differ."""
         self._changed.set()
 
     def take(self) -> Child | None:
@@ -84,13 +84,13 @@ class Spares:
                 self._changed.clear()
                 if (
                     len(self._waiting) >= self._count
-                    or not self._needed()
+                    or not self._is_needed()
                     or any(not spare.ready for spare in self._waiting)
                 ):
                     await self._changed.wait()
                     continue
                 await asyncio.sleep(self._timing.spare if not self._deaths else self._timing.blank.delay(self._deaths))
-                if not self._needed():
+                if not self._is_needed():
                     continue
                 discards = self._discards
                 try:
@@ -129,13 +129,17 @@ class Spares:
     async def _watch(self, spare: _Spare) -> None:
         """Watch a spare to its end, also after it took over."""
         with spare.line:
-            bound = self._timing.spare_start * 2.0 ** min(self._hangs, 10)  # it may just be slow, at its low priority
+            time_limit = self._timing.spare_start * 2.0 ** min(
+                self._hangs, 10
+            )  # it may just be slow, at its low priority
             try:
-                async with timeout(bound):
+                async with timeout(time_limit):
                     spare.ready = await spare.line.ready()
             except TimeoutError:
                 if spare in self._waiting:  # the coordinator has its own time limit for one that took over
-                    log.error("a warm spare hangs before it is ready", extra={"pid": spare.child.pid, "seconds": bound})
+                    log.error(
+                        "a warm spare hangs before it is ready", extra={"pid": spare.child.pid, "seconds": time_limit}
+                    )
                     self._hangs += 1
                     self._remove(spare)
                     await spare.child.stop()

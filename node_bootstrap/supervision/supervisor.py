@@ -130,6 +130,7 @@ class Supervisor:
     # ---- the control channel's receiver
 
     def hello(self) -> NodeHello:
+        """Return this node's hello."""
         identity = self._node.identity
         return NodeHello(
             cluster=identity.cluster,
@@ -140,12 +141,13 @@ class Supervisor:
             identity=identity.signed,
             attempt=self._node.attempt,
             base=(identity.base and not self._node.slot)
-            or (self.base is not None and self.base.begun),  # the tag may have come later
+            or (self.base is not None and self.base.has_begun),  # the tag may have come later
             worker_pid=self.worker.pid,
             life=self._life,
         )
 
-    async def welcomed(self, access: Access, welcome: Welcome) -> None:
+    async def on_welcome(self, access: Access, welcome: Welcome) -> None:
+        """Prepare the worker for the coordinator's job, and send it the node's state."""
         self.write_control_file(access)
         if self._program_of is not None:
             if self.base is not None and self._job not in ("", welcome.job):  # its end may have been missed
@@ -161,9 +163,9 @@ class Supervisor:
                 self._channel.tell(message)
         for notice in self._notices.notices.values() if self._notices is not None else ():
             self._tell_of(notice)
-        await self._isolation.welcomed(welcome.job)
+        await self._isolation.on_welcome(welcome.job)
 
-    def noticed(self, notice: Notice) -> None:
+    def on_notice(self, notice: Notice) -> None:
         """Report to coordinator and controller that the machine will be taken.
 
         A recommendation that the policy ignores is reported to nobody: it would replace the node's other reports.
@@ -180,21 +182,23 @@ class Supervisor:
             self._channel.tell(NodeNotice(kind=notice.kind, deadline=deadline))
         return deadline is not None
 
-    def lost(self) -> None:
+    def on_disconnect(self) -> None:
+        """Note the loss of the connection."""
         self.worker.disconnected()
         if not self._retired.is_set():  # a retired node has hung up itself
-            self._isolation.lost()
+            self._isolation.on_disconnect()
         if self._desk is not None:
-            self._desk.lost()
+            self._desk.on_disconnect()
 
-    async def received(self, message: FromCoordinator) -> None:
+    async def on_message(self, message: FromCoordinator) -> None:
+        """Carry out an order."""
         match message:
             case Listed(listed=listed):
                 self.unlisted.clear() if listed else self.unlisted.set()
-                self._status.listed(listed)
+                self._status.set_listed(listed)
             case Launched(launch=launch) if self._program_of is not None:
                 self.worker.runs(self._program_of(launch))
-                await self._isolation.welcomed(self._job)
+                await self._isolation.on_welcome(self._job)
             case LaunchAnswer() if self._desk is not None:
                 self._desk.on_answer(message)
             case Workers(addresses=addresses):
@@ -219,7 +223,7 @@ class Supervisor:
         log.info("stands by for the next launch", extra={"reason": reason})
         await self.worker.finish(self._node.timing.finish)
         self.worker.runs(None)
-        await self.worker.welcomed(self._job)
+        await self.worker.on_welcome(self._job)
         if self.base is not None:
             await self.base.group.forget()
         self._channel.hang_up()
@@ -285,15 +289,15 @@ class Supervisor:
         if self.base is not None:
             await self.base.group.stop_all()
         if coordinator is not None and leads:
-            bound = timing.coordinator_exit
+            time_limit = timing.coordinator_exit
             if self._node.results:  # it uploads them once all nodes have left, so this one leaves now
                 self._channel.leave()
-                bound += SCRIPTS_SECONDS + END_SECONDS
+                time_limit += SCRIPTS_SECONDS + END_SECONDS
             try:
-                async with timeout(bound):
+                async with timeout(time_limit):
                     await coordinator.finished.wait()
             except TimeoutError:
                 log.error(
                     "the coordinator did not finish in time, it is stopped",
-                    extra={"seconds": bound},
+                    extra={"seconds": time_limit},
                 )

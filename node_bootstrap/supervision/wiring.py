@@ -91,10 +91,10 @@ def make_isolation(
     """Make the isolation. `is_wanted` asks the node's manager whether it is to train; raises ServiceUnavailable."""
 
     def isolated(reason: str) -> None:
-        status.listed(False)  # so that it is reported until a coordinator acknowledges the node again
+        status.set_listed(False)  # so that it is reported until a coordinator acknowledges the node again
         status.report("prepared", reason)
 
-    return Isolation(worker.welcomed, lambda: worker.suspend(timing.grace), is_wanted, isolated, seconds, timing.ask)
+    return Isolation(worker.on_welcome, lambda: worker.suspend(timing.grace), is_wanted, isolated, seconds, timing.ask)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def wire(node: Ec2Node) -> Ec2Parts:
     channel = ControlChannel(identity.cluster, published.access, timing, clocks)
 
     # `supervisor` is defined below, before the watch runs
-    notices = NoticeWatch(node.metadata, lambda notice: supervisor.noticed(notice), timing)
+    notices = NoticeWatch(node.metadata, lambda notice: supervisor.on_notice(notice), timing)
     slots = range(config.workers_per_node)
     logs: tuple[LogShipping | VolumeLog, ...] = (
         LogShipping(identity, layout, children, len(slots)),
@@ -154,7 +154,7 @@ def wire(node: Ec2Node) -> Ec2Parts:
     worker = _worker(node, 0, channel, status)
     isolation = make_isolation(worker, published.is_wanted, status, config.isolation_seconds, timing)
 
-    def listed(addresses: Sequence[str]) -> None:
+    def on_addresses(addresses: Sequence[str]) -> None:
         published.set_addresses(addresses)
         write_workers(layout, addresses)
 
@@ -180,7 +180,7 @@ def wire(node: Ec2Node) -> Ec2Parts:
         _base_duties(node, channel, published),
         notices,
         logs,
-        listed,
+        on_addresses,
         _desk(node, channel) if identity.base else None,
         _program_of(node, 0),
         [_beside(node, slot, supervised, published, status) for slot in slots[1:]],
@@ -278,5 +278,5 @@ def _base_duties(node: Ec2Node, channel: ControlChannel, published: Published) -
     coordinator = CoordinatorKeeper(
         program, node.children, term, lambda: channel.connected, node.timing, again=not config.training_cmd
     )
-    due = at_once if identity.base else lambda: until_base(node.metadata, node.timing)
-    return BaseDuties(due, group, coordinator, all_serve=config.servers == "all")
+    wait_until_due = at_once if identity.base else lambda: until_base(node.metadata, node.timing)
+    return BaseDuties(wait_until_due, group, coordinator, all_serve=config.servers == "all")

@@ -84,7 +84,7 @@ class Worker:
         """Process id of the running process, else None."""
         return self._child.pid if self._child and self.state is WorkerState.RUNNING else None
 
-    async def welcomed(self, job: str) -> None:
+    async def on_welcome(self, job: str) -> None:
         """Note the connection to the coordinator of `job`.
 
         Starts the worker unless that of this job is running or has left; reports a crash again.
@@ -125,8 +125,8 @@ class Worker:
         """
         async with self._turn:
             current_pid = self._child.pid if self._child else None
-            ended = (WorkerState.LEFT,) if pid is None else (WorkerState.CRASHED, WorkerState.FAILED)
-            applies = self.state in ended or (pid is not None and pid == current_pid)
+            ended_states = (WorkerState.LEFT,) if pid is None else (WorkerState.CRASHED, WorkerState.FAILED)
+            applies = self.state in ended_states or (pid is not None and pid == current_pid)
             if not applies or self.state is WorkerState.RETIRED:
                 old = pid is not None  # without one, the order was sent before the node reported that a worker runs
                 extra = {"pid": current_pid, "ordered": pid, "reason": reason}
@@ -267,6 +267,6 @@ class Worker:
             self.state, self._cools_until = WorkerState.RUNNING, 0.0
             # without a connection, the next hello reports it
             self._tell(WorkerStarted(pid=self._child.pid, spare=spare is not None))
-            self.spares.changed()
+            self.spares.notify_change()
             log.info("the worker is started", extra={"pid": self._child.pid, "reason": reason})
         self._changed.set()

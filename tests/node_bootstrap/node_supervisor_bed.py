@@ -62,21 +62,22 @@ class Bed:
         self.leads = True
         keeper = SimpleNamespace(finished=self.finished, retire=self._retire)
         group = Part("group", calls, state=lambda: ["offer"])
-        self.base: Any = SimpleNamespace(group=group, coordinator=keeper, serves=serves, begun=serves)
+        self.base: Any = SimpleNamespace(group=group, coordinator=keeper, serves=serves, has_begun=serves)
         self.known: dict[str, Any] = {}
         worker: Any = Part("worker", calls, pid=77, runs=lambda program: calls.append(("worker.runs", program)))
         worker.__dict__["disconnected"] = lambda: calls.append(("worker.disconnected",))
-        isolation: Any = Part("isolation", calls, lost=lambda: calls.append(("isolation.lost",)))
+        isolation: Any = Part("isolation", calls, on_disconnect=lambda: calls.append(("isolation.on_disconnect",)))
         channel: Any = SimpleNamespace(
             tell=lambda message: calls.append(("tell", message)),
             leave=lambda: calls.append(("leave",)),
             hang_up=lambda: calls.append(("hang_up",)),
         )
         status: Any = SimpleNamespace(
-            report=lambda *said: calls.append(("report", *said)), listed=lambda said: calls.append(("listed", said))
+            report=lambda *said: calls.append(("report", *said)), set_listed=lambda said: calls.append(("listed", said))
         )
         desk: Any = SimpleNamespace(
-            lost=lambda: calls.append(("desk.lost",)), on_answer=lambda said: calls.append(("answered", said))
+            on_disconnect=lambda: calls.append(("desk.on_disconnect",)),
+            on_answer=lambda said: calls.append(("answered", said)),
         )
         notices: Any = SimpleNamespace(notices=self.known)
         logs: Any = SimpleNamespace(follow=lambda job: calls.append(("follow", job)))
@@ -114,14 +115,14 @@ class Bed:
     def hello(self) -> NodeHello:
         return self.supervisor.hello()
 
-    async def welcomed(self, job: str = "job-1", launch: Launch | None = None) -> list[tuple[Any, ...]]:
+    async def on_welcome(self, job: str = "job-1", launch: Launch | None = None) -> list[tuple[Any, ...]]:
         """What that alone leads to, without the control file, whose content others try."""
         self.calls.clear()
         with patch.object(self.supervisor, "write_control_file", lambda access: self.calls.append(("file", access))):
-            await self.supervisor.welcomed("access", Welcome(job=job, launch=launch))  # type: ignore[arg-type]
+            await self.supervisor.on_welcome("access", Welcome(job=job, launch=launch))  # type: ignore[arg-type]
         return [*self.calls]
 
-    async def received(self, message: Any) -> list[tuple[Any, ...]]:
+    async def on_message(self, message: Any) -> list[tuple[Any, ...]]:
         self.calls.clear()
-        await self.supervisor.received(message)
+        await self.supervisor.on_message(message)
         return [*self.calls]

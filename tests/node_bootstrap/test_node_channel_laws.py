@@ -96,16 +96,16 @@ class Node:
     def hello(self) -> Any:
         return None
 
-    async def welcomed(self, access: Access, welcome: Welcome) -> None:
+    async def on_welcome(self, access: Access, welcome: Welcome) -> None:
         self.heard.append(("welcomed", self.channel.connected))
 
-    async def received(self, message: Any) -> None:
+    async def on_message(self, message: Any) -> None:
         self.heard.append(message)
         if isinstance(message, Retire):
             self.channel.tell(NOTICE)
             self.channel.leave() if message.reason == "leave" else self.channel.hang_up()
 
-    def lost(self) -> None:
+    def on_disconnect(self) -> None:
         self.heard.append(("lost", self.channel.connected, self.channel.tell(NOTICE)))
 
     async def live(self) -> Node:

@@ -74,10 +74,10 @@ def test_an_empty_marker_counts_from_the_moment_of_the_launch_and_spares_nothing
 
 
 class _Blank(Step):
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         return DONE
 
-    async def do(self) -> None: ...
+    async def apply(self) -> None: ...
 
 
 class First(_Blank):

@@ -51,9 +51,9 @@ class Node:
     async def do(self, event: str) -> None:
         if event == "welcome":
             self.connections += 1
-            await self.isolation.welcomed(f"job {self.connections}")
+            await self.isolation.on_welcome(f"job {self.connections}")
         elif event == "drop":
-            self.isolation.lost()
+            self.isolation.on_disconnect()
         elif self.question is not None and not self.question.done():
             if event == "away":
                 self.question.set_exception(ServiceUnavailable("no answer"))

@@ -28,9 +28,9 @@ class Node:
         for at, event in events:
             await asyncio.sleep(at - seconds())
             if event == "drop":
-                cut.lost()
+                cut.on_disconnect()
             else:
-                await cut.welcomed(event)
+                await cut.on_welcome(event)
         await asyncio.sleep(until - seconds())
         task.cancel()
         return self

@@ -96,7 +96,7 @@ def test_a_coordinator_that_says_nothing_is_waited_for_no_longer_than_its_time()
         reply = await one
         assert round(seconds() - began, 1) == ANSWER_SECONDS
         assert (reply.passing, "did not answer" in reply.refused) == (False, True)
-        node.desk.lost()
+        node.desk.on_disconnect()
 
     on(scenario)
 
@@ -105,7 +105,7 @@ def test_without_a_connection_at_first_or_later_it_is_said_to_pass() -> None:
     async def scenario(node: Node) -> None:
         one, two = node.asked("one"), node.asked("two")
         await asyncio.sleep(1.0)
-        node.desk.lost()
+        node.desk.on_disconnect()
         for reply in (one, two):
             assert await ended(reply) == Reply(refused=NO_COORDINATOR, passing=True)
         node.connected = False

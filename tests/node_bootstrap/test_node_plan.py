@@ -36,10 +36,10 @@ class Kept(Step):
     def __init__(self, name: str, only_prepared: bool, condition: Condition) -> None:
         self.name, self.only_prepared, self.condition = name, only_prepared, condition  # type: ignore[misc]
 
-    async def look(self) -> Condition:
+    async def check(self) -> Condition:
         return self.condition
 
-    async def do(self) -> None:
+    async def apply(self) -> None:
         self.condition = DONE
 
 
@@ -111,7 +111,7 @@ def test_a_start_logs_what_it_finds_done_and_what_is_left(tmp_path: Path) -> Non
         "marker": "the marker comes with success",
         "report": "the controller has no report yet that this attempt is prepared",
         "signal": "no coordinator has the node's ready signal yet",
-        "supervise": "nobody has retired the node",
+        "supervise": "the node is not retired yet",
     }
     assert list(second["left"]) == ["report", "signal", "supervise"]  # type: ignore[call-overload]
     left: Any = third["left"]

@@ -45,7 +45,7 @@ def test_listed_is_no_answer_to_a_failure() -> None:
         reports = MemoryReports()
         reporter = Reporter(reports, QUICK)
         running = asyncio.create_task(reporter.run())
-        reporter.listed(True)
+        reporter.set_listed(True)
         reporter.set(report("worker_failed"))
         await wait_until(lambda: len(reports.sent) >= 3, "repeated")
         running.cancel()

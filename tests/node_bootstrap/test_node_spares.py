@@ -58,7 +58,7 @@ def test_a_spare_takes_over_and_another_takes_its_place(tmp_path: Path, wait: bo
     async def run() -> tuple[int, int, int | None, bool, list[tuple[int, bool]]]:
         bed = Bed(tmp_path, spares=1)
         try:
-            await bed.worker.welcomed("job-1")
+            await bed.worker.on_welcome("job-1")
             first = bed.worker.pid
             assert first is not None
             await wait_until(lambda: len(bed.worker.spares.pids) == 1, "the spares")
@@ -86,7 +86,7 @@ def test_no_spare_outlives_the_worker_and_without_the_option_there_is_none(tmp_p
     async def run(count: int) -> tuple[list[int], list[int]]:
         bed = Bed(tmp_path, spares=count)
         try:
-            await bed.worker.welcomed("job-1")
+            await bed.worker.on_welcome("job-1")
             await wait_until(lambda: bed.worker.spares.ready == count, "the spares")
             before = bed.worker.spares.pids
             await bed.worker.stop(0.0)
@@ -104,7 +104,7 @@ def test_a_spare_that_dies_is_made_good_and_never_taken(tmp_path: Path) -> None:
     async def run() -> tuple[int, int | None]:
         bed = Bed(tmp_path, spares=1)
         try:
-            await bed.worker.welcomed("job-1")
+            await bed.worker.on_welcome("job-1")
             await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
             dead, first = bed.worker.spares.pids[0], bed.worker.pid
             assert first is not None
@@ -136,7 +136,7 @@ def test_a_spare_that_hangs_in_its_imports_is_started_again(tmp_path: Path) -> N
     async def run() -> bool:
         bed = Bed(tmp_path, spares=1, script=HANGS_ONCE + SCRIPT, timing=replace(TIMING, spare_start=5.0))
         try:
-            await bed.worker.welcomed("job-1")
+            await bed.worker.on_welcome("job-1")
             await wait_until(lambda: bed.worker.spares.ready == 1, "a spare that does not hang")
             return alive(int((tmp_path / "hung").read_text()))
         finally:
@@ -176,7 +176,7 @@ def test_t9_what_a_worker_keeps_in_the_nodes_memory_is_there_for_the_spare_and_g
     async def run() -> tuple[int | None, str, bool]:
         bed = Bed(tmp_path, spares=1, script=MEMORY)
         try:
-            await bed.worker.welcomed("job-1")
+            await bed.worker.on_welcome("job-1")
             first = bed.worker.pid
             assert first is not None
             await wait_until(lambda: f"up {first} False" in bed.log.read_text(), "the worker")
@@ -200,10 +200,10 @@ def test_a_spare_of_an_earlier_job_is_not_taken_for_the_next(tmp_path: Path) -> 
     async def run() -> tuple[list[int], int | None]:
         bed = Bed(tmp_path, spares=1)
         try:
-            await bed.worker.welcomed("job-1")
+            await bed.worker.on_welcome("job-1")
             await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
             old = bed.worker.spares.pids
-            await bed.worker.welcomed("job-2")
+            await bed.worker.on_welcome("job-2")
             return old, bed.worker.pid
         finally:
             await bed.close()
@@ -219,12 +219,12 @@ def test_no_spare_outlives_a_suspended_worker_and_the_next_welcome_makes_new_one
     async def run() -> tuple[list[int], list[int]]:
         bed = Bed(tmp_path, spares=1)
         try:
-            await bed.worker.welcomed("job-1")
+            await bed.worker.on_welcome("job-1")
             await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
             before = [*bed.worker.spares.pids, bed.worker.pid or 0]
             await bed.worker.suspend(0.0)
             left = [pid for pid in before if alive(pid)] + bed.worker.spares.pids
-            await bed.worker.welcomed("job-1")
+            await bed.worker.on_welcome("job-1")
             await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
             return left, before
         finally:
@@ -255,7 +255,7 @@ def test_a_spare_that_is_being_started_when_the_worker_is_suspended_is_stopped_t
         children = SlowStart(tmp_path)
         bed = Bed(tmp_path, spares=1, children=children)
         try:
-            await bed.worker.welcomed("job-1")
+            await bed.worker.on_welcome("job-1")
             await children.begun.wait()
             await bed.worker.suspend(0.0)
             assert len(processes_of(tmp_path)) == 1  # the spare: otherwise this test shows nothing

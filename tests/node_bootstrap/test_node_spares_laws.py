@@ -135,7 +135,7 @@ def test_none_is_started_that_is_not_needed_also_when_that_ends_in_the_pause() -
         node.needed = True
         await asyncio.sleep(50.0)
         assert node.at == [], "nobody said so"
-        node.spares.changed()
+        node.spares.notify_change()
         await asyncio.sleep(3.0)
         assert len(node.at) == 1
 

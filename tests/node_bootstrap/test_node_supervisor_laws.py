@@ -29,7 +29,7 @@ from node_clock import lived, seconds
 from node_supervisor_bed import LAUNCH, TIMING, Bed
 
 START = StartGroup(generation=4, processes=(PsProcess(role="server", environment={}),))
-FILE, FOLLOW, WELCOMED = ("file", "access"), ("follow", "job-1"), ("isolation.welcomed", "job-1")
+FILE, FOLLOW, WELCOMED = ("file", "access"), ("follow", "job-1"), ("isolation.on_welcome", "job-1")
 
 
 def live(scenario: Coroutine[Any, Any, None]) -> None:
@@ -49,7 +49,7 @@ def test_a_node_says_that_it_is_a_base_node_by_its_tag_now_or_at_its_start(tag: 
 @pytest.mark.parametrize("serves", [True, False])
 def test_a_welcome_gives_the_worker_its_way_before_it_is_started(serves: bool) -> None:
     async def scenario() -> None:
-        assert await Bed("base", serves=serves).welcomed() == [FILE, FOLLOW, *[("tell", "offer")] * serves, WELCOMED]
+        assert await Bed("base", serves=serves).on_welcome() == [FILE, FOLLOW, *[("tell", "offer")] * serves, WELCOMED]
 
     live(scenario())
 
@@ -58,9 +58,9 @@ def test_what_a_person_launched_is_run_and_no_running_script_is_cut_short_for_it
     async def scenario() -> None:
         bed = Bed("base", serves=False, launches=True)
         runs = ("worker.runs", "program of one")
-        assert await bed.welcomed(launch=LAUNCH) == [FILE, runs, FOLLOW, WELCOMED]
-        assert await bed.welcomed(launch=LAUNCH) == [FILE, runs, FOLLOW, WELCOMED]
-        assert (await bed.welcomed("job-2", LAUNCH))[:3] == [FILE, ("group.forget",), runs]
+        assert await bed.on_welcome(launch=LAUNCH) == [FILE, runs, FOLLOW, WELCOMED]
+        assert await bed.on_welcome(launch=LAUNCH) == [FILE, runs, FOLLOW, WELCOMED]
+        assert (await bed.on_welcome("job-2", LAUNCH))[:3] == [FILE, ("group.forget",), runs]
 
     live(scenario())
 
@@ -69,9 +69,9 @@ def test_where_nothing_is_launched_any_more_a_script_may_end_by_itself_first() -
     async def scenario() -> None:
         bed = Bed(launches=True)
         finish = ("worker.finish", TIMING.finish)
-        assert await bed.welcomed() == [FILE, finish, ("worker.runs", None), FOLLOW, WELCOMED]
-        assert await bed.received(Launched(launch=LAUNCH)) == [("worker.runs", "program of one"), WELCOMED]
-        assert await Bed().received(Launched(launch=LAUNCH)) == [], "the cluster has its own command"
+        assert await bed.on_welcome() == [FILE, finish, ("worker.runs", None), FOLLOW, WELCOMED]
+        assert await bed.on_message(Launched(launch=LAUNCH)) == [("worker.runs", "program of one"), WELCOMED]
+        assert await Bed().on_message(Launched(launch=LAUNCH)) == [], "the cluster has its own command"
 
     live(scenario())
 
@@ -79,19 +79,19 @@ def test_where_nothing_is_launched_any_more_a_script_may_end_by_itself_first() -
 def test_a_launchs_end_is_not_the_nodes() -> None:
     async def scenario() -> None:
         bed = Bed("base", launches=True)
-        await bed.welcomed(launch=LAUNCH)
-        assert await bed.received(Retire(reason="job finished")) == [
+        await bed.on_welcome(launch=LAUNCH)
+        assert await bed.on_message(Retire(reason="job finished")) == [
             ("worker.finish", TIMING.finish),
             ("worker.runs", None),
-            ("worker.welcomed", "job-1"),
+            ("worker.on_welcome", "job-1"),
             ("group.forget",),
             ("hang_up",),
         ]
         assert not bed.retired
         other = Bed("base")
-        assert await other.received(Retire(reason="job finished")) == []
+        assert await other.on_message(Retire(reason="job finished")) == []
         assert other.retired
-        await other.received(Retire(reason="again"))
+        await other.on_message(Retire(reason="again"))
         assert await other.supervisor.until_retired() == "job finished", "the first one says why"
 
     live(scenario())
@@ -110,12 +110,12 @@ def test_every_order_does_what_it_says_on_a_node_that_it_is_for() -> None:
             (answer, ("answered", answer)),
         ]
         for order, call in orders:
-            assert await bed.received(order) == [call]
+            assert await bed.on_message(order) == [call]
         for other in (Bed(), Bed("base", serves=False)):
             for order in (START, StopGroup(generation=4), answer):
-                assert await other.received(order) == [], "it never offered to"
+                assert await other.on_message(order) == [], "it never offered to"
         bed.workers_error = OSError("no space left")
-        assert await bed.received(Workers(addresses=())) == [], "for people; the node does without"
+        assert await bed.on_message(Workers(addresses=())) == [], "for people; the node does without"
 
     live(scenario())
 
@@ -124,7 +124,7 @@ def test_a_node_knows_whether_the_target_lists_it() -> None:
     async def scenario() -> None:
         bed = Bed()
         for listed in (True, False, False, True):
-            assert await bed.received(Listed(listed=listed)) == [("listed", listed)]
+            assert await bed.on_message(Listed(listed=listed)) == [("listed", listed)]
             assert bed.supervisor.unlisted.is_set() is not listed
 
     live(scenario())
@@ -138,11 +138,13 @@ def test_a_notice_goes_to_both_with_the_policys_deadline_for_the_job() -> None:
             (RECOMMENDED, Rebalance("ignore"), None),
         ):
             bed = Bed("notices", rebalance=policy)
-            bed.supervisor.noticed(Notice(kind, 1000.0))
+            bed.supervisor.on_notice(Notice(kind, 1000.0))
             told = ("tell", NodeNotice(kind=kind, deadline=deadline)) if deadline is not None else None
             assert bed.calls == ([told, ("report", "interrupted", kind, 1000.0)] if told else [])
             bed.known[kind] = Notice(kind, 1000.0)
-            assert [call for call in await bed.welcomed() if call[0] in ("tell", "report")] == ([told] if told else [])
+            assert [call for call in await bed.on_welcome() if call[0] in ("tell", "report")] == (
+                [told] if told else []
+            )
 
     live(scenario())
 
@@ -150,11 +152,11 @@ def test_a_notice_goes_to_both_with_the_policys_deadline_for_the_job() -> None:
 def test_a_lost_connection_cuts_a_node_off_unless_it_has_hung_up_itself() -> None:
     async def scenario() -> None:
         bed = Bed("desk")
-        bed.supervisor.lost()
-        assert bed.calls == [("worker.disconnected",), ("isolation.lost",), ("desk.lost",)]
-        await bed.received(Retire(reason="job finished"))
-        bed.supervisor.lost()
-        assert bed.calls == [("worker.disconnected",), ("desk.lost",)]
+        bed.supervisor.on_disconnect()
+        assert bed.calls == [("worker.disconnected",), ("isolation.on_disconnect",), ("desk.on_disconnect",)]
+        await bed.on_message(Retire(reason="job finished"))
+        bed.supervisor.on_disconnect()
+        assert bed.calls == [("worker.disconnected",), ("desk.on_disconnect",)]
 
     live(scenario())
 

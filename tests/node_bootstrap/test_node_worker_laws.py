@@ -73,10 +73,10 @@ class Node:
         worker, pid = self.worker, self.children[-1].pid if self.children else 1
         match event:
             case "welcomed":
-                await worker.welcomed(argument)
+                await worker.on_welcome(argument)
             case "launch":
                 worker.runs(self.program if argument else None)
-                await worker.welcomed("job 1")
+                await worker.on_welcome("job 1")
             case "disconnected":
                 worker.disconnected()
             case "exits" if self.running:

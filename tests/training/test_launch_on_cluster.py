@@ -78,7 +78,7 @@ def desk(tmp_path: Path) -> Iterator[list[str]]:
 def launched(tmp_path: Path) -> Terminal:
     environment = {**os.environ, "DYNTRAIN_LAUNCH_SOCKET": str(tmp_path / "launch.sock")}
     terminal = Terminal([sys.executable, "-m", "dyntrain.training.launch", "python", "train.py"], 30.0, environment)
-    terminal.wait_for("job-1 is the cluster's")
+    terminal.wait_for("job-1 runs on the cluster")
     return terminal
 
 
@@ -87,7 +87,7 @@ def test_who_says_no_to_the_end_leaves_the_job_alone(tmp_path: Path, desk: list[
     person.interrupt()
     person.wait_for(ASKED)
     person.type("n")
-    assert (person.ends(), person.shows("job-1 goes on")) == (130, True)
+    assert (person.ends(), person.shows("job-1 continues")) == (130, True)
     assert desk == ["launch"]
 
 

@@ -188,7 +188,7 @@ async def given_up(
     plan = parse(["-n", "2", "--launcher", "local", "true"])
     files = FileHosts(folder, plan.hosts)
     files.endpoint = CoordinatorEndpoint.model_construct()  # what the nodes are told is not looked at
-    files.reported = JobReport.model_construct(state="running", generation=int(began))
+    files.last_report = JobReport.model_construct(state="running", generation=int(began))
     launcher = Launcher(plan, folder, files)
 
     async def start(host: str, *_: bool) -> Refused:

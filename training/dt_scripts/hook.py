@@ -72,6 +72,6 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def put_in_the_way() -> None:
+def install_hook() -> None:
     """Install the hook for this process's first `import mxnet`."""
     sys.meta_path.insert(0, _Finder())

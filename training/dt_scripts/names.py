@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_MODULE, _SAVED = "dyntrain.training.module", "dyntrain.training.worker.state.saved_model"
+_MODULE, _SAVED_MODEL = "dyntrain.training.module", "dyntrain.training.worker.state.saved_model"
 REPLACED: dict[str, dict[str, str]] = {  # module of MXNet: name: home
     "module": {"Module": _MODULE, "BaseDataIterator": _MODULE},
     "kvstore": {"create": _MODULE},
-    "callback": {"do_checkpoint": _SAVED, "module_checkpoint": _SAVED},
-    "model": {"save_checkpoint": _SAVED},
+    "callback": {"do_checkpoint": _SAVED_MODEL, "module_checkpoint": _SAVED_MODEL},
+    "model": {"save_checkpoint": _SAVED_MODEL},
 }
 
 

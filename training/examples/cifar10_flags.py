@@ -34,7 +34,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "--model-prefix", help="save the parameters of each epoch under this name, on the shared volume"
     )
     parser.add_argument("--save-period", type=int, default=1, help="epochs between two that are saved")
-    parser.add_argument("--load-epoch", type=int, help="go on after this epoch, which was saved")
+    parser.add_argument("--load-epoch", type=int, help="continue after this saved epoch")
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +60,8 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--mom", type=float, default=0.9, help="of sgd, nag and signum")
     parser.add_argument("--wd", type=float, default=1e-4)
-    parser.add_argument("--top-k", type=int, default=0, help="report this accuracy besides")
+    parser.add_argument("--top-k", type=int, default=0, help="also report this accuracy")
     parser.add_argument("--disp-batches", type=int, default=20, help="batches between two lines of progress")
-    parser.add_argument("--monitor", type=int, default=0, help="batches between two looks at the arrays; 0: none")
+    parser.add_argument("--monitor", type=int, default=0, help="batches between two reports on the arrays; 0: none")
     parser.add_argument("--gc-type", choices=["none", "2bit"], default="none", help="elastic training takes none only")
     parser.add_argument("--gc-threshold", type=float, default=0.5)

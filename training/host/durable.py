@@ -8,8 +8,8 @@ from pathlib import Path
 
 def sync(path: Path) -> None:
     """Flush a file's content, or a folder's names (needed after a rename), to disk. Raises OSError."""
-    handle = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)

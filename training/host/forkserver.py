@@ -26,10 +26,10 @@ FORK_SOCKET = "DYNTRAIN_FORK_SOCKET"  # the file descriptor that the server inhe
 MAX_LINE = 64 * 1024
 KILL_SECONDS = 5.0
 DONE = b"done\n"
-Become = Callable[[str, dict[str, str]], None]
+RunRole = Callable[[str, dict[str, str]], None]
 
 
-def serve(become: Become) -> int:
+def serve(become: RunRole) -> int:
     """Fork a blank for each request until the supervisor is gone. Needs a process with a single thread: fork copies no
     others.
 
@@ -49,7 +49,7 @@ def serve(become: Become) -> int:
                     os._exit(_blank(line, server, become))
 
 
-def _blank(line: socket.socket, server: int, become: Become) -> int:
+def _blank(line: socket.socket, server: int, become: RunRole) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setpgid(0, 0)
     try:

@@ -32,7 +32,8 @@ def run_below(program: Callable[[], int], on_beat: Callable[[], None] | None = N
     """Run `program` in a child process; returns its exit code (128 + the signal that ended it) once all descendants are
     gone.
 
-    Stop signals are forwarded to it; `on_beat` is called at each SIGUSR1. Call it with a single thread, since it forks.
+    Stop signals are forwarded to the child; `on_beat` is called when the child sends SIGUSR1. Call it with a single
+    thread, since it forks.
     """
     adopt_orphans()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

@@ -34,7 +34,7 @@ def wait_until_needed() -> bool:
 
 
 class StandbySocket(InheritedSocket):
-    """The supervisor's end of the line. Keep it open until the spare's process has ended."""
+    """The supervisor's end of the socket. Keep it open until the spare's process has ended."""
 
     variable = STANDBY
 

@@ -127,7 +127,7 @@ class Launcher:
     def _give_up(self, host: str) -> None:
         """Log that the host's node is not restarted. Raises LaunchError if the job cannot begin without it."""
         message = f"node at ip: {host} ended {RESTARTS} times, it is not launched again; see its errors above"
-        has_begun = self.hosts.reported is not None and self.hosts.reported.generation > 0
+        has_begun = self.hosts.last_report is not None and self.hosts.last_report.generation > 0
         if host in self.plan.hosts and not has_begun:
             raise LaunchError(f"{message}. Repair it, or remove it from the host file and lower -n")
         log.error("%s. Remove it from host_worker; add it again once it is repaired", message)
@@ -274,7 +274,7 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
     async with curves(folder.root, plan.tensorboard, lambda: hosts.over):
         code = await _run_job(plan, directory, hosts, coordination)
     if code == FAILED:
-        reason = one_line(hosts.reported.reason if hosts.reported is not None else "")
+        reason = one_line(hosts.last_report.reason if hosts.last_report is not None else "")
         log.error("%s has failed: %s; what happened is in %s", job, reason, folder.events)
     if code == 0 and (absent := hosts.never_trained()):
         log.error("%s has finished without %s, which never joined; see its errors above", job, absent)
@@ -300,7 +300,7 @@ async def _run_job(plan: Plan, directory: Path, hosts: FileHosts, coordination: 
         for task in (nodes, coordinator, waiting):
             task.cancel()
         await asyncio.gather(nodes, coordinator, waiting, return_exceptions=True)
-    return 0 if hosts.reported is not None and hosts.reported.state == "finished" else FAILED
+    return 0 if hosts.last_report is not None and hosts.last_report.state == "finished" else FAILED
 
 
 def one_line(reason: str) -> str:

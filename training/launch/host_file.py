@@ -45,7 +45,7 @@ class EditResult(Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """What an edit must satisfy."""
+    """Conditions for an edit: it names the `base` hosts, at least `minimum`, and is unchanged for `settle` seconds."""
 
     base: tuple[str, ...]
     minimum: int = 1
@@ -60,7 +60,7 @@ class WatchedFile:
 
     hosts: tuple[str, ...]
     text: str = ""
-    since: float = 0.0
+    changed_at: float = 0.0
 
     def accepted_at_once(self, text: str, rules: Rules) -> WatchedFile:
         """State after reading a resumed launch's file: an earlier edit need not settle, an invalid one is ignored."""
@@ -70,8 +70,8 @@ class WatchedFile:
     def look(self, text: str, rules: Rules, now: float) -> tuple[WatchedFile, EditResult]:
         """State after reading `text` at `now`, and the result of the edit."""
         if text != self.text:
-            return replace(self, text=text, since=now), EditResult.UNSETTLED
-        if now - self.since < rules.settle:
+            return replace(self, text=text, changed_at=now), EditResult.UNSETTLED
+        if now - self.changed_at < rules.settle:
             return self, EditResult.UNSETTLED
         hosts, verdict = judge(text, rules)
         if verdict is not EditResult.ACCEPTED:
@@ -149,7 +149,7 @@ class FileHosts:
         self._last_refusal: EditResult | None = None
         self.endpoint: CoordinatorEndpoint | None = None
         self.token = ""
-        self.reported: JobReport | None = None
+        self.last_report: JobReport | None = None
         self._watched = WatchedFile(tuple(hosts))
         self.log = HostLog(directory) if elastic else None
         if elastic and self.file.exists():
@@ -166,7 +166,7 @@ class FileHosts:
     @property
     def over(self) -> bool:
         """Whether the job has ended, finished or failed."""
-        return self.reported is not None and self.reported.state in ("finished", "failed")
+        return self.last_report is not None and self.last_report.state in ("finished", "failed")
 
     def read_target(self) -> Target:
         """Read the file and return the membership. Raises HostsError."""
@@ -246,7 +246,7 @@ class FileHosts:
         return self.endpoint
 
     def report(self, report: JobReport) -> None:
-        self.reported = report
+        self.last_report = report
         self._trained |= {member.instance_id for member in report.members if member.active}
         if self.log is None:
             return

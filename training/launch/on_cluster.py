@@ -163,7 +163,7 @@ def _follow(streams: _JobStreams, end: Callable[[], object]) -> int:
             if code is not None:
                 break
             if not _confirms_end():
-                _say(f"{streams.reply.job} goes on: `dyntrain status --watch` shows it")
+                _say(f"{streams.reply.job} continues: `dyntrain status --watch` shows it")
                 return INTERRUPTED
             end()
     return code

@@ -36,7 +36,7 @@ from dyntrain.training.protocol.slots import MOST_SLOTS
 from dyntrain.training.worker.channel.objects import variable
 
 ALL, SLOTS = "all", "slots"
-WRITER, ALL_REDUCE = ("tensorboard",), ("horovod",)
+TENSORBOARD_PACKAGES, HOROVOD_PACKAGES = ("tensorboard",), ("horovod",)
 NO_COMMAND = "no training command: put it after the options, as in: ... python train.py"
 # options that also apply on a cluster; -n and -H repeat what it has
 _LAUNCH_OPTIONS = (
@@ -263,12 +263,12 @@ def make_plan(args: argparse.Namespace) -> Plan:
         clocks = Clocks(args.liveness_seconds, args.progress_seconds)
     except ValueError as error:
         raise LaunchError(str(error)) from error
-    if args.tensorboard is not None and absent(WRITER):
-        raise LaunchError(f"--tensorboard: {advice(WRITER)}")
+    if args.tensorboard is not None and absent(TENSORBOARD_PACKAGES):
+        raise LaunchError(f"--tensorboard: {advice(TENSORBOARD_PACKAGES)}")
     if args.segment_steps is not None and args.segment_steps < 1:
         raise LaunchError(f"--segment-steps {args.segment_steps}: must be at least 1")
-    if args.engine == "horovod" and args.launcher == "local" and absent(ALL_REDUCE):
-        raise LaunchError(f"--engine horovod: {advice(ALL_REDUCE)}")
+    if args.engine == "horovod" and args.launcher == "local" and absent(HOROVOD_PACKAGES):
+        raise LaunchError(f"--engine horovod: {advice(HOROVOD_PACKAGES)}")
     return Plan(
         hosts=hosts,
         servers=servers,
@@ -328,7 +328,7 @@ def _workers_per_node(text: str | None, engine: str | None) -> int | None:
 
 
 def _launcher(text: str) -> str:
-    """Check the launcher; that of dmlc has further ones, which submit to a scheduler."""
+    """Parse the launcher; dmlc's own launcher also supports job schedulers."""
     if text not in ("local", "ssh"):
         raise argparse.ArgumentTypeError(
             f"{text}: elastic workers are started by ssh on the hosts of -H, or with local on this machine"

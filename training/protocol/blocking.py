@@ -32,11 +32,11 @@ class BlockingConnection:
 
     def send(self, text: str) -> None:
         """Send a message. Pings bound it: they close a connection whose other side reads nothing."""
-        self._done(self.connection.send(text))
+        self._run(self.connection.send(text))
 
     def recv(self, seconds: float | None = None) -> str | bytes:
         """Return the next message. Raises TimeoutError after `seconds`, without losing a message."""
-        return self._done(asyncio.wait_for(self.connection.recv(), seconds))
+        return self._run(asyncio.wait_for(self.connection.recv(), seconds))
 
     def __iter__(self) -> Iterator[str | bytes]:
         """Yield messages until the other side closes the connection."""
@@ -47,9 +47,9 @@ class BlockingConnection:
                 return
 
     def close(self) -> None:
-        self._done(self.connection.close())
+        self._run(self.connection.close())
 
-    def _done(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
@@ -58,14 +58,14 @@ def connected(
     url: str, certificate: str, clocks: Clocks = DEFAULT, seconds: float = ANSWER_SECONDS
 ) -> Iterator[BlockingConnection]:
     """Connect within `seconds`; raises as `channel.connect`. After the block no thread may use the connection."""
-    opened: Future[tuple[BlockingConnection, asyncio.Event]] = Future()
+    future: Future[tuple[BlockingConnection, asyncio.Event]] = Future()
 
     async def hold_connection() -> None:
         async with timeout(seconds):
             connection = await connect(url, certificate, clocks)
         over = asyncio.Event()
         async with connection:
-            opened.set_result((BlockingConnection(asyncio.get_running_loop(), connection), over))
+            future.set_result((BlockingConnection(asyncio.get_running_loop(), connection), over))
             await over.wait()
 
     def run() -> None:
@@ -74,13 +74,13 @@ def connected(
             asyncio.run(work)
         except BaseException as error:
             work.close()  # it was never started if the loop could not be made
-            if opened.done():
+            if future.done():
                 raise
-            opened.set_exception(error)  # the caller waits for it
+            future.set_exception(error)  # the caller waits for it
 
     thread = threading.Thread(target=run, name="line", daemon=True)
     thread.start()
-    line, over = opened.result()
+    line, over = future.result()
     try:
         yield line
     finally:

@@ -57,7 +57,7 @@ class Clocks:
 
     @property
     def blocked(self) -> float:
-        """From the decision to give up a worker to its end: a training thread inside ps-lite cannot be notified."""
+        """Time for a worker to end after it was given up: its training thread may be stuck inside ps-lite."""
         return self.liveness / 2
 
     @property

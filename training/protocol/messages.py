@@ -77,7 +77,7 @@ class Hello(Message):
         return name_of(self.instance_id, self.slot)
 
 
-# ---- to whoever connects
+# ---- to each new connection
 
 
 class Challenge(Message):
@@ -220,8 +220,8 @@ class Left(Message):
 class FirstStep(Message):
     """The first step of the generation is applied.
 
-    `pause`: from the last old step to the first new one, less one step; None for a joiner. `phases` are the consecutive
-    parts of the pause, whose sum it is, except that the step is subtracted from `first_step`.
+    `pause`: from the last old step to the first new one, less one step; None for a joiner. `phases`: consecutive parts
+    of the pause, which add up to it; the step is subtracted from `first_step`.
     """
 
     type: Literal["first_step"] = "first_step"

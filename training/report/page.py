@@ -15,7 +15,7 @@ from dyntrain.training.report.figures import Mark, figure
 from dyntrain.training.report.story import Change, Story
 
 MARKS = 40  # more numbers could not be told apart in a curve
-CHANGES = 500  # rows of the table
+CHANGES = 500  # most rows in a table
 SHOWN_SECONDS = 0.005  # of a phase: a shorter one would round to zero
 STYLE = """
 :root { color-scheme: light dark; --curve: #1f6feb; --grid: #8886; --mark: #b35900; }

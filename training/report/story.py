@@ -139,13 +139,13 @@ def story_of_report(report: JobReport) -> Story:
         for mark in history.marks
         if mark.event == "forming"
     )
-    failed = [mark.reason for mark in history.marks if mark.event == "failed"]
+    failure_reasons = [mark.reason for mark in history.marks if mark.event == "failed"]
     return Story(
         name=report.job,
         whole=False,
         began=min(report.started_at, *moments),
         ended=max(moments),
-        outcome=f"failed: {failed[-1]}" if report.state == "failed" and failed else report.state,
+        outcome=f"failed: {failure_reasons[-1]}" if report.state == "failed" and failure_reasons else report.state,
         points=tuple(Point(p.at, p.epoch, p.workers, p.samples_per_second, dict(p.metrics)) for p in history.points),
         changes=changes,
         notes=tuple(Note(m.at, m.event, m.instance, m.reason) for m in history.marks if m.event in _NOTED_KINDS),
@@ -207,12 +207,12 @@ def _note(event: events.Event) -> Note:
 def _hours(everything: Sequence[events.Event]) -> dict[str, float]:
     hours: dict[str, float] = {}
     members: tuple[str, ...] = ()
-    since = everything[0].at
+    formed_at = everything[0].at
     for event in everything:
         if isinstance(event, events.Forming | events.Restart | events.Finished | events.Failed):
             for instance in members:
-                hours[instance] = hours.get(instance, 0.0) + max(0.0, event.at - since) / 3600
-            since, members = event.at, event.members if isinstance(event, events.Forming) else ()
+                hours[instance] = hours.get(instance, 0.0) + max(0.0, event.at - formed_at) / 3600
+            formed_at, members = event.at, event.members if isinstance(event, events.Forming) else ()
     for instance in members:
-        hours[instance] = hours.get(instance, 0.0) + max(0.0, everything[-1].at - since) / 3600
+        hours[instance] = hours.get(instance, 0.0) + max(0.0, everything[-1].at - formed_at) / 3600
     return hours

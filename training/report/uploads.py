@@ -86,23 +86,23 @@ class Uploads:
 
     def sync(self) -> Uploaded:
         """Upload what is new. An unreadable file is skipped and named; an error of S3 ends this pass."""
-        started_at, count, size, failed = time.monotonic(), 0, 0, None
+        started_at, count, size, failure = time.monotonic(), 0, 0, None
         for name, path in self._files():
             try:
                 uploaded_bytes = self._upload(name, path if isinstance(path, Path) else path())
             except FileNotFoundError as error:
                 if not name.startswith("commits/"):  # an old commit was deleted meanwhile
-                    failed = f"{name}: {error}"
+                    failure = f"{name}: {error}"
                 continue
             except (OSError, Unreadable) as error:
-                failed = f"{name}: {error}"
+                failure = f"{name}: {error}"
                 continue
             except S3_ERRORS as error:
-                failed = f"{name}: {error}"
+                failure = f"{name}: {error}"
                 break
             if uploaded_bytes is not None:
                 count, size = count + 1, size + uploaded_bytes
-        return Uploaded(files=count, size=size, seconds=time.monotonic() - started_at, failed=failed)
+        return Uploaded(files=count, size=size, seconds=time.monotonic() - started_at, failed=failure)
 
     def _upload(self, name: str, path: Path) -> int | None:
         """Upload a file; returns its bytes, None if unchanged. Links and pipes that people put there are ignored."""

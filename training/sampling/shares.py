@@ -68,8 +68,8 @@ class Shares:
         return batch[rows], spectates
 
     def ahead(self, at: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """For each step from `at` to the job's end: the script's epoch number, all workers' samples, indices of this
-        worker's.
+        """Yield for each step from `at` to the job's end: (epoch number, all workers' samples, this worker's indices in
+        them).
         """
         while at.epoch < self.epochs:
             batch, rows, _ = self.divide(at, number, workers)

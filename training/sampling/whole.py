@@ -16,7 +16,7 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     elif not isinstance(value, bool) and hasattr(value, "__index__"):
         try:
             number = operator.index(value)
-        except TypeError:  # an array of several numbers
+        except TypeError:  # an array of several numbers is no whole number
             number = None
     if number is None or number < least:
         raise ValueError(f"{name}={value!r}: must be a whole number, at least {least}")

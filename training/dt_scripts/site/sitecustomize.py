@@ -14,8 +14,8 @@ if hidden is not None and hidden.loader is not None:
     sys.modules["sitecustomize"] = module = module_from_spec(hidden)
     hidden.loader.exec_module(module)
 try:
-    from dyntrain.training.dt_scripts.hook import put_in_the_way
+    from dyntrain.training.dt_scripts.hook import install_hook
 except ImportError:  # another Python of the machine, which trains nothing
     pass
 else:
-    put_in_the_way()
+    install_hook()
