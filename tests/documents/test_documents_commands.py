@@ -111,6 +111,8 @@ def test_what_is_typed_to_aws_is_an_operation_with_its_members(typed: Typed) -> 
     if (service, name) in AWS_CUSTOM:
         assert options(typed.words) <= AWS_CUSTOM[service, name] | AWS_ANYWHERE
         return
+    values = [word for word in typed.words if "=" not in word]
+    assert not any(re.match("https?://", value) for value in values), "version 1 of aws fetches an address"
     model = botocore.session.get_session().get_service_model(service)
     operations = {xform_name(each, "-"): each for each in model.operation_names}
     shape = model.operation_model(operations[name]).input_shape

@@ -62,11 +62,19 @@ def test_the_wheel_installs_one_name_and_every_module(distributions: Distributio
     assert {"dyntrain/__init__.py", "dyntrain/__main__.py", "dyntrain/py.typed"} <= names
 
 
+def test_the_wheel_has_the_documents_that_its_messages_name_and_no_others(distributions: Distributions) -> None:
+    pages = {f"training/rules/{page.name}" for page in (ROOT / "training" / "rules").glob("*.md")}
+    named = {"controller/DEPLOY.md", "training/GUIDE.md", "training/SCALING.md"}
+    there = {name for name in contents(distributions.wheel) if name.endswith(".md")}
+    assert there == {f"dyntrain/{name}" for name in pages | named}
+
+
 def test_the_sdist_builds_the_same_wheel_and_has_what_tests_it(distributions: Distributions) -> None:
     assert contents(distributions.wheel) == contents(distributions.direct)
     with tarfile.open(distributions.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"Makefile", "uv.lock", "app.py", ".chalice/package.py", "tests/conftest.py"} <= names
+    assert {"OPERATIONS.md", "controller/CREATE.md", "training/LAUNCH.md"} <= names
 
 
 @pytest.mark.parametrize(("version", "platform"), [("3.14", "windows"), ("3.13", "aarch64-apple-darwin")])
