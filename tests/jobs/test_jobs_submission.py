@@ -78,7 +78,7 @@ def test_settings_of_the_command_are_not_in_the_user_data_which_many_may_read() 
         ({"command": ()}, "no command"),
         ({"retries": 2}, "needs --spot"),
         ({"max_hours": 0.0}, "--max-hours"),
-        ({"env": {"NODE_RANK": "5"}}, "cannot be given"),
+        ({"env": {"NODE_RANK": "5"}}, "cannot set it"),
         ({"env": {"A-B": "5"}}, "no name of an environment variable"),
         ({"artifacts": "../elsewhere"}, "must lie in"),
         ({"requirements": "/etc/passwd"}, "must lie in"),
