@@ -13,5 +13,5 @@ import moto
 def aws_types() -> dict[str, dict[str, Any]]:
     """What EC2 says of each type, by its name."""
     with gzip.open(Path(moto.__file__).parent / "ec2" / "resources" / "instance_types.json.gz") as file:
-        found: dict[str, dict[str, Any]] = json.load(file)
-    return found
+        types: dict[str, dict[str, Any]] = json.load(file)
+    return types

@@ -33,11 +33,11 @@ def page(browser: Browser) -> Iterator[Page]:
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
 
-    def said(message: ConsoleMessage) -> None:
+    def on_console(message: ConsoleMessage) -> None:
         if message.type == "error" and "Failed to load resource" not in message.text and "net::" not in message.text:
             wrong.append(message.text)  # what the policy of the page refuses is told here, too
 
-    page.on("console", said)
+    page.on("console", on_console)
     yield page
     context.close()
     assert not wrong

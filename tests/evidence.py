@@ -40,9 +40,9 @@ def keep(report: pytest.TestReport, item: pytest.Item, base: Path, failed: Path)
 
 def folders(value: object) -> Iterator[Path]:
     """A fixture is a folder, or has one."""
-    for found in (value, getattr(value, "folder", None)):
-        if isinstance(found, Path) and found.is_dir():
-            yield found.resolve()
+    for folder in (value, getattr(value, "folder", None)):
+        if isinstance(folder, Path) and folder.is_dir():
+            yield folder.resolve()
 
 
 def copy(place: Path, target: Path, room: int) -> int:

@@ -95,11 +95,11 @@ class FakeInstances:
 
     def of_templates(self, names: Iterable[str]) -> Mapping[str, Sequence[SeenInstance]]:
         self.world.called("instances.of_templates")
-        wanted, found = set(names), dict[str, list[SeenInstance]]()
+        wanted, instances = set(names), dict[str, list[SeenInstance]]()
         for name, machine in self.world.machines.items():
             if machine.template in wanted and name not in self.world.hidden:
-                found.setdefault(str(machine.template), []).append(self._seen(name))
-        return found
+                instances.setdefault(str(machine.template), []).append(self._seen(name))
+        return instances
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
         self.world.called("instances.by_id")
@@ -224,15 +224,15 @@ class FakeGroups:
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
         self.world.called("groups.sizes", *groups)
-        found = {}
+        sizes = {}
         for group in groups:
             running = sum(
                 member.group == group and member.phase in ("launching", "in_service")
                 for member in self.world.membership.values()
             )
             minimum, maximum, desired = self.world.limits.get(group, (0, 100, running))
-            found[group] = GroupSize(minimum, maximum, desired, running, launches=group not in self.world.suspended)
-        return found
+            sizes[group] = GroupSize(minimum, maximum, desired, running, launches=group not in self.world.suspended)
+        return sizes
 
     def suspend_replacement(self, group: str) -> None:
         self.world.called("groups.suspend_replacement", group)

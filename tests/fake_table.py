@@ -29,8 +29,8 @@ class FakeNodes:
 
     def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
         self.world.called("nodes.get_many")
-        found = {instance: self.world.table.get(("node", instance)) for instance in instances}
-        return {instance: self._stored(instance, *entry) for instance, entry in found.items() if entry is not None}
+        entries = {instance: self.world.table.get(("node", instance)) for instance in instances}
+        return {instance: self._stored(instance, *entry) for instance, entry in entries.items() if entry is not None}
 
     def put(self, node: StoredNode, *, wake: bool, expires: float | None) -> None:
         self.world.called("nodes.put", node.facts.instance)

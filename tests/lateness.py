@@ -72,14 +72,14 @@ def tell(report: pytest.TestReport, item: pytest.Item) -> None:
     report.user_properties.append((PATIENCE, patience))
     if report.failed:
         still = LATENESS.stood_still(item.stash.get(BEGAN, time.monotonic()))
-        said = f"the machine stood still for {still:.1f} s in this test; patience {patience:.1f}"
-        report.sections.append(("how slow the machine was", said))
+        sentence = f"the machine stood still for {still:.1f} s in this test; patience {patience:.1f}"
+        report.sections.append(("how slow the machine was", sentence))
 
 
 def sum_up(terminal: pytest.TerminalReporter) -> None:
-    told = [value for reports in terminal.stats.values() for report in reports for value in patience_of(report)]
-    if told:
-        terminal.write_line(f"patience: median {statistics.median(told):.1f}, most {max(told):.1f}")
+    values = [value for reports in terminal.stats.values() for report in reports for value in patience_of(report)]
+    if values:
+        terminal.write_line(f"patience: median {statistics.median(values):.1f}, most {max(values):.1f}")
 
 
 def patience_of(report: object) -> list[float]:

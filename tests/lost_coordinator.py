@@ -36,18 +36,18 @@ class Lost:
     """Seconds since the coordinator was lost: of each request, and of each node's connection to the next one."""
 
     lasting: float
-    asked: list[float] = field(default_factory=list)
-    found: list[float] = field(default_factory=list)
+    requests: list[float] = field(default_factory=list)
+    connections: list[float] = field(default_factory=list)
 
     @property
     def a_second(self) -> float:
         """Requests, on the average of the time without a coordinator."""
-        return sum(at < self.lasting for at in self.asked) / self.lasting
+        return sum(at < self.lasting for at in self.requests) / self.lasting
 
     @property
     def busiest(self) -> int:
         """The most requests within one second."""
-        return max(Counter(int(at) for at in self.asked).values(), default=0)
+        return max(Counter(int(at) for at in self.requests).values(), default=0)
 
 
 class _Store:
@@ -59,7 +59,7 @@ class _Store:
         self._same = {parameter("demo", "target"): target.model_dump_json(), parameter("demo", "token"): "t"}
 
     def get(self, *names: str) -> dict[str, str]:
-        self._lost.asked.append(seconds())
+        self._lost.requests.append(seconds())
         url = NEW if seconds() >= self._lost.lasting else OLD
         endpoint = CoordinatorEndpoint(
             cluster="demo", job="j", instance_id="i-1", url=url, certificate="none", published_at=1.0
@@ -84,7 +84,7 @@ async def _node(one: Published, lost: Lost) -> None:
     async def converse(access: Any, receiver: Any) -> Any:
         if access.endpoint.url == OLD:
             raise OSError("nobody listens")
-        lost.found.append(seconds())
+        lost.connections.append(seconds())
         channel.leave()
         return control_channel.Ending.CLOSED
 
@@ -110,7 +110,7 @@ def simulate(nodes: int, *, base: int = 0, placed: bool = True, lasting: float =
             if placed:
                 one.set_addresses([other.private_ip for other in identities])
             await one.access()  # when it had booted
-        lost.asked.clear()
+        lost.requests.clear()
         await asyncio.gather(*(_node(one, lost) for one in cluster))
 
     with patch.object(published.asyncio, "to_thread", _here):

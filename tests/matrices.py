@@ -39,13 +39,13 @@ def _pairs(places: Sequence[int]) -> list[tuple[tuple[int, int], ...]]:
 
 
 def _marked(values: Sequence[Sequence[Any]], chosen: set[tuple[int, ...]]) -> list[Any]:
-    found = []
+    cases = []
     for places in itertools.product(*(range(len(factor)) for factor in values)):
         case = [factor[place] for factor, place in zip(values, places, strict=True)]
         names = "-".join(_name(value, place) for value, place in zip(case, places, strict=True))
         marks = () if places in chosen else pytest.mark.matrix
-        found.append(pytest.param(*case, id=names, marks=marks))
-    return found
+        cases.append(pytest.param(*case, id=names, marks=marks))
+    return cases
 
 
 def _name(value: Any, place: int) -> str:

@@ -48,5 +48,5 @@ def moto_server(*services: str) -> Iterator[str]:
 
 def any_image(ec2: Any) -> str:
     """One of moto's; to list all of them takes it many seconds."""
-    found = ec2.describe_images(Filters=[{"Name": "name", "Values": ["amzn2-ami-hvm-2*"]}])
-    return str(found["Images"][0]["ImageId"])
+    answer = ec2.describe_images(Filters=[{"Name": "name", "Values": ["amzn2-ami-hvm-2*"]}])
+    return str(answer["Images"][0]["ImageId"])

@@ -75,7 +75,7 @@ class PoolWorld:
     def tagged(self, instance: str, cluster: str = "demo") -> bool:
         return ELASTIC_TAG.of(cluster) in self.world.machines[instance].tags
 
-    def told(self, kind: str) -> list[dict[str, str]]:
+    def entries(self, kind: str) -> list[dict[str, str]]:
         return [dict(entry) for entry in self.world.trail if entry.get("kind") == kind]
 
 

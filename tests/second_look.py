@@ -64,8 +64,8 @@ def note_failures(config: pytest.Config) -> None:
 def first_line(report: pytest.TestReport) -> str:
     """What the test said when it failed, in a line."""
     crash = getattr(report.longrepr, "reprcrash", None)
-    said = str(crash.message) if crash is not None else report.longreprtext.strip()
-    lines = [line for line in said.splitlines() if not XDIST.match(line)]
+    text = str(crash.message) if crash is not None else report.longreprtext.strip()
+    lines = [line for line in text.splitlines() if not XDIST.match(line)]
     return next(iter(lines), f"failed in its {report.when}")[:300]
 
 

@@ -15,7 +15,7 @@ class Terminal:
     """What runs in it has it for its input and output. Each wait fails after `seconds` with what it showed."""
 
     def __init__(self, argv: Sequence[str], seconds: float, env: dict[str, str] | None = None) -> None:
-        self._said, self._seconds = b"", seconds
+        self._output, self._seconds = b"", seconds
         self._screen, theirs = pty.openpty()
         self.process = subprocess.Popen(
             argv,
@@ -32,13 +32,13 @@ class Terminal:
     def shows(self, text: str) -> bool:
         try:
             while piece := os.read(self._screen, 65536):
-                self._said += piece
+                self._output += piece
         except OSError:  # nothing new, or nobody writes any more
             pass
-        return text.encode() in self._said
+        return text.encode() in self._output
 
     def wait_for(self, text: str) -> None:
-        wait_for(lambda: self.shows(text), self._seconds, lambda: f"{text!r} in {self._said.decode()[-3000:]}")
+        wait_for(lambda: self.shows(text), self._seconds, lambda: f"{text!r} in {self._output.decode()[-3000:]}")
 
     def interrupt(self) -> None:
         """Ctrl-C."""
@@ -49,7 +49,7 @@ class Terminal:
 
     def ends(self) -> int:
         """The exit code."""
-        wait_for(lambda: (self.shows(""), self.process.poll())[1] is not None, self._seconds, self._said.decode)
+        wait_for(lambda: (self.shows(""), self.process.poll())[1] is not None, self._seconds, self._output.decode)
         self.shows("")
         return self.process.wait()
 

@@ -11,44 +11,44 @@ from typing import TypeVar
 
 from dyntrain.controller.local.pace import Deadline, patient
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
 def wait_for(
-    look: Callable[[], Found], seconds: float = 10.0, what: str | Callable[[], str] = "", pause: float = 0.02
-) -> Found:
+    look: Callable[[], Value], seconds: float = 10.0, what: str | Callable[[], str] = "", pause: float = 0.02
+) -> Value:
     """The first true value of `look`; without one in time the test fails with `what`, which may be worked out then."""
     deadline = Deadline(seconds)
-    while not (found := look()):
-        _in_time(deadline, found, what)
+    while not (value := look()):
+        _in_time(deadline, value, what)
         time.sleep(pause)
-    return found
+    return value
 
 
 async def until(
-    look: Callable[[], Found], seconds: float = 10.0, what: str | Callable[[], str] = "", pause: float = 0.01
-) -> Found:
+    look: Callable[[], Value], seconds: float = 10.0, what: str | Callable[[], str] = "", pause: float = 0.01
+) -> Value:
     """The same beside other tasks of the loop."""
     deadline = Deadline(seconds)
-    while not (found := look()):
-        _in_time(deadline, found, what)
+    while not (value := look()):
+        _in_time(deadline, value, what)
         await asyncio.sleep(pause)
-    return found
+    return value
 
 
-def exit_code(process: subprocess.Popen[bytes], seconds: float, said: Callable[[], str]) -> int:
+def exit_code(process: subprocess.Popen[bytes], seconds: float, output: Callable[[], str]) -> int:
     """Of a process that is about to end. Started with PYTHONFAULTHANDLER in its environment, one that does not end
-    says where each of its threads is; the test fails with what it `said`.
+    says where each of its threads is; the test fails with its `output`.
     """
     try:
         return process.wait(patient(seconds))
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGABRT)
         process.wait(patient(5))
-        raise AssertionError(f"it did not end: {said()}") from None
+        raise AssertionError(f"it did not end: {output()}") from None
 
 
-def _in_time(deadline: Deadline, found: object, what: str | Callable[[], str]) -> None:
+def _in_time(deadline: Deadline, value: object, what: str | Callable[[], str]) -> None:
     if deadline.passed():
-        said = what() if callable(what) else what
-        raise AssertionError(f"not within {deadline.bound:.0f} s: {said or f'last seen: {found!r}'}")
+        sentence = what() if callable(what) else what
+        raise AssertionError(f"not within {deadline.bound:.0f} s: {sentence or f'last seen: {value!r}'}")

@@ -61,8 +61,8 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 def consoles(cloud: Cloud) -> str:
-    found = sorted((cloud.state_dir / "machines").glob("*/var/log/console.log"))
-    return "\n".join(f"{path.parts[-4]}: {path.read_text('utf-8', 'replace')[-4000:]}" for path in found)
+    files = sorted((cloud.state_dir / "machines").glob("*/var/log/console.log"))
+    return "\n".join(f"{path.parts[-4]}: {path.read_text('utf-8', 'replace')[-4000:]}" for path in files)
 
 
 def all_terminated(cloud: Cloud) -> bool:
@@ -89,7 +89,7 @@ def test_user_data_runs_the_command_without_rights_and_the_machine_switches_itse
     s3 = cloud.client("s3")
     for rank in (0, 1):
         assert s3.get_object(Bucket=BUCKET, Key=f"bare/artifacts/rank-{rank}")["Body"].read() == b"trained"
-    asked = subprocess.run(
+    shown = subprocess.run(
         [*argv, "logs", "bare"],
         env=cloud.client_environment,
         capture_output=True,
@@ -97,8 +97,8 @@ def test_user_data_runs_the_command_without_rights_and_the_machine_switches_itse
         check=False,
         timeout=patient(60.0),
     )
-    assert asked.returncode == 0, asked.stderr
-    logs = asked.stdout
+    assert shown.returncode == 0, shown.stderr
+    logs = shown.stdout
     for rank in (0, 1):
         assert f"rank {rank} of 2 at 198." in logs
     assert logs.count("as dyntrain-job in /opt/dyntrain-job/code") == 2

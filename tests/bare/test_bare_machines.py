@@ -59,8 +59,8 @@ def trains_on(up: BareUp) -> None:
 
 
 def test_the_user_data_comes_to_a_unit_that_systemd_runs_and_will_run_again(up: BareUp, elastic: str) -> None:
-    asked = ["ec2", "describe-launch-template-versions", "--launch-template-name", up.template]
-    data = up.aws(*asked)["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    command = ["ec2", "describe-launch-template-versions", "--launch-template-name", up.template]
+    data = up.aws(*command)["LaunchTemplateVersions"][0]["LaunchTemplateData"]
     for machine in (up.master, elastic):
         up.wait_inside(machine, "active", *IS_ACTIVE, seconds=USER_DATA_SECONDS)
         assert up.inside(machine, "systemctl", "is-enabled", UNIT) == "enabled"
@@ -103,8 +103,8 @@ def test_what_people_wrote_runs_as_a_user_who_may_do_little(up: BareUp, elastic:
 
 def test_the_unit_leaves_a_broken_program_little_to_reach(up: BareUp, elastic: str) -> None:
     """systemd's own judgement, on its scale from 0 to 10; without the unit's settings it is 9.6."""
-    said = up.inside(elastic, "systemd-analyze", "security", "--no-pager", UNIT).splitlines()[-1]
-    assert float(said.rpartition(": ")[2].split()[0]) < 4.0, said
+    verdict = up.inside(elastic, "systemd-analyze", "security", "--no-pager", UNIT).splitlines()[-1]
+    assert float(verdict.rpartition(": ")[2].split()[0]) < 4.0, verdict
 
 
 def test_a_supervisor_that_hangs_is_started_again_and_mounts_what_is_missing(up: BareUp, elastic: str) -> None:
@@ -151,16 +151,16 @@ def test_a_machine_leaves_the_job_and_is_terminated_with_all_that_it_was(up: Bar
 def left_behind(up: BareUp, links: set[str]) -> list[str]:
     """Processes, mounts, links, namespaces and control groups."""
     folder = str(up.folder / "cloud")
-    found = [f"process {pid}" for pid in up.processes()]
-    found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if folder in line]
+    leftovers = [f"process {pid}" for pid in up.processes()]
+    leftovers += [line for line in Path("/proc/self/mounts").read_text().splitlines() if folder in line]
     for command in (["ip", "netns", "list"], ["ip", "-brief", "link"]):
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-        found += [line for line in said if any(link in line for link in links)]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        leftovers += [line for line in lines if any(link in line for link in links)]
     boots = {str(line["pid"]) for line in up.trace("machine")}
     # A walk, unlike a glob, passes over control groups that go away while it looks.
     groups = [Path(parent, name) for parent, names, _ in os.walk("/sys/fs/cgroup") for name in names]
     ours = [group for group in groups if group.name.startswith("dyntrain-bare-")]
-    return found + [str(group) for group in ours if group.name.rpartition("-")[2] in boots]
+    return leftovers + [str(group) for group in ours if group.name.rpartition("-")[2] in boots]
 
 
 def test_a_cloud_that_is_killed_leaves_nothing_of_its_machines(up: BareUp, elastic: str) -> None:

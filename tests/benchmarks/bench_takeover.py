@@ -22,7 +22,7 @@ def main(out: Path) -> list[Figure]:
     found: dict[str, float] = {}
     for nodes in SIZES:
         lost = simulate(nodes, base=BASE_NODES)
-        waits = [at - lost.lasting for at in lost.found]
+        waits = [at - lost.lasting for at in lost.connections]
         found[f"requests_per_second_{nodes}"] = round(lost.a_second, 2)
         found[f"busiest_second_{nodes}"] = lost.busiest
         found[f"found_median_seconds_{nodes}"] = round(statistics.median(waits), 1)

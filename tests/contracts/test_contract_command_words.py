@@ -25,7 +25,7 @@ def test_one_string_is_taken_apart_unless_it_is_a_program(typed: list[str], word
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [
         (["python3 train.py", "--lr", "0.1"], "take the quotes away"),
         (["python3 'train.py"], "take the quotes away"),
@@ -35,7 +35,7 @@ def test_one_string_is_taken_apart_unless_it_is_a_program(typed: list[str], word
         (["LR=1 python3 train.py"], "bash -c"),
     ],
 )
-def test_what_only_a_shell_could_run_is_refused_with_what_to_write(typed: list[str], said: str) -> None:
-    with pytest.raises(Misconfigured, match=said) as caught:
+def test_what_only_a_shell_could_run_is_refused_with_what_to_write(typed: list[str], message: str) -> None:
+    with pytest.raises(Misconfigured, match=message) as caught:
         command_words(typed, lambda _: False)
     assert len(str(caught.value).split()) <= 30

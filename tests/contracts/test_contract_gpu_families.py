@@ -80,9 +80,9 @@ def test_what_is_not_known_is_let_through_and_the_nodes_own_look_is_named() -> N
 @pytest.mark.parametrize("build", CARRIED)
 def test_every_sentence_can_be_read_at_a_glance_and_names_what_works(build: str) -> None:
     for name in FAMILIES:
-        for said in (cannot_train(f"{name}.48xlarge", build), lacks_driver(f"{name}.48xlarge")):
-            assert len(said.split()) <= 30, said
-            assert not said or ": take " in said, said
+        for sentence in (cannot_train(f"{name}.48xlarge", build), lacks_driver(f"{name}.48xlarge")):
+            assert len(sentence.split()) <= 30, sentence
+            assert not sentence or ": take " in sentence, sentence
         if CARRIED[build]:
             assert name not in better(build).replace(" or", ",").split(", ") or not cannot_be_a_node(f"{name}.x", build)
     assert better(build) or not CARRIED[build]
@@ -98,9 +98,9 @@ def test_the_documents_tables_are_this_one() -> None:
     root = Path(__file__).parents[2]
     nodes = (root / "node_bootstrap" / "NODES.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in nodes.splitlines() if "|" in line]
-    said = {name: row for row in rows if len(row) == 4 for name in row[0].split(", ") if name in FAMILIES}
-    assert set(said) == set(FAMILIES)
-    for name, (_, gpus, trains, driver) in said.items():
+    table = {name: row for row in rows if len(row) == 4 for name in row[0].split(", ") if name in FAMILIES}
+    assert set(table) == set(FAMILIES)
+    for name, (_, gpus, trains, driver) in table.items():
         assert (trains, driver) == ("no" if cannot_train(name) else "yes", "yes" if FAMILIES[name].driver else "no")
         assert FAMILIES[name].arm64 or FAMILIES[name].capability in gpus
     assert f"| {better().replace(' or', ',')} |" in (root / "README.md").read_text()

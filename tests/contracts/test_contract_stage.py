@@ -20,12 +20,12 @@ def test_the_only_stage_is_taken_and_of_several_the_one_that_is_named() -> None:
 
 
 def test_a_stage_says_whose_signatures_it_believes_and_one_of_an_earlier_release_does_not() -> None:
-    told = {**DEV, stage_parameter("dev", "identity"): "unverified"}
-    assert (chosen_stage(told, None).identity, chosen_stage(DEV, None).identity) == ("unverified", "")
+    parameters = {**DEV, stage_parameter("dev", "identity"): "unverified"}
+    assert (chosen_stage(parameters, None).identity, chosen_stage(DEV, None).identity) == ("unverified", "")
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted", "said"),
+    ("parameters", "wanted", "message"),
     [
         ({}, None, "no controller is deployed in this account and region"),
         (DEV | PROD, None, "several controllers are deployed here (dev, prod): say which one, by --stage or DYNTRAIN"),
@@ -33,10 +33,12 @@ def test_a_stage_says_whose_signatures_it_believes_and_one_of_an_earlier_release
         ({stage_parameter("dev", "suffix"): "-x"}, None, f"stage 'dev' has no parameter {STAGES}dev/table"),
     ],
 )
-def test_what_is_not_clear_is_said_with_what_to_do(found: dict[str, str], wanted: str | None, said: str) -> None:
+def test_what_is_not_clear_is_said_with_what_to_do(
+    parameters: dict[str, str], wanted: str | None, message: str
+) -> None:
     with pytest.raises(Misconfigured) as caught:
-        chosen_stage(found, wanted)
-    assert str(caught.value).startswith(said)
+        chosen_stage(parameters, wanted)
+    assert str(caught.value).startswith(message)
 
 
 def test_no_cluster_can_be_named_so_that_its_parameters_are_a_stages() -> None:

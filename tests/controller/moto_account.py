@@ -24,7 +24,7 @@ def deploy(clients: Clients, stage: str, table: str, suffix: str = ELASTIC_TAG_S
         clients.ssm().put_parameter(Name=name, Value=value, Type="String")
 
 
-def made(clients: Clients, table: str) -> Iterator[str]:
+def stored_table(clients: Clients, table: str) -> Iterator[str]:
     """The facts table, as the controller's stack makes it, with its stream."""
     properties = yaml.safe_load(RESOURCES.read_text())["Resources"]["FactsTable"]["Properties"]
     stream = {"StreamEnabled": True, **properties["StreamSpecification"]}

@@ -44,16 +44,16 @@ class Overtaken:
         world = self.world
         self.base = world.launch(1000, base=True, NodeType="Master")
         world.hear(world.report(self.base))
-        for told in (True, False):
+        for delivered in (True, False):
             for kind in kinds:
-                if told == (not kind.startswith("new")):
+                if delivered == (not kind.startswith("new")):
                     self._launch(kind.removeprefix("new "))
-            if told:
+            if delivered:
                 world.hear(*self.waiting)
                 self.waiting.clear()
                 world.resync()
                 self.target_read()
-                self.boundary(told=True, forming=False, leaving=False)
+                self.boundary(delivered=True, forming=False, leaving=False)
 
     def _launch(self, kind: str) -> None:
         number = len(self.nodes) + 1
@@ -67,9 +67,9 @@ class Overtaken:
         self.world.because(instance, Cause.JOIN_REQUESTED)
         self.waiting.append(self.world.report(instance))
 
-    # ---- what people, the job and AWS do; what is `told` is heard of at once, else it waits to be delivered
+    # ---- what people, the job and AWS do; what is `delivered` is heard of at once, else it waits to be delivered
 
-    def change_of_mind(self, which: int, told: bool, behind: str, calls: int) -> None:
+    def change_of_mind(self, which: int, delivered: bool, behind: str, calls: int) -> None:
         """Of a person about an instance's tag, or, once, about the size of a group. `behind`: what still shows it as it
         was.
         """
@@ -85,20 +85,20 @@ class Overtaken:
         present = member is None and ELASTIC.of("demo") not in self.world.machines[instance].tags
         self.world.because(instance, Cause.JOIN_REQUESTED if present else Cause.LET_GO)
         if member is None:
-            self._heard(told, calls, self.world.tag(instance, present=present))
+            self._heard(delivered, calls, self.world.tag(instance, present=present))
         else:
             self.world.membership[instance] = Member("demo-workers", "terminating", "terminate")
-            self._heard(told, calls, self.world.hook_event(instance, "terminate", f"down-{instance}"))
+            self._heard(delivered, calls, self.world.hook_event(instance, "terminate", f"down-{instance}"))
 
-    def target_read(self, told: bool = True, calls: int = WHOLE) -> None:
+    def target_read(self, delivered: bool = True, calls: int = WHOLE) -> None:
         """The coordinator reads the target that is published now. What it says is that it knows of it."""
         text = self.world.parameters.get("/dyntrain/demo/target")
         target = Target.model_validate_json(text) if text is not None else None
         if target is not None and target.revision >= self.known and target.members is not None:
             self.known, self.listed = target.revision, target.members
-        self._heard(told, calls, self._report())
+        self._heard(delivered, calls, self._report())
 
-    def boundary(self, told: bool, forming: bool, leaving: bool, calls: int = WHOLE) -> None:
+    def boundary(self, delivered: bool, forming: bool, leaving: bool, calls: int = WHOLE) -> None:
         """It obeys the target that it knows of. On the way it says that who joins is not active yet, and who leaves has
         not left yet. `calls`: of the first pass that is woken.
         """
@@ -109,7 +109,7 @@ class Overtaken:
         self.training = members
         reports += [self._report(members, (), left)] if leaving else []
         for number, report in enumerate([*reports, self._report()]):
-            self._heard(told, WHOLE if number else calls, report)
+            self._heard(delivered, WHOLE if number else calls, report)
 
     def _report(
         self, active: Sequence[str] | None = None, forming: Sequence[str] = (), left: Sequence[str] = ()
@@ -124,9 +124,9 @@ class Overtaken:
             member |= {"leaving": True, "joined_at": 0.0}
         return self.world.job_event(revision=self.known, members=tuple(map(JobMember.model_validate, members)))
 
-    def _heard(self, told: bool, calls: int, event: dict[str, Any]) -> None:
+    def _heard(self, delivered: bool, calls: int, event: dict[str, Any]) -> None:
         """What is heard wakes a pass, which stands after so many calls."""
-        if told:
+        if delivered:
             self.world.take_in(event)
             self.run("pass", calls)
         else:
@@ -175,7 +175,7 @@ class Overtaken:
             self.waiting.remove(event)
         self.disturbed |= not times
         for _ in range(times):
-            self._heard(told=True, calls=calls, event=event)
+            self._heard(delivered=True, calls=calls, event=event)
 
     def run(self, what: str, calls: int) -> None:
         """It begins, and stands after so many calls. A pass is on what the stream holds; each look begins when the one
@@ -210,8 +210,8 @@ class Overtaken:
             raise
 
     def _look(self, who: str) -> None:
-        found = summary(snapshot(self.world.ports, self.world.registry, "demo", ELASTIC), gone=True)
-        for row in found["nodes"]:
+        cluster = summary(snapshot(self.world.ports, self.world.registry, "demo", ELASTIC), gone=True)
+        for row in cluster["nodes"]:
             if not row["base"] and row["status"] in MIRRORED:
                 self.shown.setdefault((who, row["instance"]), []).append((self.world.now, row["status"]))
 
@@ -238,10 +238,10 @@ class Overtaken:
 
     def check(self) -> None:
         self._look("often")
-        tags = {("tag", instance): told for instance, told in self.world.tags.items()}
-        for (where, instance), told in (tags | self.shown).items():
-            found = unexplained(told, self.world.causes[instance])
-            assert not found, (where, instance, *found, told)
+        tags = {("tag", instance): status for instance, status in self.world.tags.items()}
+        for (where, instance), statuses in (tags | self.shown).items():
+            unexpected = unexplained(statuses, self.world.causes[instance])
+            assert not unexpected, (where, instance, *unexpected, statuses)
 
     def end(self) -> None:
         """All runs come to their end, and all that waits is heard. Where nothing was lost that is enough; else a tick

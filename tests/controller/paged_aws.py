@@ -37,7 +37,9 @@ class PagedAws:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         for name, value in (("AWS_ACCESS_KEY_ID", "x"), ("AWS_SECRET_ACCESS_KEY", "x"), ("AWS_DEFAULT_REGION", "x-1")):
             patch.setenv(name, value)
-        patch.setattr(BaseClient, "_make_api_call", lambda _client, operation, asked: self._called(operation, asked))
+        patch.setattr(
+            BaseClient, "_make_api_call", lambda _client, operation, request: self._called(operation, request)
+        )
         self.holds: dict[str, Sequence[Mapping[str, Any]]] = {}
         self.answers: dict[str, Answer] = {}
         self.refuses: dict[str, int] = {}
@@ -45,12 +47,12 @@ class PagedAws:
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
         self.clients = _clients()
 
-    def asked(self, operation: str) -> list[Mapping[str, Any]]:
-        return [asked for name, asked in self.calls if name == operation]
+    def requests(self, operation: str) -> list[Mapping[str, Any]]:
+        return [request for name, request in self.calls if name == operation]
 
-    def _called(self, operation: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        number = len(self.asked(operation))
-        self.calls.append((operation, asked))
+    def _called(self, operation: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        number = len(self.requests(operation))
+        self.calls.append((operation, request))
         if self.refuses.get(operation) == number:
             error: Any = {
                 "Error": {"Code": self.code, "Message": "no"},
@@ -58,11 +60,11 @@ class PagedAws:
             }
             raise ClientError(error, operation)
         if operation in self.answers:
-            return self.answers[operation](asked)
+            return self.answers[operation](request)
         if operation not in PAGED:
             return {}
         where, into, out = PAGED[operation]
-        start = int(_plain(asked.get(into, 0)))
+        start = int(_plain(request.get(into, 0)))
         things = self.holds.get(operation, ())
         page: dict[str, Any] = {where: list(things[start : start + PAGE])}
         if start + PAGE < len(things):

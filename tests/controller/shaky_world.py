@@ -90,11 +90,11 @@ class ShakyWorld(World):
     def remember_wishes(self) -> None:
         """Which instances are tagged, and known to be: the table has their latest tag event."""
         self.wishes = {
-            cluster: {name for name, machine in self.machines.items() if self._told(name, machine, cluster)}
+            cluster: {name for name, machine in self.machines.items() if self._table_shows_tag(name, machine, cluster)}
             for cluster in ("demo", "other")
         }
 
-    def _told(self, name: str, machine: Machine, cluster: str) -> bool:
+    def _table_shows_tag(self, name: str, machine: Machine, cluster: str) -> bool:
         facts = self.table.get(("node", name), (None, 0))[0]
         known = facts is not None and facts.tags_event is not None and facts.tags_event.version == machine.tag_version
         return known and ELASTIC_TAG.of(cluster) in machine.tags

@@ -71,16 +71,16 @@ class StressedClusters(RuleBasedStateMachine):
             self.queue.append(world.tag(instance, cluster))
         self.cluster[instance] = cluster
 
-    @rule(draw=ANY, present=st.booleans(), lag=st.booleans(), told=st.booleans())
-    def tag(self, draw: Any, present: bool, lag: bool, told: bool) -> None:
-        """`told`: the event arrives at once, before describe calls show the change."""
+    @rule(draw=ANY, present=st.booleans(), lag=st.booleans(), delivered=st.booleans())
+    def tag(self, draw: Any, present: bool, lag: bool, delivered: bool) -> None:
+        """`delivered`: the event arrives at once, before describe calls show the change."""
         instance = self.elastic(draw, "running", "stopped")
         if instance is None:
             return
         if lag:
             self.world.changing(instance)
         event = self.world.tag(instance, self.cluster[instance], present=present)
-        if told:
+        if delivered:
             self.world.take_in(event)
         else:
             self.queue.append(event)
@@ -229,11 +229,11 @@ class StressedClusters(RuleBasedStateMachine):
         self.world.wait(seconds)
 
     @precondition(lambda self: self.job)
-    @rule(told=st.booleans())
-    def boundary(self, told: bool) -> None:
+    @rule(delivered=st.booleans())
+    def boundary(self, delivered: bool) -> None:
         """The coordinator obeys the newest target it can read; its report may be lost."""
         report = self.obey()
-        if told:
+        if delivered:
             self.queue.append(report)
 
     def obey(self) -> dict[str, Any]:

@@ -72,9 +72,14 @@ def test_a_capacity_reservation_is_read_as_aws_means_it(
         **entry,
     }
     answer = {"CapacityReservations": [whole]}
-    (found,) = Ec2Reservations(clients("ec2", "describe_capacity_reservations", answer)).capacity()
-    assert (found.targeted, found.block, found.available, found.total) == (targeted, block, available, 4)
-    assert found.end == END.timestamp()
+    (reservation,) = Ec2Reservations(clients("ec2", "describe_capacity_reservations", answer)).capacity()
+    assert (reservation.targeted, reservation.block, reservation.available, reservation.total) == (
+        targeted,
+        block,
+        available,
+        4,
+    )
+    assert reservation.end == END.timestamp()
 
 
 def test_a_stack_that_does_not_exist_is_none_and_any_other_refusal_is_told() -> None:

@@ -37,12 +37,12 @@ class Parts:
     named: Callable[[Mapping[str, Any]], Names]
 
 
-def filtered(asked: Mapping[str, Any]) -> Names:
-    return list(asked["Filters"][0]["Values"])
+def filtered(request: Mapping[str, Any]) -> Names:
+    return list(request["Filters"][0]["Values"])
 
 
-def keyed(asked: Mapping[str, Any]) -> Names:
-    return [key["pk"]["S"].removeprefix("node#") for key in asked["RequestItems"]["t"]["Keys"]]
+def keyed(request: Mapping[str, Any]) -> Names:
+    return [key["pk"]["S"].removeprefix("node#") for key in request["RequestItems"]["t"]["Keys"]]
 
 
 PARTS = {
@@ -50,19 +50,19 @@ PARTS = {
         "SetInstanceProtection",
         50,
         lambda c, n: AutoScalingGroups(c).protect(n, "g"),
-        lambda asked: asked["InstanceIds"],
+        lambda request: request["InstanceIds"],
     ),
     "members of groups": Parts(
         "DescribeAutoScalingGroups",
         50,
         lambda c, n: AutoScalingGroups(c).members(n),
-        lambda asked: asked["AutoScalingGroupNames"],
+        lambda request: request["AutoScalingGroupNames"],
     ),
     "sizes of groups": Parts(
         "DescribeAutoScalingGroups",
         50,
         lambda c, n: AutoScalingGroups(c).sizes(n),
-        lambda asked: asked["AutoScalingGroupNames"],
+        lambda request: request["AutoScalingGroupNames"],
     ),
     "instances by id": Parts("DescribeInstances", 200, lambda c, n: Ec2Instances(c).by_id(n), filtered),
     "instances by tag": Parts("DescribeInstances", 200, lambda c, n: Ec2Instances(c).tagged(n), filtered),
@@ -73,27 +73,31 @@ PARTS = {
         "FilterLogEvents",
         100,
         lambda c, n: list(CloudWatchLogs(c).lines("g", n, 0.0)),
-        lambda asked: asked["logStreamNames"],
+        lambda request: request["logStreamNames"],
     ),
-    "tags": Parts("CreateTags", 1000, lambda c, n: Ec2Instances(c).tag(n, "k", "v"), lambda asked: asked["Resources"]),
+    "tags": Parts(
+        "CreateTags", 1000, lambda c, n: Ec2Instances(c).tag(n, "k", "v"), lambda request: request["Resources"]
+    ),
     "untagging": Parts(
-        "DeleteTags", 1000, lambda c, n: Ec2Instances(c).untag(n, "k"), lambda asked: asked["Resources"]
+        "DeleteTags", 1000, lambda c, n: Ec2Instances(c).untag(n, "k"), lambda request: request["Resources"]
     ),
     "terminations": Parts(
-        "TerminateInstances", 1000, lambda c, n: Ec2Instances(c).terminate(n), lambda asked: asked["InstanceIds"]
+        "TerminateInstances", 1000, lambda c, n: Ec2Instances(c).terminate(n), lambda request: request["InstanceIds"]
     ),
-    "starts": Parts("StartInstances", 1000, lambda c, n: Ec2Instances(c).start(n), lambda asked: asked["InstanceIds"]),
+    "starts": Parts(
+        "StartInstances", 1000, lambda c, n: Ec2Instances(c).start(n), lambda request: request["InstanceIds"]
+    ),
     "reboots": Parts(
-        "RebootInstances", 1000, lambda c, n: Ec2Instances(c).reboot(n), lambda asked: asked["InstanceIds"]
+        "RebootInstances", 1000, lambda c, n: Ec2Instances(c).reboot(n), lambda request: request["InstanceIds"]
     ),
-    "stops": Parts("StopInstances", 1000, lambda c, n: Ec2Instances(c).stop(n), lambda asked: asked["InstanceIds"]),
+    "stops": Parts("StopInstances", 1000, lambda c, n: Ec2Instances(c).stop(n), lambda request: request["InstanceIds"]),
 }
 
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> PagedAws:
     aws = PagedAws(monkeypatch)
-    aws.answers["BatchGetItem"] = lambda _asked: {"Responses": {}}
+    aws.answers["BatchGetItem"] = lambda _request: {"Responses": {}}
     return aws
 
 
@@ -105,7 +109,7 @@ def test_all_of_the_names_are_in_one_call_each_and_no_call_has_too_many(
 ) -> None:
     names = [f"i-{number:017x}" for number in range(times * parts.most + more)]
     parts.do(aws.clients, names)
-    calls = [parts.named(asked) for asked in aws.asked(parts.operation)]
+    calls = [parts.named(request) for request in aws.requests(parts.operation)]
     done = [name for call in calls for name in call]
     assert (len(set(names) - set(done)), len(done)) == (0, len(names))
     assert all(0 < len(call) <= parts.most for call in calls)
@@ -120,17 +124,17 @@ def test_a_part_that_is_refused_for_now_is_not_passed_over(aws: PagedAws, parts:
 
 def test_every_instance_that_is_protected_is_protected_from_its_groups_scale_in(aws: PagedAws) -> None:
     AutoScalingGroups(aws.clients).protect([f"i-{number:017x}" for number in range(60)], "g")
-    asked = aws.asked("SetInstanceProtection")
-    assert {(call["AutoScalingGroupName"], call["ProtectedFromScaleIn"]) for call in asked} == {("g", True)}
+    requests = aws.requests("SetInstanceProtection")
+    assert {(call["AutoScalingGroupName"], call["ProtectedFromScaleIn"]) for call in requests} == {("g", True)}
 
 
 @pytest.mark.parametrize("count", [9, 10, 11, 20, 25])
 def test_all_parameters_of_a_cluster_are_deleted_ten_at_a_time(aws: PagedAws, count: int) -> None:
     names = [f"/dyntrain/demo/{number:02}" for number in range(count)]
     aws.holds["GetParametersByPath"] = [{"Name": name} for name in names]
-    aws.answers["DeleteParameters"] = lambda asked: {"DeletedParameters": asked["Names"]}
+    aws.answers["DeleteParameters"] = lambda request: {"DeletedParameters": request["Names"]}
     assert SsmParameters(aws.clients).delete("demo") == names
-    assert all(0 < len(call["Names"]) <= 10 for call in aws.asked("DeleteParameters"))
+    assert all(0 < len(call["Names"]) <= 10 for call in aws.requests("DeleteParameters"))
 
 
 def test_a_burst_of_entries_of_any_size_is_in_the_trail_once_in_items_of_their_own(aws: PagedAws) -> None:
@@ -143,7 +147,7 @@ def test_a_burst_of_entries_of_any_size_is_in_the_trail_once_in_items_of_their_o
             for number in range(count)
         ]
         TableClusters(aws.clients, "t").record("demo", 5.0, entries)
-        items = [asked["Item"] for asked in aws.asked("PutItem")]
+        items = [request["Item"] for request in aws.requests("PutItem")]
         assert sum(item["entries"]["S"].count('"instance"') for item in items) == count
         assert len({item["sk"]["S"] for item in items}) == len(items)
         assert all(len(item["entries"]["S"]) < 350_000 for item in items), "DynamoDB takes items of 400 KB"
@@ -157,7 +161,7 @@ def test_no_item_of_the_trail_outgrows_a_table_whatever_the_nodes_last_words_are
     why = 2000 * characters
     entries = [StatusChanged(instance=f"i-{n:017x}", before="", after="PREPARE_FAILED", detail=why) for n in range(400)]
     TableClusters(aws.clients, "t").record("demo", 1.0, entries)
-    items = [asked["Item"] for asked in aws.asked("PutItem")]
+    items = [request["Item"] for request in aws.requests("PutItem")]
     assert max(sum(len(str(value)) + len(name) for name, value in item.items()) for item in items) < 400 * 1024
     assert [entry.entry for item in items for entry in trail_of(item)] == entries
     assert len({item["sk"]["S"] for item in items}) == len(items)
@@ -175,11 +179,11 @@ def test_one_machine_that_has_no_room_does_not_keep_the_others_from_starting(
     names = [f"i-{number:017x}" for number in range(5)]
     started: list[str] = []
 
-    def start(asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        if names[3] in asked["InstanceIds"]:
+    def start(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        if names[3] in request["InstanceIds"]:
             error: Any = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
             raise ClientError(error, "StartInstances")
-        started.extend(asked["InstanceIds"])
+        started.extend(request["InstanceIds"])
         return {}
 
     aws.answers["StartInstances"] = start

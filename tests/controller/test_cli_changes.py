@@ -53,7 +53,7 @@ def test_groups_of_base_nodes_are_neither_scaled_nor_in_the_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "said"),
+    ("ask", "message"),
     [
         (lambda: resize(POLICY, ONE, None, to=5), "between 0 and 4 instances, not 5.*--max-size 5"),
         (lambda: resize(POLICY, {}, None, to=1), "no Auto Scaling group"),
@@ -61,8 +61,8 @@ def test_groups_of_base_nodes_are_neither_scaled_nor_in_the_way() -> None:
         (lambda: resize(POLICY, ONE, "typo", to=1), r"typo is no group of demo that exists \(its groups: demo-workers"),
     ],
 )
-def test_a_scale_that_cannot_be_says_what_to_do(ask: Callable[[], Resize], said: str) -> None:
-    with pytest.raises(GiveUp, match=said):
+def test_a_scale_that_cannot_be_says_what_to_do(ask: Callable[[], Resize], message: str) -> None:
+    with pytest.raises(GiveUp, match=message):
         ask()
 
 
@@ -78,9 +78,9 @@ def test_a_worker_is_removed_by_its_tag_and_a_base_node_is_not() -> None:
     world.hear(world.tag(worker), world.report(worker), world.report(base))
     views = [node.view for node in snapshot(world.ports, world.registry, "demo", ELASTIC).decision.nodes]
     request = untag("demo", [worker], views, KEY)
-    said = carried_out(world.ports, request, dry_run=True, say_where=print)
+    output = carried_out(world.ports, request, dry_run=True, say_where=print)
     assert KEY in world.machines[worker].tags, "a dry run changes nothing"
-    assert f"aws ec2 delete-tags --resources {worker} --tags Key={KEY}" in said
+    assert f"aws ec2 delete-tags --resources {worker} --tags Key={KEY}" in output
     carried_out(world.ports, request, dry_run=False, say_where=print)
     assert KEY not in world.machines[worker].tags
     with pytest.raises(GiveUp, match=f"dyntrain base replace {base} NEW"):
@@ -94,8 +94,8 @@ def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_alread
     worker = world.launch(1)
     world.hear(world.tag(worker), world.report(worker))
     connection = Connection(world.ports, world.registry, ELASTIC)
-    said = carried_out(world.ports, to_remove(connection, [worker], now=True), dry_run=False, say_where=print)
-    assert f"create-tags --resources {worker} --tags Key={LEAVE_TAG},Value=now && aws ec2 delete-tags" in said
+    output = carried_out(world.ports, to_remove(connection, [worker], now=True), dry_run=False, say_where=print)
+    assert f"create-tags --resources {worker} --tags Key={LEAVE_TAG},Value=now && aws ec2 delete-tags" in output
     assert (KEY in world.machines[worker].tags, world.machines[worker].tags[LEAVE_TAG]) == (False, "now")
     assert [call[0] for call in world.calls if call[0].endswith("tag")][-2:] == ["instances.tag", "instances.untag"]
 
@@ -113,8 +113,8 @@ def test_only_machines_that_run_and_are_not_tagged_yet_are_tagged() -> None:
     world.machines[ended].state = "terminated"
     seen = world.ports.instances.by_id([plain, tagged, ended])
     assert tag("demo", [plain, tagged], seen, KEY) == Tag("demo", (plain,), KEY)
-    for instance, said in ((tagged, "tagged for demo already"), (ended, "terminated"), (instance_id(9), "not know")):
-        with pytest.raises(GiveUp, match=said):
+    for instance, message in ((tagged, "tagged for demo already"), (ended, "terminated"), (instance_id(9), "not know")):
+        with pytest.raises(GiveUp, match=message):
             tag("demo", [instance], seen, KEY)
 
 

@@ -15,16 +15,16 @@ from dyntrain.training.trial.experiment import Options
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Options, bool]]:
+def experiments(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Options, bool]]:
     """What was to be tried, in place of trying it."""
-    found: list[tuple[Options, bool]] = []
+    calls: list[tuple[Options, bool]] = []
 
     def checked(options: Options, as_json: bool) -> int:
-        found.append((options, as_json))
+        calls.append((options, as_json))
         return 1
 
     monkeypatch.setattr(course, "checked", checked)
-    return found
+    return calls
 
 
 def typed(line: str) -> Any:
@@ -32,16 +32,16 @@ def typed(line: str) -> Any:
 
 
 @pytest.mark.parametrize("dashes", ["-- ", ""])
-def test_what_follows_the_command_is_the_scripts(asked: list[tuple[Options, bool]], dashes: str) -> None:
+def test_what_follows_the_command_is_the_scripts(experiments: list[tuple[Options, bool]], dashes: str) -> None:
     result = typed(f"--steps 5 --plan 3=3 {dashes}python train.py --steps 90 --json")
-    (options, as_json), *more = asked
+    (options, as_json), *more = experiments
     assert (result.exit_code, more, as_json) == (1, [], False), "the verdict's exit code"
     assert options.command == ("python", "train.py", "--steps", "90", "--json")
     assert (options.steps, str(options.plan)) == (5, "3=3")
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("", "put it after --"),
         ("--plan 3 -- python train.py", "words like 3=3"),
@@ -50,22 +50,22 @@ def test_what_follows_the_command_is_the_scripts(asked: list[tuple[Options, bool
     ],
 )
 def test_what_is_no_experiment_is_refused_before_anything_runs(
-    asked: list[tuple[Options, bool]], line: str, told: str
+    experiments: list[tuple[Options, bool]], line: str, message: str
 ) -> None:
     result = typed(line)
-    assert (result.exit_code, asked) == (2, [])
-    assert told in result.output
+    assert (result.exit_code, experiments) == (2, [])
+    assert message in result.output
 
 
 @pytest.mark.parametrize(
-    ("typed", "code", "said"),
+    ("typed", "code", "message"),
     [
         (["--explain", "DT301"], 0, "# DT301 (error)"),
         (["--explain"], 0, "DT101  error"),
         (["--explain", "DT999"], 2, "the code of no rule"),
     ],
 )
-def test_a_rules_page_is_found_by_its_code(typed: list[str], code: int, said: str) -> None:
+def test_a_rules_page_is_found_by_its_code(typed: list[str], code: int, message: str) -> None:
     """Whoever reads a code in a worker's log learns what it means without the script."""
     done = CliRunner().invoke(main, ["check", *typed])
-    assert (done.exit_code, said in done.output) == (code, True), done.output
+    assert (done.exit_code, message in done.output) == (code, True), done.output

@@ -53,20 +53,20 @@ def _typed(folder: Path, hosts: str, gpus: int) -> None:
     (folder / "workers").write_text(hosts)
     (folder / "ssh").write_text('#!/bin/sh\nexec sh -c "$4"\n')  # after -o, its value and the host
     (folder / "ssh").chmod(0o755)
-    told = {"EFS_MOUNT": str(folder), "STAND_IN_PYTHON": sys.executable, "DEEPLEARNING_WORKERS_COUNT": "2"}
-    told |= {"DEEPLEARNING_WORKERS_PATH": str(folder / "workers"), "DEEPLEARNING_WORKER_GPU_COUNT": str(gpus)}
-    told["PATH"] = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {"EFS_MOUNT": str(folder), "STAND_IN_PYTHON": sys.executable, "DEEPLEARNING_WORKERS_COUNT": "2"}
+    environment |= {"DEEPLEARNING_WORKERS_PATH": str(folder / "workers"), "DEEPLEARNING_WORKER_GPU_COUNT": str(gpus)}
+    environment["PATH"] = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     # Through pipes, as from ssh: what is started must not keep them open.
     subprocess.run(
-        ["bash", "-ec", TYPED], env={**os.environ, **told}, check=True, capture_output=True, timeout=patient(30)
+        ["bash", "-ec", TYPED], env={**os.environ, **environment}, check=True, capture_output=True, timeout=patient(30)
     )
 
 
-def _told(folder: Path, name: str) -> dict[str, object]:
+def _arguments(folder: Path, name: str) -> dict[str, object]:
     log = folder / "tensorflow" / "logs" / name
     wait_for(lambda: log.exists() and log.read_text().endswith("\n"), 20, lambda: f"{name} says what it was told")
-    said: dict[str, object] = json.loads(log.read_text())
-    return said
+    arguments: dict[str, object] = json.loads(log.read_text())
+    return arguments
 
 
 def test_generate_trainer_the_documents_commands_start_servers_and_workers_on_each_host(folder: Path) -> None:
@@ -76,26 +76,26 @@ def test_generate_trainer_the_documents_commands_start_servers_and_workers_on_ea
     own += ["--worker_hosts=10.0.0.25:2230,10.0.0.25:2231,10.0.1.207:2230,10.0.1.207:2231"]
     for host in range(2):
         part = [*own, "--job_name=ps", f"--task_index={host}"]
-        assert _told(folder, f"ps{host}") == {"argv": part, "gpu": ""}, "servers take no GPU from workers"
+        assert _arguments(folder, f"ps{host}") == {"argv": part, "gpu": ""}, "servers take no GPU from workers"
     for task in range(4):
         part = [*own, "--job_name=worker", f"--task_index={task}"]
-        assert _told(folder, f"worker{task}") == {"argv": part, "gpu": str(task % 2)}
+        assert _arguments(folder, f"worker{task}") == {"argv": part, "gpu": str(task % 2)}
 
 
 def test_generate_trainer_hosts_without_gpus_have_one_worker_each(folder: Path) -> None:
     _typed(folder, "10.0.0.25\n10.0.1.207\n", gpus=0)
-    assert "--task_index=1" in str(_told(folder, "worker1")["argv"])
+    assert "--task_index=1" in str(_arguments(folder, "worker1")["argv"])
     assert {path.name for path in (folder / "tensorflow" / "logs").iterdir()} == {"ps0", "ps1", "worker0", "worker1"}
 
 
 def test_generate_trainer_the_documents_loop_works_after_nodes_have_joined_or_left(folder: Path) -> None:
     """The count is of the login, the list of now: the loop goes to each host that is listed."""
     _typed(folder, "10.0.0.25\n10.0.0.9\n10.0.1.207\n", gpus=0)
-    assert "--ps_hosts=10.0.0.25:2222,10.0.0.9:2222" in cast("list[str]", _told(folder, "ps1")["argv"])
+    assert "--ps_hosts=10.0.0.25:2222,10.0.0.9:2222" in cast("list[str]", _arguments(folder, "ps1")["argv"])
     assert "no part in this training" in (folder / "tensorflow" / "10.0.1.207.sh").read_text()
     shutil.rmtree(folder / "tensorflow")
     _typed(folder, "10.0.0.25\n", gpus=0)
-    assert "--ps_hosts=10.0.0.25:2222" in cast("list[str]", _told(folder, "ps0")["argv"])
+    assert "--ps_hosts=10.0.0.25:2222" in cast("list[str]", _arguments(folder, "ps0")["argv"])
 
 
 def test_generate_trainer_says_what_is_wrong_with_the_workers_file(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_generate_trainer_says_what_is_wrong_with_the_workers_file(tmp_path: Pat
     typed = ["generate-trainer", "--workers_file_path", str(workers), "--worker_count", "2", "--worker_gpu_count", "0"]
     typed += ["--trainer_script_dir", str(tmp_path / "out"), "--training_script", "train.py"]
     assert hosts_of(b"# ours\r\na slots=8\r\n\r\nb\nc\n", "f") == ("a", "b", "c")
-    for text, said in (
+    for text, message in (
         ("# none\n", "names no host"),
         ("a\n../b\n", "'../b' is no host"),
         ("a\n-b\n", "'-b' is no host"),
@@ -111,7 +111,7 @@ def test_generate_trainer_says_what_is_wrong_with_the_workers_file(tmp_path: Pat
         workers.write_text(text)
         result = CliRunner().invoke(main, typed)
         assert result.exit_code == 1
-        assert said in result.output
+        assert message in result.output
     workers.unlink()
     assert "workers" in CliRunner().invoke(main, typed).output
     assert not (tmp_path / "out").exists()

@@ -78,7 +78,7 @@ def test_a_wide_trail_shows_what_a_pools_decision_was_made_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [
         ("stauts", "Did you mean 'status'?"),
         ("clusters list", "Did you mean 'cluster'?"),
@@ -88,10 +88,10 @@ def test_a_wide_trail_shows_what_a_pools_decision_was_made_of() -> None:
         ("cost demo --cluster other", "demo and --cluster other: give one of them"),
     ],
 )
-def test_what_is_mistyped_is_answered_with_what_was_meant(typed: str, said: str) -> None:
+def test_what_is_mistyped_is_answered_with_what_was_meant(typed: str, message: str) -> None:
     result = CliRunner().invoke(main, shlex.split(typed))
     assert result.exit_code == 2
-    assert said in result.output
+    assert message in result.output
 
 
 def test_a_name_that_is_like_no_command_is_not_guessed_at() -> None:

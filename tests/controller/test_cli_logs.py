@@ -32,7 +32,7 @@ class Store:
     """CloudWatch in memory."""
 
     written: list[LogLine] = field(default_factory=list)
-    asked: list[float] = field(default_factory=list)
+    since: list[float] = field(default_factory=list)
 
     def write(self, at: float, instance: str, text: str, kind: str = "worker", job: str = "job-1") -> None:
         self.written.append(LogLine(at, f"demo/{job}/{instance}/{kind}", text, f"event-{len(self.written)}"))
@@ -42,7 +42,7 @@ class Store:
         return sorted({line.stream for line in self.written if line.stream.startswith(prefix)})
 
     def lines(self, group: str, streams: Iterable[str], since: float) -> Iterator[LogLine]:
-        self.asked.append(since)
+        self.since.append(since)
         return (line for line in self.written if line.stream in streams and line.at >= since)
 
 
@@ -73,7 +73,7 @@ def test_followed_lines_come_once_and_late_ones_are_not_missed() -> None:
     store.write(1950.0, GONE, "two, late")
     assert [line.text for line in follower.next()] == ["two, late"]
     assert list(follower.next()) == []
-    assert store.asked[-1] > 1000.0, "what was shown long ago is not asked for again"
+    assert store.since[-1] > 1000.0, "what was shown long ago is not asked for again"
 
 
 def test_the_files_of_an_embedded_cloud_are_read_and_followed(tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_the_files_of_an_embedded_cloud_are_read_and_followed(tmp_path: Path) ->
 def written(cloud: Path, instance: str, cluster: str, *lines: str) -> None:
     folder = cloud / "machines" / instance / "var/log/dyntrain"
     folder.mkdir(parents=True)
-    told = [{"time": 1.0, "message": "started"}, {"time": 2.0, "cluster": cluster, "message": "who it is"}]
-    (folder / "node.log").write_text("".join(json.dumps(one) + "\n" for one in told))
+    entries = [{"time": 1.0, "message": "started"}, {"time": 2.0, "cluster": cluster, "message": "who it is"}]
+    (folder / "node.log").write_text("".join(json.dumps(one) + "\n" for one in entries))
     (folder / "worker.log").write_text("".join(f"{line}\n" for line in lines))
 
 
@@ -122,12 +122,12 @@ def test_the_lines_of_all_workers_of_a_node_are_shown_with_which_of_them_wrote_i
     written(tmp_path, HERE, "demo", "2026-01-01 10:00:00 one")
     folder = tmp_path / "machines" / HERE / "var/log/dyntrain"
     (folder / "worker-1.log").write_text("2026-01-01 10:00:01 two\n")
-    told = [(f"{HERE} worker", "one"), (f"{HERE} worker-1", "two")]
-    assert [(line.who, line.text[-3:]) for line in files_of(tmp_path, "demo").next()] == told
+    expected = [(f"{HERE} worker", "one"), (f"{HERE} worker-1", "two")]
+    assert [(line.who, line.text[-3:]) for line in files_of(tmp_path, "demo").next()] == expected
     store = Store()
     store.write(1.0, HERE, "one")
     store.write(2.0, HERE, "two", kind="worker-1")
-    assert [(line.who, line.text) for line in source(store).next()] == told
+    assert [(line.who, line.text) for line in source(store).next()] == expected
 
 
 def test_files_that_are_not_kept_by_job_are_not_shown_for_one(tmp_path: Path) -> None:

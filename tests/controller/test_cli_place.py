@@ -99,5 +99,5 @@ def test_an_endpoint_of_ones_own_is_named(clients: Clients, endpoint: str) -> No
 
 def test_an_account_that_cannot_be_asked_for_holds_nobody_up(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    said = account_and_region(Clients(attempts=1))
-    assert said.startswith("account unknown (EndpointConnectionError), region eu-west-3")
+    line = account_and_region(Clients(attempts=1))
+    assert line.startswith("account unknown (EndpointConnectionError), region eu-west-3")

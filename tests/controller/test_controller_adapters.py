@@ -30,7 +30,7 @@ from dyntrain.controller.core.known.facts import Named, NodeFacts
 from dyntrain.controller.core.known.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.ports import Batch, StoredNode
-from moto_account import made
+from moto_account import stored_table
 from moto_server import any_image
 
 TABLE = "facts-under-test"
@@ -55,12 +55,12 @@ def store(request: pytest.FixtureRequest, clients: Clients) -> Clients:
 
 @pytest.fixture
 def table(store: Clients) -> Iterator[str]:
-    yield from made(store, TABLE)
+    yield from stored_table(store, TABLE)
 
 
 @pytest.fixture
 def table_with_stream(clients: Clients) -> Iterator[str]:
-    yield from made(clients, TABLE)
+    yield from stored_table(clients, TABLE)
 
 
 def node(number: int, cluster: str = "demo") -> NodeFacts:
@@ -134,7 +134,7 @@ def test_a_burst_of_entries_fits_into_the_items_of_the_audit_trail(store: Client
         for number in range(1200)
     ]
     clusters.record("demo", 1000.0, entries)
-    assert sorted(found.entry.instance for found in clusters.trail("demo", 0.0)) == [one.instance for one in entries]
+    assert sorted(item.entry.instance for item in clusters.trail("demo", 0.0)) == [one.instance for one in entries]
 
 
 def test_the_stream_wakes_for_facts_and_ticks_and_not_for_acknowledgements(
@@ -187,16 +187,18 @@ def test_instances_are_described_with_their_tags_and_unknown_ids_do_not_spoil_a_
 
 def test_instances_of_a_launch_template_are_found_whatever_became_of_their_tags(clients: Clients) -> None:
     ec2, image = clients.ec2(), any_image(clients.ec2())
-    made = {}
+    instances = {}
     for name in ("of-demo", "of-others"):
         ec2.create_launch_template(
             LaunchTemplateName=name, LaunchTemplateData={"ImageId": image, "InstanceType": "t3.small"}
         )
-        made[name] = ec2.run_instances(LaunchTemplate={"LaunchTemplateName": name}, MinCount=1, MaxCount=1)[
+        instances[name] = ec2.run_instances(LaunchTemplate={"LaunchTemplateName": name}, MinCount=1, MaxCount=1)[
             "Instances"
         ][0]["InstanceId"]
-    found = Ec2Instances(clients).of_templates(["of-demo", "no-such-template"])
-    assert {name: [seen.instance for seen in group] for name, group in found.items()} == {"of-demo": [made["of-demo"]]}
+    groups = Ec2Instances(clients).of_templates(["of-demo", "no-such-template"])
+    assert {name: [seen.instance for seen in group] for name, group in groups.items()} == {
+        "of-demo": [instances["of-demo"]]
+    }
     assert Ec2Instances(clients).of_templates(["no-such-template"]) == {}
 
 

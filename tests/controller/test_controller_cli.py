@@ -109,8 +109,8 @@ def test_a_rate_that_nobody_has_said_is_not_shown_as_none_at_all() -> None:
 
 def test_status_shows_why_a_job_failed_and_what_its_script_raised() -> None:
     world, master, _ = story()
-    told = {"reason": "the script fails at step 7 on every worker", "traceback": "Traceback:\nKeyError: [x]\n"}
-    world.hear(world.job_event(master, revision=1, state="failed", generation=4, **told))
+    failure = {"reason": "the script fails at step 7 on every worker", "traceback": "Traceback:\nKeyError: [x]\n"}
+    world.hear(world.job_event(master, revision=1, state="failed", generation=4, **failure))
     seen = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
     text = "\n".join(cluster_lines(seen, world.now, 80))
     raised, _, last = text.rpartition("\n")
@@ -120,8 +120,8 @@ def test_status_shows_why_a_job_failed_and_what_its_script_raised() -> None:
 
 def test_what_a_script_says_cannot_command_the_terminal() -> None:
     world, master, _ = story()
-    told = {"reason": "x\x1b[2J\x07", "traceback": "Traceback:\n\x1b]0;title\x07KeyError\n"}
-    world.hear(world.job_event(master, revision=1, state="failed", generation=4, **told))
+    failure = {"reason": "x\x1b[2J\x07", "traceback": "Traceback:\n\x1b]0;title\x07KeyError\n"}
+    world.hear(world.job_event(master, revision=1, state="failed", generation=4, **failure))
     world.hear(world.report(world.launch(3), "prepare_failed", reason="\x1b[31mred"))
     lines = cluster_lines(summary(snapshot(world.ports, world.registry, "demo", ELASTIC)), world.now, 200)
     assert not [line for line in lines if not line.isprintable()]
@@ -146,22 +146,22 @@ def test_neither_a_trail_nor_an_explanation_nor_a_log_can_command_the_terminal(
 
 def test_explain_gives_the_facts_behind_a_status() -> None:
     world, _, failed = story()
-    found = explanation(
+    answer = explanation(
         snapshot(world.ports, world.registry, cluster_of_instance(world.ports, world.registry, failed), ELASTIC), failed
     )
-    assert found["facts"]["preparation"]["reason"] == "line one\nValueError: no data"
-    assert (found["status"], found["effective"]["wanted"]) == ("PREPARE_FAILED", True)
-    assert "reason: PREPARE_FAILED" in _explained(found)
+    assert answer["facts"]["preparation"]["reason"] == "line one\nValueError: no data"
+    assert (answer["status"], answer["effective"]["wanted"]) == ("PREPARE_FAILED", True)
+    assert "reason: PREPARE_FAILED" in _explained(answer)
 
 
 def test_a_base_node_is_not_told_to_take_a_tag_away_that_it_does_not_have() -> None:
     world, master, (worker,) = running_cluster()
     seen = snapshot(world.ports, world.registry, "demo", ELASTIC)
-    found = {instance: explanation(seen, instance) for instance in (master, worker)}
-    assert [found[instance]["reason"] for instance in found] == ["TRAINING", "TRAINING"]
-    assert "elastic tag" in found[worker]["would_change"]
-    assert "tag" not in found[master]["would_change"].removesuffix("no tag asks a base node to leave")
-    assert "dyntrain base replace" in found[master]["would_change"]
+    answers = {instance: explanation(seen, instance) for instance in (master, worker)}
+    assert [answers[instance]["reason"] for instance in answers] == ["TRAINING", "TRAINING"]
+    assert "elastic tag" in answers[worker]["would_change"]
+    assert "tag" not in answers[master]["would_change"].removesuffix("no tag asks a base node to leave")
+    assert "dyntrain base replace" in answers[master]["would_change"]
 
 
 def test_an_unknown_cluster_and_an_unknown_instance_are_one_clear_line() -> None:
@@ -178,10 +178,10 @@ def test_status_says_that_a_group_launches_no_more_with_the_last_line_and_how_to
     reason = "prepare-data failed 3 times; the last: exit code 2; its last output:\nno such bucket"
     hold = Hold(at=world.now, held=True, script="", times=3, reason=reason, done=True)
     world.ports.group_records.put(StoredGroup(GroupFacts(group="demo-workers", hold=hold), 0), wake=False)
-    found = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
-    lines = cluster_lines(found, None, None)
-    said = next(line for line in lines if "launches no more" in line)
-    assert said == "  demo-workers launches no more: 3 nodes in a row failed alike: no such bucket"
+    cluster = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
+    lines = cluster_lines(cluster, None, None)
+    notice = next(line for line in lines if "launches no more" in line)
+    assert notice == "  demo-workers launches no more: 3 nodes in a row failed alike: no such bucket"
     assert any(
         "resume-processes --auto-scaling-group-name demo-workers --scaling-processes Launch" in one for one in lines
     )
@@ -196,7 +196,7 @@ def test_an_invalid_policy_is_named_when_its_cluster_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [
         ({}, "no AWS region"),
         ({"AWS_DEFAULT_REGION": "eu-central-1"}, "no AWS credentials"),
@@ -212,15 +212,17 @@ def test_an_invalid_policy_is_named_when_its_cluster_is_asked_for() -> None:
         ({"DYNTRAIN_TABLE": ""}, "DYNTRAIN_TABLE is empty"),
     ],
 )
-def test_what_is_missing_in_the_environment_is_one_line_and_not_success(environment: dict[str, str], said: str) -> None:
+def test_what_is_missing_in_the_environment_is_one_line_and_not_success(
+    environment: dict[str, str], message: str
+) -> None:
     done = run("status", **environment)
     assert done.returncode == 1
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("explain", "nonsense"), "'nonsense' is no instance id"),
         (("events", "--instance", "nonsense"), "'nonsense' is no instance id"),
@@ -231,7 +233,7 @@ def test_what_is_missing_in_the_environment_is_one_line_and_not_success(environm
         (("status",), "Invalid endpoint: not a url; check region, profile and AWS_ENDPOINT_URL"),
     ],
 )
-def test_bad_input_is_one_line_before_anything_is_asked_of_aws(arguments: tuple[str, ...], said: str) -> None:
+def test_bad_input_is_one_line_before_anything_is_asked_of_aws(arguments: tuple[str, ...], message: str) -> None:
     environment = {
         "AWS_DEFAULT_REGION": "eu-west-3",
         "AWS_ACCESS_KEY_ID": "x",
@@ -240,7 +242,7 @@ def test_bad_input_is_one_line_before_anything_is_asked_of_aws(arguments: tuple[
     }
     done = run(*arguments, **environment)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (1, 1), done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_narrow_terminal_gets_fewer_columns_and_no_id_or_status_is_ever_cut() -> None:
@@ -262,10 +264,10 @@ def test_a_narrow_terminal_gets_fewer_columns_and_no_id_or_status_is_ever_cut() 
 
 def test_the_headline_says_that_nobody_has_to_prove_who_it_is() -> None:
     world, _, _ = running_cluster(1)
-    found = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
-    assert headline({**found, "unverified": ""}) == headline(found)
-    (said,) = set(headline({**found, "unverified": "it was set so"})) - set(headline(found))
-    assert said.strip() == "identities are unverified, it was set so: `dyntrain doctor` says what that means"
+    cluster = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
+    assert headline({**cluster, "unverified": ""}) == headline(cluster)
+    (warning,) = set(headline({**cluster, "unverified": "it was set so"})) - set(headline(cluster))
+    assert warning.strip() == "identities are unverified, it was set so: `dyntrain doctor` says what that means"
 
 
 def test_the_headline_says_what_is_done_what_is_left_and_the_loss() -> None:
@@ -273,10 +275,10 @@ def test_the_headline_says_what_is_done_what_is_left_and_the_loss() -> None:
     progress = {"fraction": 0.37, "eta_seconds": 754.0, "metrics": {"accuracy": 0.9, "loss": None}, "metrics_epoch": 2}
     progress["silenced"] = {"DT302": "train.py:31"}
     world.hear(world.job_event(master, revision=1, epoch=3, epochs=10, progress=progress))
-    told = "\n".join(headline(summary(snapshot(world.ports, world.registry, "demo", ELASTIC))))
-    assert "running, 37.0 % done, about 12 min left" in told
-    assert "accuracy 0.9, loss NaN (epoch 2)" in told
-    assert "checks of the script that are silenced: DT302 (train.py:31)" in told
+    text = "\n".join(headline(summary(snapshot(world.ports, world.registry, "demo", ELASTIC))))
+    assert "running, 37.0 % done, about 12 min left" in text
+    assert "accuracy 0.9, loss NaN (epoch 2)" in text
+    assert "checks of the script that are silenced: DT302 (train.py:31)" in text
 
 
 def test_who_keeps_the_others_waiting_is_in_the_headline_of_a_job_that_is_alive() -> None:
@@ -301,8 +303,8 @@ def test_a_straggler_is_named_with_how_much_slower_it_is_than_the_median() -> No
     for member, seconds in zip(report["detail"]["members"], (0.1, 0.25), strict=True):
         member["step_seconds"] = seconds
     world.hear(report)
-    told = "\n".join(headline(summary(snapshot(world.ports, world.registry, "demo", ELASTIC))))
-    assert f"slow: {second} takes 0.25 s for its own part of a step, 2.5 times the median" in told
+    text = "\n".join(headline(summary(snapshot(world.ports, world.registry, "demo", ELASTIC))))
+    assert f"slow: {second} takes 0.25 s for its own part of a step, 2.5 times the median" in text
 
 
 def test_the_headline_says_what_the_coordinator_cannot_reach_and_since_when() -> None:
@@ -310,8 +312,8 @@ def test_the_headline_says_what_the_coordinator_cannot_reach_and_since_when() ->
     lacking = {"what": "its target", "since": world.now - 90, "reason": "Unable to locate credentials"}
     world.hear(world.job_event(master, revision=1, unreachable=[lacking]))
     seen = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
-    told = "the coordinator cannot reach its target, for 1 min 30 s: Unable to locate credentials"
-    assert told in "\n".join(headline(seen, world.now))
+    sentence = "the coordinator cannot reach its target, for 1 min 30 s: Unable to locate credentials"
+    assert sentence in "\n".join(headline(seen, world.now))
     assert seen["job"]["unreachable"] == [lacking]
 
 
@@ -326,15 +328,15 @@ def test_colour_has_a_meaning_and_none_is_in_a_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(0, "0 s"), (59.6, "1 min"), (754, "12 min"), (185, "3 min 5 s"), (7500, "2 h 5 min")]
+    ("seconds", "text"), [(0, "0 s"), (59.6, "1 min"), (754, "12 min"), (185, "3 min 5 s"), (7500, "2 h 5 min")]
 )
-def test_spans_are_told_in_the_units_that_matter(seconds: float, told: str) -> None:
-    assert span(seconds) == told
+def test_spans_are_told_in_the_units_that_matter(seconds: float, text: str) -> None:
+    assert span(seconds) == text
 
 
 def shown(world: World, node: str) -> tuple[str, str, str]:
-    found = summary(snapshot(world.ports, world.registry, "demo", ELASTIC), gone=True)
-    row = next(row for row in found["nodes"] if row["instance"] == node)
+    cluster = summary(snapshot(world.ports, world.registry, "demo", ELASTIC), gone=True)
+    row = next(row for row in cluster["nodes"] if row["instance"] == node)
     explained = explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), node)
     assert (explained["status"], explained["reason"]) == (row["status"], row["reason"]), "explain says the same"
     return row["status"], row["reason"], row["detail"]
@@ -344,8 +346,8 @@ def test_a_status_is_what_people_were_told_until_they_are_told_otherwise() -> No
     """As the tag has it: else the one goes ahead of the other, and back where a look is older than a pass."""
     world, _, (worker,) = running_cluster(1)
     world.take_in(world.tag(worker, present=False))
-    said = "not told yet: it trains on until the next boundary, then leaves"
-    assert shown(world, worker) == (world.mirror(worker), "TRAINING", said)
+    detail = "not told yet: it trains on until the next boundary, then leaves"
+    assert shown(world, worker) == (world.mirror(worker), "TRAINING", detail)
     world.settle()
     assert shown(world, worker) == (world.mirror(worker), "LEAVES_AT_BOUNDARY", "")
     world.hear(world.state_event(worker, "terminated"))
@@ -393,5 +395,5 @@ def test_explain_says_which_read_a_late_event_does_not_overrule() -> None:
     assert world.mirror(node) == "REMOVED"
     world.hear(tagged)
     assert (world.mirror(node), shown(world, node)[0]) == ("REMOVED", "REMOVED")
-    found = explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), node)
-    assert found["passed_over"] == ["tags_event: a later read counts"]
+    answer = explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), node)
+    assert answer["passed_over"] == ["tags_event: a later read counts"]

@@ -160,9 +160,9 @@ def test_an_invalid_policy_that_somebody_wrote_is_listed_with_what_is_wrong(run:
         Name="/dyntrain/bad/policy", Value='{"cluster": "bad", "max_workers": -1}', Type="String"
     )
     assert "max_workers" in run("cluster", "list").output
-    for told in (run("cluster", "show", "bad"), run("status"), run("status", "--cluster", "bad")):
-        assert "bad: its policy is invalid (max_workers: " in told.output
-        assert "dyntrain cluster create bad --config FILE --replace" in told.output
+    for result in (run("cluster", "show", "bad"), run("status"), run("status", "--cluster", "bad")):
+        assert "bad: its policy is invalid (max_workers: " in result.output
+        assert "dyntrain cluster create bad --config FILE --replace" in result.output
     assert "max_workers" in json.loads(run("status", "--output", "json").output)["invalid"]["bad"]
 
 
@@ -205,17 +205,17 @@ def test_events_are_the_trail_of_changes_and_actions_since_a_time(run: Run, clie
 @pytest.mark.parametrize("command", ["status", "events", "doctor", "cost"])
 def test_a_cluster_is_named_with_or_without_the_option(run: Run, command: str) -> None:
     """As `scale demo` and `logs demo` have taught it: "unexpected extra argument" says nothing of --cluster."""
-    told = [run(command, *named) for named in (["nonesuch"], ["--cluster", "nonesuch"])]
-    assert told[0].output == told[1].output
-    assert "nonesuch" in told[0].output
+    results = [run(command, *named) for named in (["nonesuch"], ["--cluster", "nonesuch"])]
+    assert results[0].output == results[1].output
+    assert "nonesuch" in results[0].output
     both = run(command, "demo", "--cluster", "other")
     assert (both.exit_code, "give one of them" in both.output) == (2, True)
 
 
 def test_events_of_an_unknown_cluster_or_time_are_one_clear_line(run: Run) -> None:
-    for arguments, said in ((["--cluster", "nope"], "nope"), (["--since", "soon"], "soon")):
+    for arguments, message in ((["--cluster", "nope"], "nope"), (["--since", "soon"], "soon")):
         result = run("events", *arguments)
-        assert (result.exit_code, said in result.output, len(result.output.splitlines())) == (1, True, 1)
+        assert (result.exit_code, message in result.output, len(result.output.splitlines())) == (1, True, 1)
 
 
 def test_explain_tells_each_fact_with_where_and_when_and_what_would_change_the_status(
@@ -237,16 +237,16 @@ def test_explain_tells_each_fact_with_where_and_when_and_what_would_change_the_s
         acks=Acks(mirror=Announced(at=AT + 10, value="PREPARE_FAILED")),
     )
     TableNodes(clients, TABLE).put(StoredNode(facts, 0), wake=False, expires=None)
-    found = json.loads(run("explain", NODE, "--json").output)
-    assert (found["status"], found["reason"]) == ("PREPARE_FAILED", "PREPARE_FAILED")
-    assert "reboot" in found["would_change"]
-    origins = {origin["fact"]: (origin["where"], origin["at"]) for origin in found["origins"]}
+    answer = json.loads(run("explain", NODE, "--json").output)
+    assert (answer["status"], answer["reason"]) == ("PREPARE_FAILED", "PREPARE_FAILED")
+    assert "reboot" in answer["would_change"]
+    origins = {origin["fact"]: (origin["where"], origin["at"]) for origin in answer["origins"]}
     assert origins["tags_event"] == ("event Tag Change on Resource, version 4", AT + 5)
     assert origins["tags_read"] == ("DescribeInstances", AT + 8)
     assert origins["heard"] == ("the node's own report", AT + 4)
     assert origins["preparation"] == ("the node's own report", AT + 9)
     assert {"named", "state_read", "group_event", "hooks.t", "notices", "acks.mirror"} <= set(origins)
-    assert found["passed_over"] == ["tags_read: it began within 10 s after the event, which counts"]
+    assert answer["passed_over"] == ["tags_read: it began within 10 s after the event, which counts"]
     assert '"attempt": 2' in run("explain", NODE, "--output", "wide").output
     text = run("explain", NODE).output
     assert "what would change it" in text
@@ -335,8 +335,8 @@ def test_cost_tells_what_ran_as_a_table_and_as_json_and_answers_a_name_that_ther
         ["elastic", "c5.large", "spot", "1", "0", "1.00"],
     ]
     assert shown[4].startswith("3.00 instance-hours")
-    (told,) = json.loads(run("cost", "demo", "--since", "30m", "--json").stdout)
-    assert [(line["role"], round(line["hours"], 1)) for line in told["lines"]] == [("master", 0.5)]
+    (usage,) = json.loads(run("cost", "demo", "--since", "30m", "--json").stdout)
+    assert [(line["role"], round(line["hours"], 1)) for line in usage["lines"]] == [("master", 0.5)]
     assert "i-master" in run("cost", "demo", "--output", "wide").stdout
     fields: Any = {"name": "demo", "submission": "5ub", "digest": "d", "bucket": "no-such-bucket", "nodes": 1}
     at: Any = {"instance_type": "c5.large", "max_hours": 1.0, "since": now, "changed": now, "state": "RUNNING"}
@@ -345,20 +345,20 @@ def test_cost_tells_what_ran_as_a_table_and_as_json_and_answers_a_name_that_ther
     assert [(one["kind"], one["name"]) for one in every] == [("cluster", "demo")], (
         "an elastic job is its cluster, also when that is deleted"
     )
-    for arguments, said in ((["nope"], "neither a cluster nor a job 'nope'"), (["--since", "soon"], "soon")):
+    for arguments, message in ((["nope"], "neither a cluster nor a job 'nope'"), (["--since", "soon"], "soon")):
         result = run("cost", *arguments)
-        assert (result.exit_code, said in result.output, len(result.output.splitlines())) == (1, True, 1)
+        assert (result.exit_code, message in result.output, len(result.output.splitlines())) == (1, True, 1)
 
 
 def test_what_ec2_says_of_how_an_instance_is_paid_for_is_read(clients: Clients) -> None:
     ec2 = clients.ec2()
-    asked: Any = {"ImageId": "ami-12345678", "InstanceType": "c5.large", "MinCount": 1, "MaxCount": 1}
-    made = [
-        ec2.run_instances(**asked, **more)["Instances"][0]["InstanceId"]
+    request: Any = {"ImageId": "ami-12345678", "InstanceType": "c5.large", "MinCount": 1, "MaxCount": 1}
+    instances = [
+        ec2.run_instances(**request, **more)["Instances"][0]["InstanceId"]
         for more in ({}, {"InstanceMarketOptions": {"MarketType": "spot"}})
     ]
-    seen = {one.instance: one for one in Ec2Instances(clients).by_id(made)}
-    assert [(seen[name].type, seen[name].market) for name in made] == [
+    seen = {one.instance: one for one in Ec2Instances(clients).by_id(instances)}
+    assert [(seen[name].type, seen[name].market) for name in instances] == [
         ("c5.large", "on-demand"),
         ("c5.large", "spot"),
     ]

@@ -36,9 +36,9 @@ def cluster() -> tuple[World, str, str]:
 
 
 def used(world: World, since: float = 0.0) -> Usage:
-    found = of_cluster(world.ports, world.registry, "demo", ELASTIC, since)
-    assert found is not None
-    return found
+    usage = of_cluster(world.ports, world.registry, "demo", ELASTIC, since)
+    assert usage is not None
+    return usage
 
 
 def lines(usage: Usage, *, each: bool = False) -> list[LineItem]:
@@ -126,8 +126,8 @@ def test_who_takes_a_base_nodes_place_is_counted_as_what_it_was_at_the_time() ->
     world.machines[spot].tags["dyntrain:base"] = "true"
     world.resync()
     world.wait(2 * HOUR)
-    told = {line.role: round(line.hours, 1) for line in lines(used(world))}
-    assert told == {"master": 3.0, "base": 2.0, "elastic": 1.0}
+    hours = {line.role: round(line.hours, 1) for line in lines(used(world))}
+    assert hours == {"master": 3.0, "base": 2.0, "elastic": 1.0}
 
 
 def test_a_machine_of_which_the_trail_begins_with_its_end_is_counted_from_there_and_said_to_be_cut() -> None:
@@ -166,17 +166,17 @@ def test_what_ran_before_the_trail_told_of_machines_is_said_to_be_missing() -> N
 
 
 def test_functions_that_overlap_tell_the_same_twice_and_out_of_order() -> None:
-    def told(state: str, since: float, role: str = "elastic") -> Metered:
+    def metered(state: str, since: float, role: str = "elastic") -> Metered:
         fields = {"instance": "i-1", "state": state, "role": role, "type": "c5.large", "market": "spot"}
         return Metered.model_validate({**fields, "since": since})
 
     entries = [
-        told("on", 100.0),
-        told("off", 400.0),
-        told("on", 100.0),
-        told("off", 401.0),
-        told("on", 900.0),
-        told("on", 1000.0, "base"),
+        metered("on", 100.0),
+        metered("off", 400.0),
+        metered("on", 100.0),
+        metered("off", 401.0),
+        metered("on", 900.0),
+        metered("on", 1000.0, "base"),
     ]
     rules = World().rules()
     spans = [(span.role, span.began, span.ended, span.cut) for span in spans_of(entries, [], rules, 0.0)]
@@ -287,10 +287,10 @@ def test_status_tells_what_runs_on_after_the_job_with_its_price_where_there_is_o
     world.resync()
     assert summary(snapshot(world.ports, world.registry, "demo", ELASTIC))["stays"] is None, "the job runs"
     world.hear(world.job_event(state="finished", revision=world.target().revision))
-    found = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
-    assert headline(found)[-1] == "  2 base instances run on, which costs money"
-    assert headline(with_price(found, lambda kind, market: 0.085))[-1].endswith("which costs $0.17 an hour")
-    assert with_price(found, lambda kind, market: None)["stays"]["hourly"] is None
+    cluster = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
+    assert headline(cluster)[-1] == "  2 base instances run on, which costs money"
+    assert headline(with_price(cluster, lambda kind, market: 0.085))[-1].endswith("which costs $0.17 an hour")
+    assert with_price(cluster, lambda kind, market: None)["stays"]["hourly"] is None
     world.machines[second].state = "terminated"
     world.hear(world.state_event(second, "terminated"))
     assert "1 base instance runs on" in headline(summary(snapshot(world.ports, world.registry, "demo", ELASTIC)))[-1]

@@ -190,13 +190,13 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
     ],
 )
 def test_what_is_broken_is_one_line_that_says_what_to_do(seen: Seen, what: str, words: str) -> None:
-    found = wrong(seen)
-    assert set(found) == {what}
-    assert words in found[what]
+    problems = wrong(seen)
+    assert set(problems) == {what}
+    assert words in problems[what]
 
 
 def test_gpus_that_train_are_fine_and_newer_ones_than_the_table_are_no_verdict() -> None:
-    said = {
+    verdicts = {
         kind: [(line.verdict, line.says) for line in diagnosis(seen) if line.what == "demo: GPUs"]
         for kind, seen in {
             "g5": with_stack(InstanceType="g5.xlarge"),
@@ -205,10 +205,10 @@ def test_gpus_that_train_are_fine_and_newer_ones_than_the_table_are_no_verdict()
             "by hand": with_group(types=frozenset({"g4dn.xlarge"})),
         }.items()
     }
-    assert said["g5"] == [("ok", "A10G, compute capability 8.6")]
-    assert [verdict for verdict, _ in said["new"]] == ["unknown"]
-    assert said["none"] == []
-    assert said["by hand"] == [("ok", "g4dn.xlarge")]
+    assert verdicts["g5"] == [("ok", "A10G, compute capability 8.6")]
+    assert [verdict for verdict, _ in verdicts["new"]] == ["unknown"]
+    assert verdicts["none"] == []
+    assert verdicts["by hand"] == [("ok", "g4dn.xlarge")]
 
 
 def said_of_identities(seen: Seen) -> list[tuple[str, str]]:
@@ -326,7 +326,7 @@ def test_a_group_of_any_name_without_the_tag_is_told_and_the_account_is_listed_o
     lines = {line.what: line.says for line in diagnosis(seen.read(None))}
     assert "its tag dyntrain:cluster is not demo" in lines["demo: group fleet"]
     assert "its tag dyntrain:cluster is not other" in lines["other: group fleet"]
-    assert seen.asked.count("DescribeAutoScalingGroups") == 1
+    assert seen.operations.count("DescribeAutoScalingGroups") == 1
 
 
 class Listening(Reader):
@@ -334,11 +334,11 @@ class Listening(Reader):
 
     def __init__(self, wanted: str | None) -> None:
         super().__init__(wanted)
-        self.asked: list[str] = []
+        self.operations: list[str] = []
 
     def _client(self, service: str) -> Any:
         client = super()._client(service)
-        client.meta.events.register("before-call", lambda model, **_more: self.asked.append(model.name))
+        client.meta.events.register("before-call", lambda model, **_more: self.operations.append(model.name))
         return client
 
 

@@ -57,10 +57,10 @@ def keyed(strategy):
 
 
 DONE = st.builds(Done, at=TIMES)
-TOLD = st.builds(Announced, at=TIMES, value=st.sampled_from(["ADDED", "REMOVED"]))
+ANNOUNCED = st.builds(Announced, at=TIMES, value=st.sampled_from(["ADDED", "REMOVED"]))
 ACKS = st.lists(
     st.one_of(
-        *(st.builds(Acks, **{name: TOLD}) for name in ("status", "mirror", "refused", "billed")),
+        *(st.builds(Acks, **{name: ANNOUNCED}) for name in ("status", "mirror", "refused", "billed")),
         *(st.builds(Acks, **{name: keyed(DONE)}) for name in ("joined", "stamps", "heartbeats", "protections")),
         *(st.builds(Acks, **{name: keyed(DONE)}) for name in ("suspended", "resumed")),
         st.builds(Acks, closed=st.builds(Announced, at=TIMES, value=st.sampled_from(["IDLE", "JOB_OVER"]))),
@@ -68,7 +68,7 @@ ACKS = st.lists(
         st.builds(Acks, unseen=st.builds(Unseen, at=TIMES, times=st.integers(0, 3))),
         st.builds(Acks, doubt=st.builds(Doubt, at=TIMES, lost=st.booleans())),
         st.builds(Acks, answers=keyed(st.builds(Answered, at=TIMES, result=st.sampled_from(["CONTINUE", "ABANDON"])))),
-        st.builds(Acks, alarms=keyed(TOLD)),
+        st.builds(Acks, alarms=keyed(ANNOUNCED)),
     ),
     max_size=3,
 ).map(lambda several: reduce(Acks.join, several, NONE))
@@ -168,9 +168,9 @@ def test_facts_survive_the_table_unchanged(a: NodeFacts) -> None:
 
 
 def test_nodes_that_nothing_was_done_to_share_one_empty_record_or_a_large_resync_would_copy_it_for_each() -> None:
-    made, read = NodeFacts(instance="i-1"), NodeFacts.model_validate_json('{"instance": "i-2"}')
-    assert made.acks is read.acks is NONE
-    assert made.model_dump(exclude_defaults=True) == {"instance": "i-1"}, "nor is it written into the table"
+    new, read = NodeFacts(instance="i-1"), NodeFacts.model_validate_json('{"instance": "i-2"}')
+    assert new.acks is read.acks is NONE
+    assert new.model_dump(exclude_defaults=True) == {"instance": "i-1"}, "nor is it written into the table"
 
 
 def test_facts_of_two_instances_do_not_merge_into_one_node() -> None:

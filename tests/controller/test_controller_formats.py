@@ -157,8 +157,8 @@ def test_entries_of_the_first_format_are_still_told() -> None:
         {"kind": "Terminate", "instance": NODE, "value": ""},
         {"kind": "SetDesiredCapacity", "why": "REFUSED", "detail": "no"},
     ):
-        told = entry_of(fields).fields()
-        assert {name: value for name, value in fields.items() if value} == {n: v for n, v in told.items() if v}
+        entry = entry_of(fields).fields()
+        assert {name: value for name, value in fields.items() if value} == {n: v for n, v in entry.items() if v}
 
 
 def test_an_entry_of_an_unknown_kind_is_no_silent_gap() -> None:

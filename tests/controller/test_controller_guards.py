@@ -50,8 +50,8 @@ MINE = {OWNER_TAG: "demo"}
 REMOVED = Standing("REMOVED", Reason.UNTAGGED)
 
 
-def tags(found: dict[str, str], started: float = NOW) -> TagsRead:
-    return TagsRead(started=started, tags=found)
+def tags(values: dict[str, str], started: float = NOW) -> TagsRead:
+    return TagsRead(started=started, tags=values)
 
 
 def planned(standing: Standing, **facts: Any) -> list[Action]:
@@ -80,8 +80,8 @@ def test_what_was_removed_is_ended_alone_or_by_its_group_which_is_made_smaller_o
     wished = tags({**MINE, ELASTIC.of("demo"): ""})
     for reason in (Reason.JOB_OVER, Reason.IDLE, Reason.OVERTIME, Reason.INTERRUPTED, Reason.WORKER_FAILED):
         lowers = reason not in (Reason.INTERRUPTED, Reason.WORKER_FAILED)
-        told = planned(Standing("REMOVED", reason), group_read=seen("in_service"), tags_read=wished)
-        assert told == [TerminateInGroup(NODE, GROUP, lowers)]
+        actions = planned(Standing("REMOVED", reason), group_read=seen("in_service"), tags_read=wished)
+        assert actions == [TerminateInGroup(NODE, GROUP, lowers)]
 
 
 NOT_ENDED: dict[str, dict[str, Any]] = {
@@ -105,8 +105,8 @@ NOT_ENDED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("facts", NOT_ENDED.values(), ids=NOT_ENDED)
 def test_nothing_is_ended_that_lacks_one_of_the_conditions(facts: dict[str, Any]) -> None:
-    found = planned(REMOVED, **facts)
-    assert not [one for one in found if isinstance(one, Terminate | TerminateInGroup)]
+    actions = planned(REMOVED, **facts)
+    assert not [one for one in actions if isinstance(one, Terminate | TerminateInGroup)]
 
 
 @pytest.mark.parametrize("status", ["WAITING", "ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "PREPARE_FAILED", "GONE"])
@@ -132,13 +132,13 @@ def answered(status: Status, transition: Transition, age: float, phase: Any = No
     hook = Hook(at=NOW - age, group=GROUP, hook="h", transition=transition, token="t")
     facts = {"group_read": seen(phase), "hooks": {"t": hook}, **facts}
     acted = planned(Standing(status, Reason.PREPARING), **facts)
-    found = [
+    answers = [
         one.result if isinstance(one, CompleteLifecycle) else "beat"
         for one in acted
         if isinstance(one, CompleteLifecycle | HeartbeatLifecycle)
     ]
-    assert len(found) <= 1
-    return found[0] if found else ""
+    assert len(answers) <= 1
+    return answers[0] if answers else ""
 
 
 PREPARED = Preparation(attempt=1, at=NOW, outcome="prepared")
@@ -228,10 +228,10 @@ def test_no_status_is_written_to_who_was_never_asked_is_not_shown_is_gone_or_is_
 def test_a_member_of_a_group_is_stamped_unless_it_is_somebody_elses_or_on_its_way_out(
     facts: dict[str, Any], stamped: bool
 ) -> None:
-    found = planned(
+    actions = planned(
         Standing("WAITING", Reason.PREPARING), **{"group_read": seen("in_service"), "tags_read": tags({}), **facts}
     )
-    assert (StampOwner((NODE,), "demo") in found) == stamped
+    assert (StampOwner((NODE,), "demo") in actions) == stamped
 
 
 @pytest.mark.parametrize(
@@ -249,13 +249,13 @@ def test_a_member_of_a_group_is_stamped_unless_it_is_somebody_elses_or_on_its_wa
 def test_a_base_node_is_protected_and_again_where_a_settled_read_finds_it_bare(
     done: float | None, read: bool | None, protects: bool
 ) -> None:
-    found = planned(
+    actions = planned(
         Standing("ADDED", Reason.TRAINING),
         tags_read=tags({**MINE, BASE_TAG: "true"}),
         group_read=seen("in_service", protected=read),
         acks=Acks(protections={GROUP: Done(at=done)} if done is not None else {}),
     )
-    assert found == ([Protect((NODE,), GROUP)] if protects else [])
+    assert actions == ([Protect((NODE,), GROUP)] if protects else [])
 
 
 def test_every_base_node_of_a_group_is_protected_and_no_other_groups_or_elastic_one() -> None:
@@ -266,20 +266,20 @@ def test_every_base_node_of_a_group_is_protected_and_no_other_groups_or_elastic_
         group = seen("in_service" if number % 3 else "launching", GROUP if number % 5 else "web")
         facts = NodeFacts(instance=f"i-{number:08x}", tags_read=tags(own), group_read=group)
         nodes.append(NodeStatus(view(facts, RULES, NOW), Standing("WAITING", Reason.PREPARING)))
-    found = [one for one in plan_actions(nodes, RULES, NOW) if isinstance(one, Protect)]
+    actions = [one for one in plan_actions(nodes, RULES, NOW) if isinstance(one, Protect)]
     wanted = tuple(f"i-{number:08x}" for number in range(count) if number % 4 and number % 3 and number % 5)
     assert len(wanted) > 40
-    assert found == [Protect(wanted, GROUP)]
+    assert actions == [Protect(wanted, GROUP)]
 
 
 def test_what_is_remembered_of_a_no_is_what_keeps_it_from_being_asked_for_at_once() -> None:
-    told = Acks(refused=Announced(at=5.0, value="no"))
+    no = Acks(refused=Announced(at=5.0, value="no"))
     over = Acks(answers={"t": Answered(at=5.0, result="refused")})
     rows: list[tuple[Action, Acks]] = [
         (HeartbeatLifecycle(NODE, "t", GROUP, "h", "t"), over),
-        (TerminateInGroup(NODE, GROUP, True), told),
-        (SuspendReplacement((NODE,), GROUP), told),
-        (StopBase((NODE,), Reason.IDLE), told),
+        (TerminateInGroup(NODE, GROUP, True), no),
+        (SuspendReplacement((NODE,), GROUP), no),
+        (StopBase((NODE,), Reason.IDLE), no),
         (SetStatusTag((NODE,), "REMOVED", gone=True), Acks(mirror=Announced(at=5.0, value="REMOVED"))),
         (SetStatusTag((NODE,), "REMOVED"), NONE),
         (CompleteLifecycle(NODE, "t", GROUP, "h", "t", "CONTINUE"), NONE),

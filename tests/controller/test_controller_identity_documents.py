@@ -53,13 +53,13 @@ MOST_REGIONS = "8a61ba393a4aa067e73b9b5e75851ea4345aa5e6dab02538e8c1acd435b1f93f
 
 
 def signed(facts: InstanceFacts = FACTS, signer: Signer = SIGNER) -> SignedDocument:
-    said = document(facts)
-    return SignedDocument(document=said, signature=signer.sign(said))
+    text = document(facts)
+    return SignedDocument(document=text, signature=signer.sign(text))
 
 
-def by_the_library(said: str, signature: bytes) -> bool:
+def by_the_library(text: str, signature: bytes) -> bool:
     try:
-        SIGNER.key.public_key().verify(signature, said.encode(), padding.PKCS1v15(), hashes.SHA256())
+        SIGNER.key.public_key().verify(signature, text.encode(), padding.PKCS1v15(), hashes.SHA256())
     except InvalidSignature:
         return False
     return True
@@ -67,17 +67,17 @@ def by_the_library(said: str, signature: bytes) -> bool:
 
 @given(st.text(max_size=200), st.none() | st.tuples(st.integers(0, 255), st.integers(1, 255)), st.integers(-2, 2))
 def test_signatures_are_judged_as_the_cryptography_library_judges_them(
-    said: str, flip: tuple[int, int] | None, longer: int
+    text: str, flip: tuple[int, int] | None, longer: int
 ) -> None:
     """Ours is written by hand: one forged signature that it takes is one node that can have another terminated."""
-    signature = bytearray(base64.b64decode(SIGNER.sign(said)))
+    signature = bytearray(base64.b64decode(SIGNER.sign(text)))
     if flip is not None:
         signature[flip[0]] ^= flip[1]
     changed = bytes(signature)[: len(signature) + min(0, longer)] + b"\0" * max(0, longer)
     verdict = judge(
-        SignedDocument(document=said, signature=base64.b64encode(changed).decode()), INSTANCE, ADDRESS, KEYS
+        SignedDocument(document=text, signature=base64.b64encode(changed).decode()), INSTANCE, ADDRESS, KEYS
     )
-    assert (verdict is not Verification.FORGED) == by_the_library(said, changed)
+    assert (verdict is not Verification.FORGED) == by_the_library(text, changed)
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_signatures_are_judged_as_the_cryptography_library_judges_them(
 )
 def test_a_signature_must_open_to_the_whole_block(front: bytes) -> None:
     """Verifiers that only looked for the digest could be fooled without the key (CVE-2006-4339)."""
-    numbers, said = SIGNER.key.private_numbers(), document(FACTS)
+    numbers, text = SIGNER.key.private_numbers(), document(FACTS)
     good = pow(
-        int.from_bytes(base64.b64decode(SIGNER.sign(said))), numbers.public_numbers.e, numbers.public_numbers.n
+        int.from_bytes(base64.b64decode(SIGNER.sign(text))), numbers.public_numbers.e, numbers.public_numbers.n
     ).to_bytes(256)
     forged = pow(int.from_bytes(front + good[len(front) :]), numbers.d, numbers.public_numbers.n).to_bytes(256)
     assert (
         len(front),
-        judge(SignedDocument(document=said, signature=base64.b64encode(forged).decode()), INSTANCE, ADDRESS, KEYS),
+        judge(SignedDocument(document=text, signature=base64.b64encode(forged).decode()), INSTANCE, ADDRESS, KEYS),
     ) == (
         205,
         Verification.FORGED,
@@ -102,14 +102,14 @@ def test_a_signature_must_open_to_the_whole_block(front: bytes) -> None:
 
 def test_a_signature_has_the_length_of_its_key() -> None:
     """As RFC 8017 asks; otherwise one signature has many forms."""
-    said = document(FACTS)
-    longer = base64.b64encode(b"\0" + base64.b64decode(SIGNER.sign(said))).decode()
-    assert judge(SignedDocument(document=said, signature=longer), INSTANCE, ADDRESS, KEYS) is Verification.FORGED
+    text = document(FACTS)
+    longer = base64.b64encode(b"\0" + base64.b64decode(SIGNER.sign(text))).decode()
+    assert judge(SignedDocument(document=text, signature=longer), INSTANCE, ADDRESS, KEYS) is Verification.FORGED
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
-def test_any_document_and_signature_get_a_verdict(said: str, signature: str) -> None:
-    assert judge(SignedDocument(document=said, signature=signature), INSTANCE, ADDRESS, KEYS) is Verification.FORGED
+def test_any_document_and_signature_get_a_verdict(text: str, signature: str) -> None:
+    assert judge(SignedDocument(document=text, signature=signature), INSTANCE, ADDRESS, KEYS) is Verification.FORGED
 
 
 @given(
@@ -118,8 +118,8 @@ def test_any_document_and_signature_get_a_verdict(said: str, signature: str) -> 
         lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner),
     )
 )
-def test_a_signed_document_of_any_form_gets_a_verdict(said: Any) -> None:
-    text = json.dumps(said)
+def test_a_signed_document_of_any_form_gets_a_verdict(content: Any) -> None:
+    text = json.dumps(content)
     assert (
         judge(SignedDocument(document=text, signature=SIGNER.sign(text)), INSTANCE, ADDRESS, KEYS)
         is Verification.UNREADABLE
@@ -210,12 +210,12 @@ def test_a_report_from_the_future_would_outrank_all_others_and_is_refused(more: 
 def test_a_node_whose_role_speaks_for_its_cluster_cannot_speak_for_another() -> None:
     """IAM lets its role send under its own cluster's name only, and the name has to be that of the report."""
     aws = World("demo", "other")
-    told = {}
+    outcomes = {}
     for event in (aws.report(INSTANCE, cluster="other"), aws.job_event(state="finished", cluster="other")):
         for cluster in ("demo", "other"):
             outcome = take_in(aws.ports, event | {"source": source_of(event["source"], cluster)}, ELASTIC)
-            told[event["source"], cluster] = outcome.kind
-    assert told == {
+            outcomes[event["source"], cluster] = outcome.kind
+    assert outcomes == {
         (NODE_SOURCE, "demo"): "quarantined",
         (NODE_SOURCE, "other"): "applied",
         (COORDINATOR_SOURCE, "demo"): "quarantined",
@@ -305,11 +305,11 @@ def test_keys_come_from_the_environment_and_unverified_says_so() -> None:
     assert Settings.of({"DYNTRAIN_IDENTITY_KEYS": "unverified", "AWS_REGION": "us-east-1"}).identity_keys == ()
 
 
-@pytest.mark.parametrize("said", [{}, {"DYNTRAIN_IDENTITY_KEYS": "region"}])
-def test_without_keys_of_ones_own_those_of_the_region_count(said: dict[str, str]) -> None:
-    assert Settings.of({**said, "AWS_REGION": "us-east-1"}).identity_keys == parse_keys(keys_text("us-east-1"))
+@pytest.mark.parametrize("environment", [{}, {"DYNTRAIN_IDENTITY_KEYS": "region"}])
+def test_without_keys_of_ones_own_those_of_the_region_count(environment: dict[str, str]) -> None:
+    assert Settings.of({**environment, "AWS_REGION": "us-east-1"}).identity_keys == parse_keys(keys_text("us-east-1"))
     for region in ("eusc-de-east-1", "us-nowhere-1", ""):
-        assert Settings.of({**said, "AWS_REGION": region}).identity_keys == (), "nobody would be believed there"
+        assert Settings.of({**environment, "AWS_REGION": region}).identity_keys == (), "nobody would be believed there"
 
 
 def test_the_shipped_keys_are_of_regions_that_there_are_one_for_each() -> None:
@@ -365,5 +365,5 @@ def test_a_coordinator_goes_by_the_regions_key_if_that_signed_its_own_nodes_docu
     assert identity_keys(of_node(signed()), config) == shipped
     for doubtful in (of_node(signed(signer=STRANGER)), of_node(None), of_node(signed(), "eu-west-3")):
         assert identity_keys(doubtful, config) == ""
-    for said, told in (("unverified", ""), ("region", shipped), ("AAAA", "AAAA")):
-        assert identity_keys(of_node(signed()), config.model_copy(update={"identity_keys": said})) == told
+    for setting, keys in (("unverified", ""), ("region", shipped), ("AAAA", "AAAA")):
+        assert identity_keys(of_node(signed()), config.model_copy(update={"identity_keys": setting})) == keys

@@ -76,11 +76,11 @@ def test_a_window_opens_once_on_each_of_its_days_also_when_the_clocks_change(
         for day in range(8)
         if (first + timedelta(days=day)).weekday() in days
     ]
-    found, bound = [], datetime.combine(first, datetime.min.time(), tz).timestamp() - 1
+    openings, bound = [], datetime.combine(first, datetime.min.time(), tz).timestamp() - 1
     for _ in expected:
         bound = opening_after(window(schedule, time_zone=zone), bound)
-        found.append(bound)
-    assert found == expected
+        openings.append(bound)
+    assert openings == expected
 
 
 def _first_moment(day: date, hour: int, minute: int, tz: ZoneInfo) -> float:
@@ -131,7 +131,7 @@ def test_of_several_windows_any_that_is_open_is_enough_and_the_next_is_told() ->
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"schedule": "0 22 * *"}, "five fields"),
         ({"schedule": "@daily"}, "five fields"),
@@ -146,9 +146,9 @@ def test_of_several_windows_any_that_is_open_is_enough_and_the_next_is_told() ->
         ({"length": "8h"}, "leave_windows.0.length"),
     ],
 )
-def test_a_window_that_is_none_is_refused_with_its_field(wrong: dict[str, str], said: str) -> None:
+def test_a_window_that_is_none_is_refused_with_its_field(wrong: dict[str, str], message: str) -> None:
     fields = {"schedule": "0 22 * * *", "duration": "8h", **wrong}
-    with pytest.raises(Misconfigured, match=said):
+    with pytest.raises(Misconfigured, match=message):
         checked_policy({"cluster": "demo", "leave_windows": [fields]})
 
 

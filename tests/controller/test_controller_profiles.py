@@ -135,9 +135,9 @@ def test_a_profile_with_a_single_sign_on_gets_its_roles_credentials_or_says_that
 def test_all_services_by_which_botocore_gets_credentials_are_known() -> None:
     """From its source, so that a release that takes another one is noticed here, not by people who log in with it."""
     source = inspect.getsource(botocore.credentials) + inspect.getsource(botocore.tokens)
-    asked = set(re.findall(r"(?:_client_creator|create_client)\(\s*['\"]([a-z0-9-]+)['\"]", source))
-    assert {"sts", "sso"} <= asked
-    assert asked <= {*OF_CREDENTIALS, *SERVICES}
+    services = set(re.findall(r"(?:_client_creator|create_client)\(\s*['\"]([a-z0-9-]+)['\"]", source))
+    assert {"sts", "sso"} <= services
+    assert services <= {*OF_CREDENTIALS, *SERVICES}
 
 
 ACCOUNTS = """

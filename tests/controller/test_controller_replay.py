@@ -103,7 +103,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["replay", *arguments])
 
 
-def told(
+def replay(
     folder: Path, *events: Any, options: tuple[str, ...] = (), code: int = 0
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     for number, each in enumerate(events):
@@ -117,7 +117,7 @@ def told(
 def test_each_event_is_told_with_its_handlers_and_outcome_and_the_end_with_nodes_target_and_actions(
     tmp_path: Path,
 ) -> None:
-    events, end = told(
+    events, end = replay(
         tmp_path,
         tag(A, 3),
         tag(A, 5, after=2),
@@ -144,7 +144,7 @@ def test_what_is_no_json_or_no_event_is_an_outcome_and_not_a_crash(tmp_path: Pat
     (tmp_path / "deep" / "image.bin").write_bytes(b"\xff\xfe\x00rubbish")
     (tmp_path / ".hidden").write_text("never looked at")
     odd = ("", "not json {", '"text"', "17", {"detail": {}}, "[" * 100_000, {"source": 1, "detail-type": "x"})
-    events, end = told(tmp_path, *odd, code=1)
+    events, end = replay(tmp_path, *odd, code=1)
     assert [line["outcome"] for line in events] == ["quarantined"] * 8
     assert all(line["reason"].startswith(("not JSON", "no event")) for line in events)
     assert end == {"nodes": {}, "target": {"revision": 0, "members": []}, "actions": []}
@@ -154,7 +154,7 @@ def test_json_lines_and_lists_hold_several_events_and_a_bad_line_spoils_only_its
     lines = [json.dumps(tag(A, 1)), "{broken", "", json.dumps(tag(B, 1))]
     (tmp_path / "recorded.jsonl").write_text("\n".join(lines))
     (tmp_path / "list.json").write_text(json.dumps([prepared(A), prepared(B)]))
-    events, end = told(tmp_path)
+    events, end = replay(tmp_path)
     assert [line["outcome"] for line in events] == ["applied", "applied", "applied", "quarantined", "applied"]
     assert "line 2" in events[3]["reason"]
     assert end["target"]["members"] == [A, B]
@@ -164,15 +164,15 @@ def test_values_one_after_the_other_and_unicode_line_separators_are_read_as_jq_p
     odd = {**tag(A, 1), "note": "a\u2028b\u0085c"}
     (tmp_path / "pretty.json").write_text(f"\n{json.dumps(tag(A, 1), indent=2)}\n{json.dumps(tag(B, 1), indent=2)}\n")
     (tmp_path / "lines.jsonl").write_text(f"{json.dumps(odd, ensure_ascii=False)}\n{{oops\n{json.dumps(tag(B, 2))}\r\n")
-    told = [json.loads(line) for line in run(str(tmp_path), "--json").output.splitlines()]
-    assert [(Path(one["file"]).name, one["outcome"]) for one in told[:-1]] == [
+    lines = [json.loads(line) for line in run(str(tmp_path), "--json").output.splitlines()]
+    assert [(Path(one["file"]).name, one["outcome"]) for one in lines[:-1]] == [
         ("lines.jsonl", "applied"),
         ("lines.jsonl", "quarantined"),
         ("lines.jsonl", "applied"),
         ("pretty.json", "unchanged"),
         ("pretty.json", "stale"),
     ]
-    assert "line 2" in told[1]["reason"]
+    assert "line 2" in lines[1]["reason"]
 
 
 @pytest.mark.parametrize("now", ["soon", "NaN", "1e400", "-5", "", "99999999999999999999"])
@@ -188,9 +188,9 @@ def test_an_event_with_an_impossible_time_is_quarantined_and_is_not_now_for_the_
 ) -> None:
     """One such event would put the clock beyond every lease and deadline."""
     (tmp_path / "both.json").write_text(json.dumps([{**state(B, "running"), "time": time}, tag(A, 1), prepared(A, 5)]))
-    told = [json.loads(line) for line in run(str(tmp_path), "--json").output.splitlines()]
-    assert [one["outcome"] for one in told[:-1]] == ["quarantined", "applied", "applied"]
-    assert told[-1]["target"]["members"] == [A]
+    lines = [json.loads(line) for line in run(str(tmp_path), "--json").output.splitlines()]
+    assert [one["outcome"] for one in lines[:-1]] == ["quarantined", "applied", "applied"]
+    assert lines[-1]["target"]["members"] == [A]
 
 
 def test_dead_letters_are_read_as_they_are_stored(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_dead_letters_are_read_as_they_are_stored(tmp_path: Path) -> None:
     }
     batch = {"requestContext": {"functionArn": "arn:x"}, "DDBStreamBatchInfo": {"shardId": "s", "batchSize": 3}}
     received = {"Messages": [{"MessageId": "m", "Body": json.dumps(destination)}, {"Body": json.dumps(prepared(A))}]}
-    events, end = told(tmp_path, destination, received, batch, {"Body": "no json"})
+    events, end = replay(tmp_path, destination, received, batch, {"Body": "no json"})
     assert [one["outcome"] for one in events] == ["applied", "unchanged", "applied", "quarantined", "quarantined"]
     assert "the next tick makes good" in events[3]["reason"]
     assert end["nodes"][A]["status"] == "ADD_QUEUED"
@@ -220,7 +220,7 @@ def test_a_replay_that_could_read_nothing_says_so(tmp_path: Path) -> None:
 def test_an_event_that_no_rule_matches_reaches_nothing(tmp_path: Path) -> None:
     other = tag(A, 1, key="Name")
     broken = event("aws.tag", "Tag Change on Resource", {}, instance=A) | {"detail": ["odd"]}
-    events, end = told(
+    events, end = replay(
         tmp_path,
         other,
         event("aws.s3", "Object Created", {}),
@@ -232,7 +232,7 @@ def test_an_event_that_no_rule_matches_reaches_nothing(tmp_path: Path) -> None:
 
 
 def test_a_payload_that_matches_a_rule_and_cannot_be_right_is_quarantined_with_its_reason(tmp_path: Path) -> None:
-    events, _ = told(tmp_path, tag("i-nonsense", 1), state(A, "sleeping"), tag(A, "newest"))
+    events, _ = replay(tmp_path, tag("i-nonsense", 1), state(A, "sleeping"), tag(A, "newest"))
     assert [line["outcome"] for line in events] == ["quarantined"] * 3
     assert ["i-nonsense" in events[0]["reason"], "state" in events[1]["reason"], "version" in events[2]["reason"]] == [
         True
@@ -240,7 +240,7 @@ def test_a_payload_that_matches_a_rule_and_cannot_be_right_is_quarantined_with_i
 
 
 def test_a_group_launch_and_its_end_are_answered(tmp_path: Path) -> None:
-    _, end = told(
+    _, end = replay(
         tmp_path,
         hook(A, "launch", "t-1"),
         prepared(A, after=30),
@@ -264,7 +264,7 @@ def test_the_members_that_the_last_report_obeys_are_held_by_the_minimum(tmp_path
         tag(A, 2, present=False, after=21),
         tag(B, 2, present=False, after=22),
     ]
-    _, end = told(tmp_path, *events)
+    _, end = replay(tmp_path, *events)
     assert {name: (node["status"], node["reason"]) for name, node in end["nodes"].items()} == {
         A: ("ADDED", "HELD_BY_MINIMUM"),
         B: ("REMOVAL_QUEUED", "LEAVES_AT_BOUNDARY"),
@@ -273,7 +273,7 @@ def test_the_members_that_the_last_report_obeys_are_held_by_the_minimum(tmp_path
 
 def test_a_launch_failure_shows_the_capacity_that_would_be_set(tmp_path: Path) -> None:
     detail = {"AutoScalingGroupName": "demo-workers", "EC2InstanceId": "", "StatusMessage": "no capacity"}
-    _, end = told(
+    _, end = replay(
         tmp_path, hook(A, "launch", "t"), event("aws.autoscaling", "EC2 Instance Launch Unsuccessful", detail, after=5)
     )
     lowered = {"group": "demo-workers", "desired": 1, "why": "LOWERED", "detail": "no capacity"}
@@ -298,21 +298,21 @@ def test_a_cluster_config_is_used_and_a_wrong_one_is_refused_by_the_name_of_its_
     config, folder = tmp_path / "policy.json", tmp_path / "events"
     folder.mkdir()
     config.write_text(json.dumps({"cluster": "demo", "groups": ["my-group"], "max_workers": 1}))
-    _, end = told(
+    _, end = replay(
         folder, tag(A, 1), prepared(A), tag(B, 1), prepared(B, after=1), options=("--cluster-config", str(config))
     )
     assert end["nodes"][B]["reason"] == "ABOVE_MAXIMUM"
-    for wrong, said in (
+    for wrong, message in (
         ('{"cluster": "demo", "max_wrokers": 3}', "max_wrokers"),
         ('{"min_workers": 3, "max_workers": 2, "cluster": "d"}', "max_workers"),
     ):
         config.write_text(wrong)
         result = run(str(folder), "--cluster-config", str(config))
-        assert (result.exit_code, said in result.output) == (1, True)
+        assert (result.exit_code, message in result.output) == (1, True)
 
 
 def test_another_cluster_sees_nothing_of_these_nodes(tmp_path: Path) -> None:
-    _, end = told(tmp_path, tag(A, 1), prepared(A), options=("--cluster", "other"))
+    _, end = replay(tmp_path, tag(A, 1), prepared(A), options=("--cluster", "other"))
     assert end == {"nodes": {}, "target": {"revision": 0, "members": []}, "actions": []}
 
 
@@ -356,8 +356,8 @@ def test_permutations_with_duplicates_end_alike(tmp_path: Path) -> None:
 def test_a_permutation_that_ends_differently_is_found() -> None:
     order: list[str] = []
 
-    def fickle(found: Any) -> list[str]:  # a rule that misses what comes first
-        order.append(found["id"])
+    def fickle(event: Any) -> list[str]:  # a rule that misses what comes first
+        order.append(event["id"])
         return ["on_tag_change"] if len(order) % 2 == 0 else []
 
     records = [Record("x", tag(A, 1)), Record("x", tag(B, 1))]
@@ -379,7 +379,7 @@ def test_any_history_of_two_nodes_ends_the_same_in_any_order(data: st.DataObject
         st.builds(lambda n, t: job(*n, after=t), st.lists(nodes, unique=True), after),
     ]
     records = [Record("x", each) for each in data.draw(st.lists(st.one_of(kinds), max_size=12))]
-    everything = lambda found: ["handler"]  # noqa: E731
+    everything = lambda event: ["handler"]  # noqa: E731
     assert (
         differing(
             records,

@@ -25,7 +25,7 @@ def test_commands_find_the_table_of_the_stage_and_ask_which_when_there_are_sever
     nothing = run("status")
     deploy(clients, "prod", TABLE)
     created = run("cluster", "create", "demo", "--group", "demo-workers")
-    found = run("status", "--json")
+    single = run("status", "--json")
     deploy(clients, "dev", "another-table")
     which, named, other = (
         run("status"),
@@ -34,12 +34,12 @@ def test_commands_find_the_table_of_the_stage_and_ask_which_when_there_are_sever
     )
     assert (nothing.exit_code, "no controller is deployed in this account" in nothing.output) == (1, True)
     assert created.exit_code == 0, created.output
-    assert [one["cluster"] for one in json.loads(found.output)["clusters"]] == ["demo"]
+    assert [one["cluster"] for one in json.loads(single.output)["clusters"]] == ["demo"]
     assert (which.exit_code, which.output.startswith("Error: several controllers are deployed here (dev, prod)")) == (
         1,
         True,
     )
-    assert json.loads(named.output) == json.loads(found.output)
+    assert json.loads(named.output) == json.loads(single.output)
     assert other.output == "no cluster is registered\n", "a cluster of another stage is not this one's"
 
 
@@ -69,10 +69,10 @@ def test_names_are_completed_in_the_region_and_stage_that_stand_on_the_line(
     run("--stage", "prod", "cluster", "create", "demo")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "sa-east-1")
     here = ["--region", "eu-west-3"]
-    for line, found in (([*here, "--stage", "prod"], ["demo"]), ([*here, "--stage", "dev"], []), ([], [])):
+    for line, completed in (([*here, "--stage", "prod"], ["demo"]), ([*here, "--stage", "dev"], []), ([], [])):
         completion = ShellComplete(main, {}, "dyntrain", "_DYNTRAIN_COMPLETE")
         items = completion.get_completions([*line, "scale"], "")
-        assert [item.value for item in items] == found
+        assert [item.value for item in items] == completed
     assert os.environ["AWS_DEFAULT_REGION"] == "sa-east-1"
 
 

@@ -103,7 +103,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSL
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, HOST)])
     now = dt.datetime.now(dt.UTC)
-    made = (
+    signed = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -117,7 +117,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSL
     )
     folder = tmp_path_factory.mktemp("certificate")
     public, private = folder / "public.pem", folder / "private.pem"
-    public.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    public.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     private.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
@@ -293,13 +293,13 @@ def test_without_a_webhook_nothing_is_sent_and_nothing_remembered(bed: Bed) -> N
 def test_the_address_is_in_no_log_and_no_error(bed: Bed, caplog: pytest.LogCaptureFixture) -> None:
     """Also where libraries log everything, and whatever goes wrong."""
     caplog.set_level(logging.INFO)
-    said = []
+    texts = []
     for number, answers in enumerate(([200], [404], [500])):
         bed.receiver.answers = answers
         try:
             bed.deliver(number=number)
         except ControllerError as error:
-            said.append(repr(error))
+            texts.append(repr(error))
     bed.receiver.shutdown()
     bed.receiver.server_close()
     with pytest.raises(RetryLater) as gone:
@@ -307,10 +307,10 @@ def test_the_address_is_in_no_log_and_no_error(bed: Bed, caplog: pytest.LogCaptu
     for wrong in ("{" + SECRET, f"http://{HOST}{SECRET}", f"https://me:{SECRET[1:]}@{HOST}/", f"https://[{SECRET}"):
         with pytest.raises(Misconfigured) as refused:
             Webhook.of(wrong)
-        said.append(repr(refused.value))
-    said += [repr(gone.value), repr(Webhook.of(bed.address())), caplog.text]
-    assert len(said) == 9
-    assert not [text for text in said if "verysecret" in text]
+        texts.append(repr(refused.value))
+    texts += [repr(gone.value), repr(Webhook.of(bed.address())), caplog.text]
+    assert len(texts) == 9
+    assert not [text for text in texts if "verysecret" in text]
 
 
 @pytest.mark.parametrize(

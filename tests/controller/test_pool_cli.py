@@ -90,7 +90,7 @@ def test_a_partial_reading_is_said_and_is_no_success(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "arguments", "said"),
+    ("inputs", "arguments", "message"),
     [
         ("{", (), "Invalid JSON"),
         ({**INPUTS, "reserved": [{"id": "x", "count": -1}]}, (), "reserved.0.instance_type"),
@@ -99,11 +99,11 @@ def test_a_partial_reading_is_said_and_is_no_success(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(
-    tmp_path: Path, inputs: Any, arguments: tuple[str, ...], said: str
+    tmp_path: Path, inputs: Any, arguments: tuple[str, ...], message: str
 ) -> None:
     done = plan(tmp_path / "inputs.json", inputs, *arguments)
     assert done.exit_code == 1
-    assert said in done.output
+    assert message in done.output
     assert len(done.output.strip().splitlines()) == 1
 
 
@@ -153,11 +153,11 @@ def test_an_instance_that_its_capacity_reservation_loses_leaves_before_the_time_
         **world.event("aws.ec2", kind, detail),
         "resources": "arn:aws:ec2:eu-central-1:111122223333:instance/" + instance_id(1),
     }
-    told = observe(event, ELASTIC)
+    timed = observe(event, ELASTIC)
     untold = observe(world.event("aws.ec2", kind, {"instance-id": instance_id(1)}), ELASTIC)
-    assert isinstance(told, NodeFacts)
+    assert isinstance(timed, NodeFacts)
     assert isinstance(untold, NodeFacts)
-    assert [notice.deadline for notice in told.notices] == [1_700_001_600.0]
+    assert [notice.deadline for notice in timed.notices] == [1_700_001_600.0]
     assert [notice.deadline for notice in untold.notices] == [world.now + 120.0]
     assert kind in listening("on_interruption")
 

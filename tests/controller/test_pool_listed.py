@@ -150,7 +150,7 @@ def test_an_instance_that_ec2_does_not_show_is_not_forgotten_and_one_that_is_ter
     pools.hidden.add(one)
     pools.run()
     assert pools.stored.claims["demo"].held == (one,)
-    assert one in pools.told("Rebalance")[-1]["detail"]
+    assert one in pools.entries("Rebalance")[-1]["detail"]
     assert pools.world.machines[two].state == "stopped"
     pools.hidden.clear()
     pools.world.machines[one].state = "terminated"
@@ -210,7 +210,7 @@ def test_after_the_job_listed_instances_are_given_back_at_once_and_taken_again_f
         pools.run()
         world.resync()
     assert (world.machines[one].state, pools.tagged(one)) == ("stopped", False)
-    assert pools.told("Rebalance")[-1]["why"] == "CLOSED"
+    assert pools.entries("Rebalance")[-1]["why"] == "CLOSED"
     world.hear(world.job_event(master, job="job-2", started_at=world.now, revision=world.target().revision))
     pools.run()
     assert (world.machines[one].state, pools.tagged(one)) == ("running", True)

@@ -49,7 +49,7 @@ def test_a_throttled_or_refused_read_changes_nothing_and_is_told(read: str, erro
     done = pools.run()
     assert not done.complete
     assert (pools.desired(), pools.stored) == (0, before)
-    assert str(error) in pools.told("Rebalance")[-1]["inputs"]
+    assert str(error) in pools.entries("Rebalance")[-1]["inputs"]
     assert pools.run().changed == ("demo",), "and the next complete reading is acted on"
 
 
@@ -101,7 +101,7 @@ def test_one_clusters_failure_does_not_keep_another_from_being_served() -> None:
     pools.world.failing["groups.set_desired"] = [Refused("ScalingActivityInProgress", "busy")]
     pools.run()
     assert (pools.desired("alpha"), pools.desired("beta")) == (0, 1)
-    assert pools.told("SetDesiredCapacity")[0]["why"] == "REFUSED"
+    assert pools.entries("SetDesiredCapacity")[0]["why"] == "REFUSED"
 
 
 def test_an_unwritable_audit_does_not_keep_capacity_from_being_given_back() -> None:
@@ -117,8 +117,8 @@ def test_dry_run_records_what_it_would_do_and_does_nothing() -> None:
     pools.reserve(2)
     pools.run()
     pools.run()
-    told = pools.told("Rebalance")[-1]
-    assert (told["target"], told["why"], told["dry_run"]) == ("2", "GROWN", "yes")
+    entry = pools.entries("Rebalance")[-1]
+    assert (entry["target"], entry["why"], entry["dry_run"]) == ("2", "GROWN", "yes")
     assert (pools.desired(), pools.stored.claims["demo"].count) == (0, 0)
     assert PoolPolicy(instance_type="c5.large").dry_run, "a pool does nothing until it is told to"
 
@@ -128,9 +128,9 @@ def test_every_decision_is_recorded_with_inputs_that_decide_the_same_again() -> 
     pools.reserve(2)
     pools.demand(1)
     pools.run()
-    told = pools.told("Rebalance")[-1]
-    again = plan_pools(Inputs.model_validate_json(told["inputs"])).decisions[0]
-    assert (str(again.target), str(again.reason)) == (told["target"], told["why"]) == ("1", "GROWN")
+    entry = pools.entries("Rebalance")[-1]
+    again = plan_pools(Inputs.model_validate_json(entry["inputs"])).decisions[0]
+    assert (str(again.target), str(again.reason)) == (entry["target"], entry["why"]) == ("1", "GROWN")
 
 
 def test_a_burst_of_events_is_looked_at_once_and_readings_are_not_counted_from_it() -> None:
@@ -163,7 +163,7 @@ def test_while_failed_launches_are_answered_the_pool_does_not_ask_for_more() -> 
         wake=False,
     )
     pools.run()
-    assert pools.told("Rebalance")[-1]["why"] == "COOLING_DOWN"
+    assert pools.entries("Rebalance")[-1]["why"] == "COOLING_DOWN"
     assert pools.desired() == 0
 
 

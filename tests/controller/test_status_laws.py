@@ -12,7 +12,7 @@ from overlapping_runs import WHOLE
 from overtaken_cluster import Overtaken
 
 SOME = st.integers(0, 3)
-TOLD = st.sampled_from([True, True, True, False])
+DELIVERED = st.sampled_from([True, True, True, False])
 CALLS = st.just(WHOLE) | st.just(WHOLE) | st.integers(0, 12) | st.integers(0, 40)
 KINDS = st.lists(st.sampled_from(["owned", "by hand", "member", "new owned", "new member"]), min_size=1, max_size=2)
 
@@ -22,9 +22,15 @@ def move(name: str, **how: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[st
 
 
 OFTEN = [
-    move("change_of_mind", which=SOME, told=TOLD, behind=st.sampled_from(["", "", "", "index", "reads"]), calls=CALLS),
-    move("target_read", told=TOLD, calls=CALLS),
-    move("boundary", told=TOLD, forming=st.booleans(), leaving=st.booleans(), calls=CALLS),
+    move(
+        "change_of_mind",
+        which=SOME,
+        delivered=DELIVERED,
+        behind=st.sampled_from(["", "", "", "index", "reads"]),
+        calls=CALLS,
+    ),
+    move("target_read", delivered=DELIVERED, calls=CALLS),
+    move("boundary", delivered=DELIVERED, forming=st.booleans(), leaving=st.booleans(), calls=CALLS),
     move("run", what=st.sampled_from(["pass", "tick", "look"]), calls=CALLS),
     move("go_on", which=SOME, calls=CALLS),
 ]
@@ -49,9 +55,9 @@ def test_law_no_status_goes_back_unless_a_person_has_changed_the_wish(kinds: lis
     cluster.end()
 
 
-CHANGE = [("change_of_mind", {"which": 0, "told": True, "behind": ""})]
-BOUNDARY = [("target_read", {"told": True}), ("boundary", {"told": True, "forming": False, "leaving": False})]
-SLOWLY = [("target_read", {"told": True}), ("boundary", {"told": True, "forming": True, "leaving": True})]
+CHANGE = [("change_of_mind", {"which": 0, "delivered": True, "behind": ""})]
+BOUNDARY = [("target_read", {"delivered": True}), ("boundary", {"delivered": True, "forming": False, "leaving": False})]
+SLOWLY = [("target_read", {"delivered": True}), ("boundary", {"delivered": True, "forming": True, "leaving": True})]
 HEARD = [("deliver", {"which": 0, "times": 1, "kept": False})]
 AWS: list[tuple[str, dict[str, Any]]] = [("aws", {})]
 STRAGGLER: dict[str, st.SearchStrategy[Any]] = {

@@ -26,7 +26,7 @@ from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.loops.notify import StoredNotice
 from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn
 from dyntrain.controller.pool.ports import StoredLedger
-from moto_account import made
+from moto_account import stored_table
 from paged_aws import PagedAws
 
 TABLE = "written-by-two"
@@ -47,13 +47,13 @@ def put_node(clients: Clients, version: int, number: int) -> None:
 
 
 def get_node(clients: Clients) -> tuple[int, int] | None:
-    found = TableNodes(clients, TABLE).get(NODE)
-    return None if found is None else (found.version, int(found.facts.started_at))
+    node = TableNodes(clients, TABLE).get(NODE)
+    return None if node is None else (node.version, int(node.facts.started_at))
 
 
 def get_nodes(clients: Clients) -> tuple[int, int] | None:
-    found = TableNodes(clients, TABLE).get_many([NODE]).get(NODE)
-    return None if found is None else (found.version, int(found.facts.started_at))
+    node = TableNodes(clients, TABLE).get_many([NODE]).get(NODE)
+    return None if node is None else (node.version, int(node.facts.started_at))
 
 
 def put_group(clients: Clients, version: int, number: int) -> None:
@@ -62,8 +62,8 @@ def put_group(clients: Clients, version: int, number: int) -> None:
 
 
 def get_group(clients: Clients) -> tuple[int, int] | None:
-    found = TableGroups(clients, TABLE).get("g")
-    return None if found is None or found.facts.failed is None else (found.version, int(found.facts.failed.at))
+    group = TableGroups(clients, TABLE).get("g")
+    return None if group is None or group.facts.failed is None else (group.version, int(group.facts.failed.at))
 
 
 def put_job(clients: Clients, version: int, number: int) -> None:
@@ -73,8 +73,8 @@ def put_job(clients: Clients, version: int, number: int) -> None:
 
 
 def get_job(clients: Clients) -> tuple[int, int] | None:
-    found, version = TableJobs(clients, TABLE).get("demo")
-    return None if found is None else (version, found.report.sequence)
+    job, version = TableJobs(clients, TABLE).get("demo")
+    return None if job is None else (version, job.report.sequence)
 
 
 def put_membership(clients: Clients, version: int, number: int) -> None:
@@ -83,8 +83,8 @@ def put_membership(clients: Clients, version: int, number: int) -> None:
 
 
 def get_membership(clients: Clients) -> tuple[int, int] | None:
-    found = TableClusters(clients, TABLE).get("demo")
-    return (found.version, found.membership.revision) if found.version else None
+    cluster = TableClusters(clients, TABLE).get("demo")
+    return (cluster.version, cluster.membership.revision) if cluster.version else None
 
 
 def put_turn(clients: Clients, version: int, number: int) -> None:
@@ -93,9 +93,9 @@ def put_turn(clients: Clients, version: int, number: int) -> None:
 
 
 def get_turn(clients: Clients) -> tuple[int, int] | None:
-    found = TableClusters(clients, TABLE).turn("demo")
-    assert found == StoredTurn() or (found.until, found.left) == (1.5, frozenset({NODE}))
-    return (found.version, found.number) if found.version else None
+    turn = TableClusters(clients, TABLE).turn("demo")
+    assert turn == StoredTurn() or (turn.until, turn.left) == (1.5, frozenset({NODE}))
+    return (turn.version, turn.number) if turn.version else None
 
 
 def put_notice(clients: Clients, version: int, number: int) -> None:
@@ -103,8 +103,8 @@ def put_notice(clients: Clients, version: int, number: int) -> None:
 
 
 def get_notice(clients: Clients) -> tuple[int, int] | None:
-    found = TableNotices(clients, TABLE).get("m")
-    return None if found is None else (found.version, int(found.at))
+    notice = TableNotices(clients, TABLE).get("m")
+    return None if notice is None else (notice.version, int(notice.at))
 
 
 def put_ledger(clients: Clients, version: int, number: int) -> None:
@@ -112,8 +112,8 @@ def put_ledger(clients: Clients, version: int, number: int) -> None:
 
 
 def get_ledger(clients: Clients) -> tuple[int, int] | None:
-    found = TableLedger(clients, TABLE).get()
-    return (found.version, int(found.at)) if found.version else None
+    ledger = TableLedger(clients, TABLE).get()
+    return (ledger.version, int(ledger.at)) if ledger.version else None
 
 
 def record(number: int) -> JobRecord:
@@ -126,8 +126,8 @@ def put_record(clients: Clients, version: int, number: int) -> None:
 
 
 def get_record(clients: Clients) -> tuple[int, int] | None:
-    found = TableJobRecords(clients, TABLE).get("mnist")
-    return None if found is None else (found.version, found.record.nodes)
+    stored = TableJobRecords(clients, TABLE).get("mnist")
+    return None if stored is None else (stored.version, stored.record.nodes)
 
 
 STORES = {
@@ -150,7 +150,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Clients]:
             patch.setenv(name, "x")
         patch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
         clients = Clients(request.getfixturevalue("endpoint" if request.param == "moto" else "dynalite"))
-        tables = made(clients, TABLE)
+        tables = stored_table(clients, TABLE)
         next(tables)
         yield clients
         next(tables, None)
@@ -204,8 +204,8 @@ def test_what_is_read_to_be_written_over_is_read_as_it_stands_now(monkeypatch: p
     reading that it was planned on.
     """
     aws = PagedAws(monkeypatch)
-    aws.answers["BatchGetItem"] = lambda _asked: {"Responses": {}}
+    aws.answers["BatchGetItem"] = lambda _request: {"Responses": {}}
     kind.get(aws.clients)
-    one, many = aws.asked("GetItem"), aws.asked("BatchGetItem")
-    asked = [*one, *(part for call in many for part in call["RequestItems"].values())]
-    assert [request.get("ConsistentRead") for request in asked] == [True]
+    one, many = aws.requests("GetItem"), aws.requests("BatchGetItem")
+    requests = [*one, *(part for call in many for part in call["RequestItems"].values())]
+    assert [request.get("ConsistentRead") for request in requests] == [True]

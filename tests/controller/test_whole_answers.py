@@ -71,7 +71,7 @@ def node(name: str) -> NodeFacts:
     return NodeFacts(instance=name, named=Named(at=1.0, cluster="demo"))
 
 
-def told(name: str) -> StatusChanged:
+def entry(name: str) -> StatusChanged:
     return StatusChanged(instance=name, before="", after="ADDED TRAINING")
 
 
@@ -136,8 +136,8 @@ READS = {
     "all jobs": Read("Scan", job_item, lambda c: (stored.record.name for stored in TableJobRecords(c, "t").all())),
     "the audit trail": Read(
         "Query",
-        lambda name: trail_item("demo", 5.0, name, [told(name), told(f"{name}b")], 9.0),
-        lambda c: (found.entry.instance for found in TableClusters(c, "t").trail("demo", 0.0)),  # type: ignore[attr-defined]
+        lambda name: trail_item("demo", 5.0, name, [entry(name), entry(f"{name}b")], 9.0),
+        lambda c: (item.entry.instance for item in TableClusters(c, "t").trail("demo", 0.0)),  # type: ignore[attr-defined]
     ),
     "policies": Read(
         "GetParametersByPath",
@@ -173,7 +173,7 @@ def listing(aws: PagedAws, read: Read) -> set[str]:
     held = [read.hold(name) for name in NAMES]
     aws.holds[read.operation] = held
     aws.answers.update(
-        {operation: lambda _asked, answer=answer: answer for operation, answer in (read.given or {}).items()}
+        {operation: lambda _request, answer=answer: answer for operation, answer in (read.given or {}).items()}
     )
     return {*NAMES, *(f"{name}b" for name in NAMES if f"{name}b" in str(held))}
 
@@ -199,18 +199,18 @@ def test_every_page_of_launch_templates_counts_too(aws: PagedAws) -> None:
     aws.holds["DescribeInstances"] = [
         {"Instances": [instance(name, Tags=[{"Key": TEMPLATE_TAG, "Value": f"lt-{name}"}])]} for name in NAMES
     ]
-    found = Ec2Instances(aws.clients).of_templates(NAMES)
-    assert {name: [seen.instance for seen in group] for name, group in found.items()} == {n: [n] for n in NAMES}
+    groups = Ec2Instances(aws.clients).of_templates(NAMES)
+    assert {name: [seen.instance for seen in group] for name, group in groups.items()} == {n: [n] for n in NAMES}
 
 
 def test_every_page_of_a_stacks_resources_counts_for_why_it_failed(aws: PagedAws) -> None:
-    aws.answers["DescribeStacks"] = lambda _asked: {"Stacks": [{"StackId": "s", "StackStatus": "CREATE_FAILED"}]}
+    aws.answers["DescribeStacks"] = lambda _request: {"Stacks": [{"StackId": "s", "StackStatus": "CREATE_FAILED"}]}
     aws.holds["ListStackResources"] = [
         {"LogicalResourceId": name, "ResourceType": "T", "ResourceStatus": "CREATE_FAILED"} for name in NAMES
     ]
-    found = AwsStacks(aws.clients, "").stack("demo")
-    assert found is not None
-    assert all(name in found.reason for name in NAMES)
+    stack = AwsStacks(aws.clients, "").stack("demo")
+    assert stack is not None
+    assert all(name in stack.reason for name in NAMES)
 
 
 def test_keys_that_dynamodb_left_unread_are_read_in_the_end_or_nothing_is_answered(
@@ -219,8 +219,8 @@ def test_keys_that_dynamodb_left_unread_are_read_in_the_end_or_nothing_is_answer
     """It may answer a part of a batch at any time; a node that was left out would be taken for one without facts."""
     monkeypatch.setattr("dyntrain.controller.adapters.dynamodb.time.sleep", lambda _seconds: None)
 
-    def some(asked: Mapping[str, Any]) -> dict[str, Any]:
-        request = asked["RequestItems"]["t"]
+    def some(call: Mapping[str, Any]) -> dict[str, Any]:
+        request = call["RequestItems"]["t"]
         assert request["ConsistentRead"] is True
         given, left = request["Keys"][:given_a_time], request["Keys"][given_a_time:]
         items = [node_item(node(key["pk"]["S"].removeprefix("node#")), 1, False, None) for key in given]

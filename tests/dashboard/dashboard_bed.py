@@ -91,7 +91,7 @@ class Bed:
         page = Page(
             self.readings,
             lambda: self.pool_inputs(),
-            lambda *_asked: Log(self.log_lines),
+            lambda *_request: Log(self.log_lines),
             EVERY,
             allow_changes=allow_changes,
         )
@@ -148,5 +148,5 @@ class Crowd(SteadyReadings):
     def _row(number: int) -> dict[str, Any]:
         reason = {"reason": "TRAINING", "sentence": "it takes part in training", "detail": "", "private_ip": None}
         role = {"base": number < 2, "master": number == 0}
-        told = {"rank": number, "generation": 3, "since": 1_700_000_000.0}
-        return {"instance": instance_id(number), "status": "ADDED", **reason, **role, **told}
+        member = {"rank": number, "generation": 3, "since": 1_700_000_000.0}
+        return {"instance": instance_id(number), "status": "ADDED", **reason, **role, **member}

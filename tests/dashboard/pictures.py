@@ -26,13 +26,13 @@ def main() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=plain) as cloud:
         try:
             assert cloud.stdout is not None
-            said = ""
+            output = ""
             for line in cloud.stdout:
-                said += line
+                output += line
                 if "Ctrl-C ends" in line:
                     break
-            address = re.findall(r"Dashboard: (\S+)", said)[0]
-            shoot(address, {**plain, **dict(re.findall(r"(AWS_\w+)=(\S+)", said))})
+            address = re.findall(r"Dashboard: (\S+)", output)[0]
+            shoot(address, {**plain, **dict(re.findall(r"(AWS_\w+)=(\S+)", output))})
         finally:
             cloud.send_signal(signal.SIGINT)
             cloud.wait()

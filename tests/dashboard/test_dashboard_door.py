@@ -33,7 +33,7 @@ def bed() -> Iterator[Bed]:
     bed.stop()
 
 
-def asked(
+def send(
     bed: Bed, path: str, host: str | None = None, method: str = "GET", body: str = "", **more: str
 ) -> http.client.HTTPResponse:
     """`more` are headers; a page's own Origin, unless they say otherwise."""
@@ -50,21 +50,21 @@ def asked(
     "path", ["/", "/index.html", "/api/pools", f"/{TOKEN[:-1]}/", f"/{TOKEN}x/", f"//{TOKEN}/", f"/?token={TOKEN}"]
 )
 def test_without_the_whole_token_in_its_place_nothing_is_there(bed: Bed, path: str) -> None:
-    assert asked(bed, path).status == 404
+    assert send(bed, path).status == 404
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.1.evil.example:{port}"]
 )
 def test_a_page_of_elsewhere_whose_name_resolves_to_this_machine_is_refused(bed: Bed, host: str) -> None:
-    assert asked(bed, f"/{TOKEN}/", host.format(port=bed.port)).status == 421
+    assert send(bed, f"/{TOKEN}/", host.format(port=bed.port)).status == 421
 
 
 @pytest.mark.parametrize(
     "path", [f"/{TOKEN}/", f"/{TOKEN}/static/main.js", f"/{TOKEN}/api/pools", "/", f"/{TOKEN}/nothing"]
 )
 def test_every_answer_forbids_scripts_frames_and_requests_of_elsewhere(bed: Bed, path: str) -> None:
-    answer = asked(bed, path)
+    answer = send(bed, path)
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "script-src 'self'" in policy
@@ -75,25 +75,25 @@ def test_every_answer_forbids_scripts_frames_and_requests_of_elsewhere(bed: Bed,
 
 @pytest.mark.parametrize("path", ["static/../server.py", "static/..%2fserver.py", "static/%2e%2e/guard.py"])
 def test_only_the_pages_own_files_are_served(bed: Bed, path: str) -> None:
-    assert asked(bed, f"/{TOKEN}/{path}").status == 404
+    assert send(bed, f"/{TOKEN}/{path}").status == 404
 
 
 @pytest.mark.parametrize("number", ["%C2%B2", "-1", "x", "9" * 5000])
 def test_what_is_no_number_is_refused_and_is_no_fault_of_the_page(bed: Bed, number: str) -> None:
     for field in ("before", "limit"):
-        assert asked(bed, f"/{TOKEN}/api/events/demo?{field}={number}").status == 400
+        assert send(bed, f"/{TOKEN}/api/events/demo?{field}={number}").status == 400
 
 
 def test_pools_are_answered_as_the_command_line_prints_them(bed: Bed) -> None:
-    assert asked(bed, f"/{TOKEN}/api/pools").status == 200
+    assert send(bed, f"/{TOKEN}/api/pools").status == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 def test_nothing_can_be_changed(bed: Bed, method: str) -> None:
-    assert asked(bed, f"/{TOKEN}/api/groups/demo").status == 404
+    assert send(bed, f"/{TOKEN}/api/groups/demo").status == 404
     for path in ("", "api/pools", "api/events/demo", "api/explain/demo/i-1"):
-        assert asked(bed, f"/{TOKEN}/{path}", method=method).status == 405
-    assert asked(bed, f"/{TOKEN}/api/change", method=method, body=SCALE, Content_Type=JSON).status == 404
+        assert send(bed, f"/{TOKEN}/{path}", method=method).status == 405
+    assert send(bed, f"/{TOKEN}/api/change", method=method, body=SCALE, Content_Type=JSON).status == 404
 
 
 @pytest.fixture(scope="module")
@@ -119,20 +119,20 @@ def changing() -> Iterator[Bed]:
 def test_what_another_page_sends_changes_nothing(changing: Bed, headers: dict[str, str], status: int) -> None:
     sent = {"Content_Type": JSON, **headers}
     agreed = json.dumps({"asked": json.loads(SCALE)["asked"], "agreed": SENTENCE})
-    assert asked(changing, f"/{TOKEN}/api/change", method="POST", body=agreed, **sent).status == status
-    assert asked(changing, "/another-token/api/change", method="POST", body=agreed, **sent).status == 404
+    assert send(changing, f"/{TOKEN}/api/change", method="POST", body=agreed, **sent).status == status
+    assert send(changing, "/another-token/api/change", method="POST", body=agreed, **sent).status == 404
     assert changing.world.count("groups.set_desired") == 0
 
 
 def test_a_change_can_be_asked_for_in_no_address(changing: Bed) -> None:
-    assert asked(changing, f"/{TOKEN}/api/change").status == 405
+    assert send(changing, f"/{TOKEN}/api/change").status == 405
 
 
 @pytest.mark.parametrize(
     "body", ["", "[]", "x" * 20_000, '{"asked": {"change": "scale", "cluster": "demo", "n": -1}}', '{"asked": {}}']
 )
 def test_what_is_no_change_is_refused_in_a_sentence(changing: Bed, body: str) -> None:
-    answer = asked(changing, f"/{TOKEN}/api/change", method="POST", body=body, Content_Type=JSON)
+    answer = send(changing, f"/{TOKEN}/api/change", method="POST", body=body, Content_Type=JSON)
     assert answer.status == (413 if len(body) > 10_000 else 400)
 
 
@@ -140,14 +140,14 @@ def test_a_change_is_done_only_by_the_sentence_that_stands_now() -> None:
     world, _master, (worker,) = running_cluster(1)
     world.limits["demo-workers"] = (0, 4, 1)
     connection = Connection(world.ports, world.registry, ELASTIC)
-    asked = Scale(change="scale", cluster="demo", n=3)
-    shown = answer(connection, Wish(asked=asked))
+    change = Scale(change="scale", cluster="demo", n=3)
+    shown = answer(connection, Wish(asked=change))
     assert (shown["done"], shown["sentence"]) == (False, SENTENCE)
     world.limits["demo-workers"] = (0, 4, 2)
-    stale = answer(connection, Wish(asked=asked, agreed=SENTENCE))
+    stale = answer(connection, Wish(asked=change, agreed=SENTENCE))
     assert (stale["done"], "look again" in stale["problem"]) == (False, True)
     assert world.count("groups.set_desired") == 0
-    assert answer(connection, Wish(asked=asked, agreed=stale["sentence"]))["done"]
+    assert answer(connection, Wish(asked=change, agreed=stale["sentence"]))["done"]
     assert ("groups.set_desired", "demo-workers", "3") in world.calls
     with pytest.raises(GiveUp, match="not 9"):
         answer(connection, Wish(asked=Scale(change="scale", cluster="demo", n=9)))
@@ -159,11 +159,11 @@ def test_a_change_is_done_only_by_the_sentence_that_stands_now() -> None:
 def test_the_token_is_in_no_log(capfd: pytest.CaptureFixture[str]) -> None:
     bed = Bed(World())
     bed.pool_inputs = lambda: 1 // 0  # type: ignore[return-value, assignment]
-    assert asked(bed, f"/{TOKEN}/api/pools").status == 500
+    assert send(bed, f"/{TOKEN}/api/pools").status == 500
     bed.stop()
-    told = "".join(capfd.readouterr())
-    assert "ZeroDivisionError" in told
-    assert TOKEN not in told
+    output = "".join(capfd.readouterr())
+    assert "ZeroDivisionError" in output
+    assert TOKEN not in output
 
 
 def test_a_kept_token_is_the_owners_alone_and_the_same_again(tmp_path: Path) -> None:

@@ -27,11 +27,11 @@ STATE = st.fixed_dictionaries(
 )
 
 
-def applied(shown: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+def applied(shown: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
     """As the page does it."""
-    parts = {name: value for name, value in told.items() if name not in ("nodes", "whole")}
-    nodes = {} if told.get("whole") else dict(shown["nodes"])
-    rows = told.get("nodes", {"set": {}, "gone": []})
+    parts = {name: value for name, value in update.items() if name not in ("nodes", "whole")}
+    nodes = {} if update.get("whole") else dict(shown["nodes"])
+    rows = update.get("nodes", {"set": {}, "gone": []})
     nodes.update(rows["set"])
     for instance in rows["gone"]:
         del nodes[instance]
@@ -65,8 +65,8 @@ class Written:
     def __init__(self) -> None:
         self.opened: list[tuple[str, str, str]] = []
 
-    def __call__(self, *asked: str) -> Written:
-        self.opened.append(asked)  # type: ignore[arg-type]
+    def __call__(self, *request: str) -> Written:
+        self.opened.append(request)  # type: ignore[arg-type]
         return self
 
     def next(self) -> Iterator[SourceLine]:
@@ -87,7 +87,7 @@ def test_a_log_that_is_looked_at_is_opened_once_and_only_the_last_ones_are_kept(
 
 
 def test_a_log_that_cannot_be_read_is_a_sentence() -> None:
-    def refused(*_asked: str) -> Written:
+    def refused(*_request: str) -> Written:
         raise GiveUp("you may not do logs:FilterLogEvents")
 
     assert Tails(refused).lines("demo", "i-1", "worker") == {
@@ -117,8 +117,8 @@ def test_events_are_paged_newest_first_and_found_by_all_their_words() -> None:
     assert page["more"]
     older = known.page("i-3 added", page["rows"][-1]["number"], 100)
     assert not older["more"]
-    found = [row["detail"] for row in page["rows"] + older["rows"]]
-    assert found == [f"e{at}" for at in reversed(range(500)) if at % 7 == 3]
+    details = [row["detail"] for row in page["rows"] + older["rows"]]
+    assert details == [f"e{at}" for at in reversed(range(500)) if at % 7 == 3]
     assert known.page("nonsense", None, 20)["rows"] == []
 
 

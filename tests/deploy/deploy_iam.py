@@ -20,8 +20,8 @@ STAGE = "prod"
 def statements(role: str) -> list[dict[str, Any]]:
     """With the partition and the suffix of this deployment; what else the stack has to fill in stays as it is."""
     policy = json.loads((ROOT / ".chalice" / f"policy-{role}.json").read_text())
-    found: list[dict[str, Any]] = _filled(policy["Statement"])
-    return found
+    entries: list[dict[str, Any]] = _filled(policy["Statement"])
+    return entries
 
 
 def _filled(part: Any) -> Any:

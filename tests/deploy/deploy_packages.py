@@ -53,8 +53,8 @@ def names(package: Path) -> list[str]:
 
 
 def template(package: Path, name: str = "sam.json") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((package / name).read_text())
-    return found
+    content: dict[str, Any] = json.loads((package / name).read_text())
+    return content
 
 
 def logical(function: str) -> str:

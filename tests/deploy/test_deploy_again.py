@@ -32,8 +32,8 @@ class Stacks:
     def delete_stack(self, StackName: str) -> None:  # noqa: N803
         self.status, self.deleted = None, self.deleted + 1
 
-    def create_change_set(self, **asked: Any) -> None:
-        self.changes.append(asked)
+    def create_change_set(self, **request: Any) -> None:
+        self.changes.append(request)
 
     def describe_change_set(self, **_: str) -> dict[str, str]:
         return {"Status": "CREATE_COMPLETE"}
@@ -59,22 +59,22 @@ def changed(patch: pytest.MonkeyPatch, stacks: Stacks, mail: str | None = None) 
 def test_who_gets_the_alarms_goes_on_getting_them_unless_another_one_is_named(
     monkeypatch: pytest.MonkeyPatch, mail: str | None, expected: dict[str, Any]
 ) -> None:
-    done, asked = changed(monkeypatch, Stacks("CREATE_COMPLETE"), mail)
-    assert (done, asked["ChangeSetType"]) == ("updated", "UPDATE")
-    assert asked["Parameters"] == [{"ParameterKey": "AlarmAddress", **expected}]
+    done, request = changed(monkeypatch, Stacks("CREATE_COMPLETE"), mail)
+    assert (done, request["ChangeSetType"]) == ("updated", "UPDATE")
+    assert request["Parameters"] == [{"ParameterKey": "AlarmAddress", **expected}]
 
 
 @pytest.mark.parametrize("stacks", [Stacks(None), Stacks("UPDATE_COMPLETE", parameters=())], ids=["new", "of before"])
 def test_where_there_is_no_earlier_address_nobody_gets_them(monkeypatch: pytest.MonkeyPatch, stacks: Stacks) -> None:
-    _done, asked = changed(monkeypatch, stacks)
-    assert asked["Parameters"] == [{"ParameterKey": "AlarmAddress", "ParameterValue": ""}]
+    _done, request = changed(monkeypatch, stacks)
+    assert request["Parameters"] == [{"ParameterKey": "AlarmAddress", "ParameterValue": ""}]
 
 
 def test_a_first_creation_that_has_failed_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     stacks = Stacks("ROLLBACK_COMPLETE")
-    done, asked = changed(monkeypatch, stacks)
-    assert (done, asked["ChangeSetType"], stacks.deleted) == ("created", "CREATE", 1)
-    assert asked["Parameters"] == [{"ParameterKey": "AlarmAddress", "ParameterValue": ""}]
+    done, request = changed(monkeypatch, stacks)
+    assert (done, request["ChangeSetType"], stacks.deleted) == ("created", "CREATE", 1)
+    assert request["Parameters"] == [{"ParameterKey": "AlarmAddress", "ParameterValue": ""}]
 
 
 @pytest.mark.parametrize("status", ["UPDATE_ROLLBACK_COMPLETE", "CREATE_COMPLETE", "REVIEW_IN_PROGRESS"])

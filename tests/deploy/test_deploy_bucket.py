@@ -27,16 +27,16 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, dict[str,
     for name, value in keys.items():
         monkeypatch.setenv(name, value)
     boto3.setup_default_session()
-    found: list[tuple[str, dict[str, Any]]] = []
+    requests: list[tuple[str, dict[str, Any]]] = []
 
     def seen(params: dict[str, Any], model: Any, **_: Any) -> None:
-        found.append((model.name, dict(params)))
+        requests.append((model.name, dict(params)))
 
     assert boto3.DEFAULT_SESSION is not None
     boto3.DEFAULT_SESSION.events.register("provide-client-params.s3", seen)
     with moto_server("s3", "sts") as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        yield found
+        yield requests
     boto3.setup_default_session()
 
 

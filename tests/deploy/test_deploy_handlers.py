@@ -137,10 +137,10 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         handler_environment={"TOY_DIRECTORY": str(folder)},
     )
     toy = ROOT / "tests" / "local" / "toy"
-    with Cloud(app="toy_app:app", app_directory=toy, state_dir=folder / "state", options=options) as found:
+    with Cloud(app="toy_app:app", app_directory=toy, state_dir=folder / "state", options=options) as cloud:
         pool = {"instance_type": "c5.large", "group": "demo-workers", "readings": 1, "reading_seconds": 0.0}
-        create_stack(found, "demo", ("true",), {"WorkerCount": "0"}, {"pool": {**pool, "dry_run": False}})
-        yield found
+        create_stack(cloud, "demo", ("true",), {"WorkerCount": "0"}, {"pool": {**pool, "dry_run": False}})
+        yield cloud
 
 
 @pytest.fixture(scope="module")
@@ -150,9 +150,9 @@ def deployed(package: Path, cloud: Cloud, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_every_function_of_the_app_is_run_here_with_an_event_that_its_rule_matches() -> None:
-    told = {name: payload for name, payload in {**intake(), **pool_events()}.items() if name != "rebalance"}
-    assert {name for name, payload in told.items() if name not in matching(ELASTIC_TAG, payload)} == set()
-    assert {*told, "rebalance", "resync", "converge", "notify"} == FUNCTIONS
+    payloads = {name: payload for name, payload in {**intake(), **pool_events()}.items() if name != "rebalance"}
+    assert {name for name, payload in payloads.items() if name not in matching(ELASTIC_TAG, payload)} == set()
+    assert {*payloads, "rebalance", "resync", "converge", "notify"} == FUNCTIONS
 
 
 def test_the_zip_takes_events_in_converges_on_what_it_stored_reads_the_cloud_and_hands_over_reservations(

@@ -38,15 +38,15 @@ def resources(package: Path, kind: str) -> dict[str, Any]:
 
 
 def test_the_zip_holds_the_app_the_controller_and_their_libraries_and_nothing_else(package: Path) -> None:
-    found = names(package)
-    tops = {name.partition("/")[0] for name in found}
+    files = names(package)
+    tops = {name.partition("/")[0] for name in files}
     assert {top for top in tops if not top.endswith(".dist-info") and not top.endswith(".data")} == LIBRARIES | {
         "app.py",
         "dyntrain",
         "__pycache__",
     }
     # its runtime, not the packager
-    assert sum(name.startswith("chalice/") and name.endswith(".py") for name in found) == 2
+    assert sum(name.startswith("chalice/") and name.endswith(".py") for name in files) == 2
 
 
 def test_the_zip_has_every_room_of_the_controller_but_what_people_run_on_their_own_machines(
@@ -239,8 +239,8 @@ def test_the_embedded_cloud_deploys_the_very_template_of_the_package(package: Pa
     deployed, embedded = template(package), json.loads(packaged("app:app", ROOT))
     places = {
         one["Properties"].pop("CodeUri")
-        for found in (deployed, embedded)
-        for one in found["Resources"].values()
+        for content in (deployed, embedded)
+        for one in content["Resources"].values()
         if one["Type"] == "AWS::Serverless::Function"
     }
     assert len(places) == 2, "only where the zip is may differ"

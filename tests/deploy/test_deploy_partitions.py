@@ -26,27 +26,29 @@ def test_the_controllers_stack_names_no_partition(package: Path, tmp_path: Path)
 
 def test_the_stack_says_where_its_things_are_and_its_functions_know_their_stage(package: Path) -> None:
     """Nodes, coordinator and command line have no other way to the table, whose name CloudFormation makes up."""
-    made = template(package)
-    values = {name: made["Parameters"][name]["Default"] for name in ("Stage", "ElasticSuffix")}
-    suffix = made["Resources"]["OnTagChange"]["Properties"]["Environment"]["Variables"]["DYNTRAIN_ELASTIC_SUFFIX"]
+    content = template(package)
+    values = {name: content["Parameters"][name]["Default"] for name in ("Stage", "ElasticSuffix")}
+    suffix = content["Resources"]["OnTagChange"]["Properties"]["Environment"]["Variables"]["DYNTRAIN_ELASTIC_SUFFIX"]
     assert values == {"Stage": "prod", "ElasticSuffix": suffix}
-    told = {
+    parameters = {
         one["Properties"]["Name"]["Fn::Sub"]: one["Properties"]["Value"]
-        for one in made["Resources"].values()
+        for one in content["Resources"].values()
         if one["Type"] == "AWS::SSM::Parameter"
     }
-    assert told == {
+    assert parameters == {
         "/dyntrain/-stage-/${Stage}/table": {"Ref": "FactsTable"},
         "/dyntrain/-stage-/${Stage}/tables": {"Fn::Sub": "${AWS::StackName}-FactsTable-*"},
         "/dyntrain/-stage-/${Stage}/suffix": {"Ref": "ElasticSuffix"},
         "/dyntrain/-stage-/${Stage}/identity": "region",  # whose keys the reports are verified by
     }
-    variables = made["Globals"]["Function"]["Environment"]["Variables"]
+    variables = content["Globals"]["Function"]["Environment"]["Variables"]
     assert variables == {"DYNTRAIN_TABLE": {"Ref": "FactsTable"}, "DYNTRAIN_STAGE": {"Ref": "Stage"}}
-    assert not re.search(r"-aws-dl-cfn-elastic-worker", json.dumps([*roles_of(made)])), "the suffix is the stage's own"
+    assert not re.search(r"-aws-dl-cfn-elastic-worker", json.dumps([*roles_of(content)])), (
+        "the suffix is the stage's own"
+    )
 
 
-def roles_of(made: dict[str, object]) -> list[object]:
-    resources = made["Resources"]
+def roles_of(content: dict[str, object]) -> list[object]:
+    resources = content["Resources"]
     assert isinstance(resources, dict)
     return [one for one in resources.values() if one["Type"] == "AWS::IAM::Role"]

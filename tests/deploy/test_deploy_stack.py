@@ -62,8 +62,8 @@ def test_a_stack_is_made_by_a_change_set_and_taken_away_twice_and_its_table_stay
         "--mail",
         "ops@example.org",
     )
-    made = run(*up, env=cloud)
-    assert (made.returncode, made.stdout) == (0, f"stack {STACK}: created\n"), made.stderr
+    created = run(*up, env=cloud)
+    assert (created.returncode, created.stdout) == (0, f"stack {STACK}: created\n"), created.stderr
     session = boto3.Session("x", "x", region_name="us-east-1")
     cloudformation, s3, dynamodb = (
         session.client(name, endpoint_url=cloud["AWS_ENDPOINT_URL"]) for name in ("cloudformation", "s3", "dynamodb")

@@ -35,8 +35,8 @@ OF_A_PERSON = {  # files and folders that are made or brought
 
 @cache
 def files() -> set[str]:
-    found = {path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*")}
-    return {name for name in found if "__pycache__" not in name} | {path.name for path in ROOT.iterdir()}
+    names = {path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*")}
+    return {name for name in names if "__pycache__" not in name} | {path.name for path in ROOT.iterdir()}
 
 
 def is_there(name: str, document: str) -> bool:

@@ -24,9 +24,9 @@ TINY = str(Path(__file__).parents[1] / "training" / "tiny_job.py")
 
 def aws_cli() -> str:
     """The command named by DYNTRAIN_AWS_CLI (`make test` installs one), or the one on PATH."""
-    found = os.environ.get("DYNTRAIN_AWS_CLI") or shutil.which("aws")
-    assert found, "no aws command line: run the tests with `make test`"
-    return found
+    command = os.environ.get("DYNTRAIN_AWS_CLI") or shutil.which("aws")
+    assert command, "no aws command line: run the tests with `make test`"
+    return command
 
 
 class LocalUp:
@@ -138,7 +138,7 @@ class LocalUp:
 
     def worker_pids(self) -> dict[int, str]:
         """From the process table: worker processes of this cloud and the machine each runs on."""
-        found = {}
+        machines = {}
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 words = (process / "cmdline").read_bytes().split(b"\0")
@@ -148,20 +148,20 @@ class LocalUp:
             if TINY.encode() in words and str(self.folder).encode() in environment:
                 control = re.search(rb"machines/(i-[0-9a-f]+)/", environment)
                 if control:
-                    found[int(process.name)] = control.group(1).decode()
-        return found
+                    machines[int(process.name)] = control.group(1).decode()
+        return machines
 
     def processes(self) -> list[str]:
         """Whatever still carries this cloud's folder in its environment or command line."""
-        found = []
+        pids = []
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
             except OSError:
                 continue
             if str(self.folder / "cloud").encode() in text:
-                found.append(process.name)
-        return found
+                pids.append(process.name)
+        return pids
 
     def let_it_finish(self) -> None:
         self._hold.unlink()

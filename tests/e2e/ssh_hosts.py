@@ -80,13 +80,15 @@ class SshHosts:
         Path("/run/sshd").mkdir(exist_ok=True)  # sshd wants it for its unprivileged half; its package makes it at boot
 
     def _serve(self, daemon: str, number: int, address: str) -> None:
-        config, said = self.folder / f"sshd_config_{number}", self.folder / f"sshd_{number}.log"
+        config, log_file = self.folder / f"sshd_config_{number}", self.folder / f"sshd_{number}.log"
         keys = f"HostKey {self.folder / 'host'}\nAuthorizedKeysFile {self.folder / 'user.pub'}\n"
         config.write_text(f"Port 22\nListenAddress {address}\n{keys}{SERVER_OPTIONS}")
-        with said.open("wb") as log:
+        with log_file.open("wb") as log:
             server = self.start(number, [daemon, "-D", "-e", "-f", str(config)], stderr=log)
-        wait_for(lambda: "Server listening" in said.read_text() or server.poll() is not None, 20, f"sshd on {address}")
-        assert server.poll() is None, said.read_text()
+        wait_for(
+            lambda: "Server listening" in log_file.read_text() or server.poll() is not None, 20, f"sshd on {address}"
+        )
+        assert server.poll() is None, log_file.read_text()
 
     def logins(self, number: int) -> int:
         return (self.folder / f"sshd_{number}.log").read_text().count("Accepted publickey")
@@ -116,9 +118,9 @@ class ManualJob:
             assert self.process.poll() is None, self.log[-3000:]
             return re.compile(pattern).search(self.log, after)
 
-        found = wait_for(look, seconds, lambda: f"{pattern!r} in\n{self.log[-3000:]}")
-        assert found is not None
-        return found.end()
+        match = wait_for(look, seconds, lambda: f"{pattern!r} in\n{self.log[-3000:]}")
+        assert match is not None
+        return match.end()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

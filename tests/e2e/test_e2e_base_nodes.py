@@ -44,9 +44,9 @@ def test_t22_a_base_node_is_replaced_by_a_command_and_its_machine_ends(up: Local
     refused = up.dyntrain("base", "replace", master, new)
     assert (refused.returncode, "runs the coordinator" in refused.stderr) == (1, True)
 
-    asked = up.dyntrain("base", "replace", old, new)
-    assert (asked.returncode, asked.stderr.count("\n")) == (0, 1), asked.stderr
-    assert asked.stderr.endswith("cluster demo\n"), "where it is done, and nothing else"
+    done = up.dyntrain("base", "replace", old, new)
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+    assert done.stderr.endswith("cluster demo\n"), "where it is done, and nothing else"
     assert profile(new) == profile(master), "it may have to publish itself as coordinator"
     up.wait_for(lambda: up.state(old) == "terminated", 120, "the old base node is released")
     assert up.dyntrain("base", "replace", old, new).returncode == 0, "asked again, when all is done"

@@ -138,7 +138,7 @@ def test_a_coordinator_that_starts_while_the_metadata_service_is_out_of_reach_is
 
 
 def test_a_host_leaves_and_the_end_leaves_no_host_behind(up: LocalUp, elastic: str) -> None:
-    made = set(links(up).values())
+    names = set(links(up).values())
     up.aws("ec2", "delete-tags", "--resources", elastic, "--tags", f"Key={TAG}")
     up.wait_for(lambda: up.state(elastic) == "terminated", 90, f"{elastic} is terminated")
     # it is written before the end, and shown a moment later
@@ -148,7 +148,7 @@ def test_a_host_leaves_and_the_end_leaves_no_host_behind(up: LocalUp, elastic: s
     assert up.processes() == []
     left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     left += subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True).stdout
-    assert [name for name in made if name in left] == []
+    assert [name for name in names if name in left] == []
     audit = audit_directory(ledger)
     assert (audit.lost, audit.doubled) == (0, 0)
     assert audit.epochs

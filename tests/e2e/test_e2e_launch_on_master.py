@@ -35,7 +35,7 @@ LAUNCH_THEIRS = (
 )
 THEIRS = Path(__file__).parents[1] / "training" / "dt_style"
 SECONDS = 120.0
-ASKED = "End the job on all nodes? [y/N]"
+QUESTION = "End the job on all nodes? [y/N]"
 
 
 def terminal(root: Path, folder: Path, line: str) -> Terminal:
@@ -105,8 +105,8 @@ def test_launches_on_the_master_follow_one_another_and_are_the_clusters(cloud: C
     theirs = terminal(master, folder, LAUNCH_THEIRS)
     assert theirs.ends() == 0
     assert theirs.shows("job finished at step")
-    said = [(root / "var" / "log" / "dyntrain" / "worker.log").read_text() for root in (master, base)]
-    assert sorted(re.findall(r"worker (\d of \d):", log)[-1] for log in said) == ["0 of 2", "1 of 2"]
+    logs = [(root / "var" / "log" / "dyntrain" / "worker.log").read_text() for root in (master, base)]
+    assert sorted(re.findall(r"worker (\d of \d):", log)[-1] for log in logs) == ["0 of 2", "1 of 2"]
 
     (folder / "other.py").write_text(TINY)
     last = terminal(
@@ -115,7 +115,7 @@ def test_launches_on_the_master_follow_one_another_and_are_the_clusters(cloud: C
     last.wait_for(f"is not on the shared volume: the job runs in {shared}")
     last.wait_for("epoch 0 ")
     last.interrupt()
-    last.wait_for(ASKED)
+    last.wait_for(QUESTION)
     last.type("y")
     assert last.ends() == 1
     assert last.shows("job failed: a person ended it")
@@ -129,9 +129,9 @@ def ended_jobs(shared: Path) -> list[str]:
 
 
 def processes(script: str) -> list[str]:
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             command = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            found += [entry.name] if any(word.endswith(script) for word in command[1:3]) else []
-    return found
+            pids += [entry.name] if any(word.endswith(script) for word in command[1:3]) else []
+    return pids

@@ -39,8 +39,8 @@ def test_a_command_runs_in_the_persons_folder_and_its_failure_reaches_the_termin
         status = up.dyntrain("status").stdout
     finally:
         assert up.interrupt() == 0
-    found = json.loads((project / "found.json").read_text())
-    assert found == {"here": str(project), "rows": ["1", "2", "3"]}
+    result = json.loads((project / "found.json").read_text())
+    assert result == {"here": str(project), "rows": ["1", "2", "3"]}
     _, _, story = up.output().partition("leaves nothing behind.\n")
     assert "export" in up.output().partition("Ctrl-C ends")[0]
     assert len(re.findall(r'File ".*train.py", line 6, in <module>', story)) == 1, "what a script said is told once"

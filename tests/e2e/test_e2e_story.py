@@ -42,10 +42,12 @@ NOTE_STATUSES = """
 
 def added(up: LocalUp, instance: str) -> None:
     up.wait_for(lambda: up.status_tag(instance) == "ADDED", 60, f"{instance} is ADDED")
-    up.wait_for(lambda: told(up, instance) == "ADDED", 30, f"a person is told that {instance} is ADDED", pause=1.0)
+    up.wait_for(
+        lambda: cli_status_tag(up, instance) == "ADDED", 30, f"a person is told that {instance} is ADDED", pause=1.0
+    )
 
 
-def told(up: LocalUp, instance: str) -> str:
+def cli_status_tag(up: LocalUp, instance: str) -> str:
     """The status tag as a person asks for it."""
     tags = up.aws(
         "ec2",
@@ -68,7 +70,12 @@ def tags_written(up: LocalUp, instance: str) -> list[str]:
 def gone(up: LocalUp, instance: str) -> None:
     """Tags are described as they were a moment ago: what is told in the moment of the end need not be the end yet."""
     up.wait_for(lambda: up.state(instance) == "terminated", 60, f"{instance} is terminated")
-    up.wait_for(lambda: told(up, instance) == "REMOVED", 30, f"a person is told that {instance} was removed", pause=1.0)
+    up.wait_for(
+        lambda: cli_status_tag(up, instance) == "REMOVED",
+        30,
+        f"a person is told that {instance} was removed",
+        pause=1.0,
+    )
 
 
 def new_instance(up: LocalUp, before: set[str]) -> str:

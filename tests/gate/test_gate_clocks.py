@@ -20,7 +20,7 @@ def stamped(source: str) -> list[int]:
     """
     tree = ast.parse(source)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    found, followed = set(), set()
+    lines, followed = set(), set()
 
     def look(node: ast.AST) -> None:
         for part in imported(node):
@@ -28,14 +28,14 @@ def stamped(source: str) -> list[int]:
                 continue
             name = part.func.attr if isinstance(part.func, ast.Attribute) else getattr(part.func, "id", "")
             if name in CLOCKS and name not in functions:
-                found.add(part.lineno)
+                lines.add(part.lineno)
             elif isinstance(part.func, ast.Name) and name in functions and name not in followed:
                 followed.add(name)
                 for line in functions[name].body:
                     look(line)
 
     look(tree)
-    return sorted(found)
+    return sorted(lines)
 
 
 def imported(node: ast.AST) -> Iterator[ast.AST]:

@@ -45,10 +45,10 @@ def test_a_run_names_its_dearest_files_and_what_all_of_it_took(tmp_path: Path, s
     command = [sys.executable, TESTS / "second_look.py", "-q", *plugins, "--", *spread]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    said = re.findall(r"^ +([\d.]+)  (\S+)$", done.stdout, re.MULTILINE)
-    assert [file for _, file in said] == ["test_dear.py", "test_cheap.py"]
-    assert float(said[0][0]) >= 0.9
-    assert float(said[1][0]) >= 0.2
+    costs = re.findall(r"^ +([\d.]+)  (\S+)$", done.stdout, re.MULTILINE)
+    assert [file for _, file in costs] == ["test_dear.py", "test_cheap.py"]
+    assert float(costs[0][0]) >= 0.9
+    assert float(costs[1][0]) >= 0.2
     assert re.search(r"^\d+\.\d minutes of processor$", done.stdout, re.MULTILINE)
 
 

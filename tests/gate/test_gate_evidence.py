@@ -24,8 +24,8 @@ def test_the_folders_of_a_failed_test_stay_and_the_failure_names_them(tmp_path: 
     report, item = failed("test_a[b/c]", up=SimpleNamespace(folder=cloud), tmp_path=own, seed=7, home=other)
     keep(report, item, tmp_path / "base", tmp_path / "failed")
     (_, place), *_ = report.sections
-    found = {str(path.relative_to(place)): path.read_text() for path in Path(place).rglob("*.log")}
-    assert found == {"up0/logs/a.log": "of up0", "test_1/logs/a.log": "of test_1"}
+    logs = {str(path.relative_to(place)): path.read_text() for path in Path(place).rglob("*.log")}
+    assert logs == {"up0/logs/a.log": "of up0", "test_1/logs/a.log": "of test_1"}
 
 
 def test_a_set_up_that_failed_leaves_the_newest_folder(tmp_path: Path) -> None:

@@ -65,10 +65,10 @@ def test_an_orphan_is_left_over_of_the_checkout_it_was_started_from_alone(
             mark = f":{root}" if known_by == "make" else None
             pids.append(orphans.enter_context(orphan(folder, *arguments, mark=mark)))
         for root, own, other in zip(checkouts, pids, reversed(pids), strict=True):
-            code, said = left_over(root)
+            code, output = left_over(root)
             assert code == 1
-            assert f"process {own}:" in said
-            assert f"process {other}:" not in said
+            assert f"process {own}:" in output
+            assert f"process {other}:" not in output
     for root in checkouts:
         assert left_over(root, seconds=patient(20)) == (0, "")
 
@@ -97,5 +97,5 @@ def test_a_link_is_of_its_owner_s_checkout_and_without_an_owner_of_whoever_runs_
     with orphan(here, mark=f":{here}") as own, orphan(there, mark=f":{there}") as other:
         for name in ("lo", f"dt{own:x}-0", f"dt{own:x}-0v1", f"dt{other:x}-0", f"dt{GONE:x}-0", f"dt{GONE:x}-1"):
             (links / name).touch()
-        found = {line.split()[1].rstrip(",") for line in program["left_over"]() if line.startswith("link ")}
-    assert found == {f"dt{own:x}-0", f"dt{own:x}-0v1", f"dt{GONE:x}-1"}
+        names = {line.split()[1].rstrip(",") for line in program["left_over"]() if line.startswith("link ")}
+    assert names == {f"dt{own:x}-0", f"dt{own:x}-0v1", f"dt{GONE:x}-1"}

@@ -14,9 +14,29 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOMS = [
     "controller",
+    "tests/*.py",
+    "tests/bare",
+    "tests/contracts",
+    "tests/controller",
+    "tests/dashboard",
+    "tests/deploy",
+    "tests/documents",
+    "tests/e2e",
+    "tests/gate",
+    "tests/jobs",
+    "tests/local",
+    "tests/node_bootstrap",
+    "tests/packaging",
+    "tests/scenarios",
+    "tests/witnesses",
 ]
 UNCLEAR = {"found", "told", "said", "asked", "made"}
 MOST_WORDS = 30
+
+
+def files_of(room: str) -> list[Path]:
+    """All modules of a folder, or those that a pattern names."""
+    return sorted(ROOT.glob(room if room.endswith(".py") else f"{room}/**/*.py"))
 
 
 def unclear(source: str) -> list[tuple[int, str]]:
@@ -95,7 +115,7 @@ def test_a_long_message_is_noticed(source: str, lines: list[tuple[int, int]]) ->
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_names_say_what_a_value_is(room: str) -> None:
-    files = sorted((ROOT / room).rglob("*.py"))
+    files = files_of(room)
     assert files
     names = [f"{file.relative_to(ROOT)}:{line}: {name}" for file in files for line, name in unclear(file.read_text())]
     names += [f"{file.relative_to(ROOT)}" for file in files if file.stem in UNCLEAR]
@@ -106,7 +126,7 @@ def test_names_say_what_a_value_is(room: str) -> None:
 def test_messages_are_short(room: str) -> None:
     lines = [
         f"{file.relative_to(ROOT)}:{line}: {words} words"
-        for file in sorted((ROOT / room).rglob("*.py"))
+        for file in files_of(room)
         for line, words in long_messages(file.read_text())
     ]
     assert not lines, "\n".join([f"say in {MOST_WORDS} words what happened, where, and what to do:", *lines])

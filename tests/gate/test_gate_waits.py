@@ -26,7 +26,7 @@ MEANT = {
 
 def impatient(source: str) -> list[tuple[int, str]]:
     """(line, what is called) of bounds that are plain numbers, and of loops that ask the clock themselves."""
-    found = []
+    calls = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -35,10 +35,10 @@ def impatient(source: str) -> list[tuple[int, str]]:
             bounds = [word.value for word in node.keywords if word.arg == "timeout"]
             bounds += node.args[place : place + 1] if place is not None else []
             if any(is_plain(bound) for bound in bounds):
-                found.append((node.lineno, name))
+                calls.append((node.lineno, name))
         elif isinstance(node, ast.While) and "monotonic()" in ast.unparse(node.test):
-            found.append((node.lineno, "while"))
-    return sorted(found)
+            calls.append((node.lineno, "while"))
+    return sorted(calls)
 
 
 def is_plain(bound: ast.expr) -> bool:
@@ -46,7 +46,7 @@ def is_plain(bound: ast.expr) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "calls"),
     [
         ("subprocess.run(command, timeout=60)", [(1, "run")]),
         ("thread.join(10)\nfuture.result(5)", [(1, "join"), (2, "result")]),
@@ -57,16 +57,16 @@ def is_plain(bound: ast.expr) -> bool:
         ("queue.get(timeout=0)\nthread.join()", []),
     ],
 )
-def test_what_is_impatient_is_found(source: str, found: list[tuple[int, str]]) -> None:
-    assert impatient(source) == found
+def test_what_is_impatient_is_found(source: str, calls: list[tuple[int, str]]) -> None:
+    assert impatient(source) == calls
 
 
 def test_every_bound_of_a_test_goes_by_the_pace_of_the_machine() -> None:
-    found = [
+    calls = [
         f"{path.relative_to(TESTS)}:{line}: {name}"
         for path in sorted(TESTS.rglob("*.py"))
         if path.parent.name != "benchmarks"
         for line, name in impatient(path.read_text(encoding="utf-8"))
         if (str(path.relative_to(TESTS)), name) not in MEANT
     ]
-    assert not found, "give these patient(seconds), or wait with waiting.py"
+    assert not calls, "give these patient(seconds), or wait with waiting.py"

@@ -152,8 +152,8 @@ class World:
         return self._exit(verdict_key(record.name, record.run))
 
     def codes(self, record: JobRecord, ranks: Iterable[int]) -> dict[int, int | None]:
-        found = {rank: self._exit(rank_exit_key(record.name, record.run, rank)) for rank in ranks}
-        return {rank: ended.code for rank, ended in found.items() if ended is not None}
+        exits = {rank: self._exit(rank_exit_key(record.name, record.run, rank)) for rank in ranks}
+        return {rank: ended.code for rank, ended in exits.items() if ended is not None}
 
     def _exit(self, key: str) -> Exit | None:
         content = self.objects.get((BUCKET, key))
@@ -214,5 +214,5 @@ class World:
 
     def plan(self) -> dict[str, Any]:
         record = self.record()
-        found: dict[str, Any] = json.loads(self.objects[BUCKET, f"{record.name}/runs/{record.run}/plan.json"])
-        return found
+        plan: dict[str, Any] = json.loads(self.objects[BUCKET, f"{record.name}/runs/{record.run}/plan.json"])
+        return plan

@@ -23,7 +23,7 @@ class Aws:
     def __init__(self, error: str = "") -> None:
         self.error = error
         self.items: list[dict[str, Any]] = []
-        self.asked: dict[str, Any] = {}
+        self.request: dict[str, Any] = {}
         self.keys: list[str] = []
 
     def ec2(self) -> Any:
@@ -39,14 +39,14 @@ class Aws:
         if self.error:
             raise ClientError({"Error": {"Code": self.error, "Message": "i-0123456789abcdef0"}}, method)
 
-    def create_tags(self, **_asked: Any) -> None:
+    def create_tags(self, **_request: Any) -> None:
         self._call("CreateTags")
 
-    def run_instances(self, **_asked: Any) -> None:
+    def run_instances(self, **_request: Any) -> None:
         self._call("RunInstances")
 
-    def describe_spot_price_history(self, **asked: Any) -> dict[str, Any]:
-        self.asked = asked
+    def describe_spot_price_history(self, **request: Any) -> dict[str, Any]:
+        self.request = request
         return {"SpotPriceHistory": [{"SpotPrice": "0.30"}, {"SpotPrice": "0.90"}]}
 
     def describe_instance_types(self, InstanceTypes: list[str]) -> dict[str, Any]:  # noqa: N803
@@ -61,13 +61,13 @@ class Aws:
             volumes.append({"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75}})  # type: ignore[dict-item]
         return {"Images": [{"RootDeviceName": "/dev/sda1", "BlockDeviceMappings": volumes}]}
 
-    def put_item(self, Item: dict[str, Any], **_asked: Any) -> None:  # noqa: N803
+    def put_item(self, Item: dict[str, Any], **_request: Any) -> None:  # noqa: N803
         self.items.append(Item)
 
     def get_paginator(self, method: str) -> Any:
         return self
 
-    def paginate(self, **_asked: Any) -> Iterator[dict[str, Any]]:
+    def paginate(self, **_request: Any) -> Iterator[dict[str, Any]]:
         yield {"Items": self.items, "Contents": [{"Key": key} for key in self.keys]}
 
 
@@ -87,9 +87,9 @@ def test_a_launch_without_room_is_told_from_one_that_is_not_allowed() -> None:
     fields = {"MaxCount": 2, "InstanceType": "g5.xlarge"}
     with pytest.raises(NoRoom, match="not all 2"):
         launcher("InsufficientInstanceCapacity").launch(fields)
-    with pytest.raises(Refused) as told:
+    with pytest.raises(Refused) as refusal:
         launcher("UnauthorizedOperation").launch(fields)
-    assert not isinstance(told.value, NoRoom)
+    assert not isinstance(refusal.value, NoRoom)
 
 
 PLAIN = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
@@ -127,7 +127,7 @@ def test_at_most_so_many_dollars_is_the_dearest_zones_price_as_it_is_now() -> No
     clients: Any = Aws()
     before = datetime.now(UTC)
     assert AwsLauncher(clients).price("g5.xlarge", spot=True) == 0.90
-    assert before <= clients.asked["StartTime"] <= datetime.now(UTC)
+    assert before <= clients.request["StartTime"] <= datetime.now(UTC)
 
 
 def test_nodes_that_were_heard_of_are_counted_by_one_list() -> None:

@@ -25,8 +25,8 @@ class S3:
     def get_paginator(self, method: str) -> S3:
         return self
 
-    def paginate(self, **asked: str) -> Iterator[dict[str, Any]]:
-        yield {"Contents": [{"Key": key} for key in sorted(self.objects) if key.startswith(asked["Prefix"])]}
+    def paginate(self, **request: str) -> Iterator[dict[str, Any]]:
+        yield {"Contents": [{"Key": key} for key in sorted(self.objects) if key.startswith(request["Prefix"])]}
 
     def download_file(self, bucket: str, key: str, path: str) -> None:
         Path(path).write_bytes(self.objects[key])

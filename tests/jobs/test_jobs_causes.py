@@ -37,7 +37,7 @@ class Job:
         self.others: Callable[[], None] = self._other_fails
         self.looks = 0
         self.silent = self.taken = self.away = False
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def run(self, rank: int = 0, **plan: Any) -> Exit:
         here: Any = self
@@ -95,10 +95,10 @@ class Job:
     # ---- the output and the metadata service
 
     def say(self, text: str) -> None:
-        self.said.append(text)
+        self.lines.append(text)
 
     def tail(self) -> list[str]:
-        return self.said
+        return self.lines
 
     def close(self) -> None: ...
 
@@ -145,7 +145,7 @@ def test_a_cause_that_could_not_be_told_at_once_ends_the_command_all_the_same(jo
     end = job.run(**({} if job.taken else {"seconds": 0.0}))
     assert job.ended_with == [PATIENCE]
     assert end.verdict == (INTERRUPTED if job.taken else FAILED)
-    assert "S3 is away" in "".join(job.said)
+    assert "S3 is away" in "".join(job.lines)
     assert job.settled[0].reason == end.reason
 
 
@@ -160,7 +160,7 @@ def test_a_rank_ends_with_the_verdict_of_another_and_says_why_as_that_one_did(jo
 
 def test_a_command_that_fails_by_itself_is_the_cause_with_what_it_wrote(job: Job) -> None:
     job.code_of_command = 3
-    job.said.append("the loss is NaN")
+    job.lines.append("the loss is NaN")
     end = job.run()
     assert (job.settled, end.verdict, end.code) == ([end], FAILED, 3)
     assert "the loss is NaN" in end.tail
@@ -168,11 +168,11 @@ def test_a_command_that_fails_by_itself_is_the_cause_with_what_it_wrote(job: Job
 
 
 @pytest.mark.parametrize(
-    ("codes", "told"), [({0: 0}, []), ({0: 0, 1: 1}, []), ({0: 0, 1: None}, []), ({0: 0, 1: 0}, [SUCCEEDED])]
+    ("codes", "verdicts"), [({0: 0}, []), ({0: 0, 1: 1}, []), ({0: 0, 1: None}, []), ({0: 0, 1: 0}, [SUCCEEDED])]
 )
 def test_a_job_has_succeeded_when_all_ranks_have_and_not_before(
-    job: Job, codes: dict[int, int | None], told: list[str]
+    job: Job, codes: dict[int, int | None], verdicts: list[str]
 ) -> None:
     job.code_of_command, job.codes_of = 0, codes
     assert job.run().verdict == SUCCEEDED
-    assert [word.verdict for word in job.settled] == told
+    assert [word.verdict for word in job.settled] == verdicts

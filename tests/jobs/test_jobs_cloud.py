@@ -98,9 +98,9 @@ def test_two_nodes_find_each_other_reduce_and_are_gone_when_the_job_is(cloud: Cl
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 machines of type m5.large" in done.stdout
     logs = job(cloud, "logs", "reduce").stdout
-    told = [line for line in logs.splitlines() if "  rank " in line and "master" in line]
-    assert sorted(line[3:] for line in told if "dyntrain" not in line) == sorted(
-        f"rank {rank} of 2, master {told[0].rpartition(' ')[2]}" for rank in (0, 1)
+    lines = [line for line in logs.splitlines() if "  rank " in line and "master" in line]
+    assert sorted(line[3:] for line in lines if "dyntrain" not in line) == sorted(
+        f"rank {rank} of 2, master {lines[0].rpartition(' ')[2]}" for rank in (0, 1)
     )
     assert logs.count("sum 11.0") == 2
     s3 = cloud.client("s3")
@@ -138,8 +138,8 @@ def test_an_interrupted_job_is_launched_again_with_its_artifacts_back_in_place(c
     assert "resumed 1 7" in job(cloud, "logs", "taken").stdout
     wait_for(lambda: all_ended(cloud), SECONDS, "the second attempt's machine is gone")
     argv = [sys.executable, "-m", "dyntrain", "cost", "taken", "--json"]
-    told = subprocess.run(argv, env=cloud.client_environment, capture_output=True, text=True, timeout=patient(SECONDS))
-    (costs,) = json.loads(told.stdout or told.stderr)
+    cost = subprocess.run(argv, env=cloud.client_environment, capture_output=True, text=True, timeout=patient(SECONDS))
+    (costs,) = json.loads(cost.stdout or cost.stderr)
     ((line,), notes) = costs["lines"], costs["notes"]
     assert (line["role"], line["market"], line["instances"], line["running"]) == ("rank 0", "spot", 2, 0)
     assert (line["hours"] > 0, notes) == (True, []), "both attempts are counted"
@@ -208,8 +208,8 @@ def test_a_job_of_any_framework_reads_its_channels_as_sagemakers_programs_do(clo
     assert "channel few: 1 objects in" in logs
     for rank in range(2):
         for epoch in range(2):
-            found = s3.get_object(Bucket=BUCKET, Key=f"reads/artifacts/{rank}-{epoch}")["Body"].read()
-            assert found == b" ".join(f"{rank}-{number}".encode() for number in range(3))
+            artifact = s3.get_object(Bucket=BUCKET, Key=f"reads/artifacts/{rank}-{epoch}")["Body"].read()
+            assert artifact == b" ".join(f"{rank}-{number}".encode() for number in range(3))
     missing = job(
         cloud,
         *arguments("lacks", tmp_path / "code", READ, 1, "--channel", f"few=s3://{BUCKET}/none/", "--data-root", "in"),

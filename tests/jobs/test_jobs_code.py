@@ -80,14 +80,14 @@ def test_a_file_that_is_no_utf8_is_refused_with_what_to_do(tmp_path: Path) -> No
         pack(folder)
 
 
-@pytest.mark.parametrize(("pattern", "said"), [("!", "cannot be read"), ("[[:upper:]]*.log", "no git here")])
+@pytest.mark.parametrize(("pattern", "message"), [("!", "cannot be read"), ("[[:upper:]]*.log", "no git here")])
 def test_what_only_git_understands_is_refused_where_there_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, message: str
 ) -> None:
     folder = with_files(tmp_path, pattern.encode())
     assert ("A.log" in packed(folder)) == (pattern == "!")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(Misconfigured, match=said):
+    with pytest.raises(Misconfigured, match=message):
         pack(folder)
 
 

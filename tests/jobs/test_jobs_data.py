@@ -82,13 +82,13 @@ def test_what_is_wrong_is_said_before_anything_is_made() -> None:
     assert checked(CHANNELS, elastic=False) == []
     many = [f"c_{number}=s3://data/x/" for number in range(21)]
     assert "SageMaker takes at most 20" in checked(many, elastic=False)[0]
-    for words, elastic, said in (
+    for words, elastic, message in (
         (["train=data"], False, "--channel: data is no s3://BUCKET/PREFIX"),
         ([CHANNELS[0]], True, "--channel train: a cluster's workers read by job.channel"),
         (["a=s3://x1x/a/", "b=s3://y1y/b/"], True, "one folder of one bucket"),
         (["a=s3://data/a/", "b=s3://data/b/"], True, "one folder of one bucket"),
     ):
-        with pytest.raises(GiveUp, match=said):
+        with pytest.raises(GiveUp, match=message):
             checked(words, elastic=elastic)
 
 
@@ -102,8 +102,10 @@ def test_a_cluster_is_given_its_channels_and_the_right_to_read_them() -> None:
         "DYNTRAIN_CHANNEL_VAL": "s3://data/sets/a/val/",
         "DYNTRAIN_CHANNEL_FEW": "s3://data/sets/few.manifest,manifest",
     }
-    made: dict[str, Any] = dict(parameters_of(request(), Wanted("prod", "s3://p/w.whl", "k", data_of(words)), HARDWARE))
-    assert (made["DataBucket"], made["DataPrefix"]) == ("data", "sets")
+    parameters: dict[str, Any] = dict(
+        parameters_of(request(), Wanted("prod", "s3://p/w.whl", "k", data_of(words)), HARDWARE)
+    )
+    assert (parameters["DataBucket"], parameters["DataPrefix"]) == ("data", "sets")
     assert "DataBucket" not in parameters_of(request(), Wanted("prod", "s3://p/w.whl", "k"), HARDWARE)
     with pytest.raises(Misconfigured, match="--workers-per-node does not go with --elastic"):
         check_elastic(request(), ["workers_per_node"])

@@ -42,11 +42,11 @@ def test_law_an_ended_job_is_over_when_nothing_lives_and_nothing_can_come_and_no
 ) -> None:
     """`changed` is when it ended, which may be days after it began."""
     ended = record(state=state, since=T0 - 86_400.0)
-    told = decide(ended, machines(ended, states), None, {}, T0 + age + off)
+    decision = decide(ended, machines(ended, states), None, {}, T0 + age + off)
     living = [machine.instance for machine in machines(ended, states) if machine.state in LIVING]
-    assert told.over == (not living and age + off > DRAIN_SECONDS)
-    assert list(told.terminate) == (living if age + off >= GRACE_SECONDS else [])
-    assert told.record == ended
+    assert decision.over == (not living and age + off > DRAIN_SECONDS)
+    assert list(decision.terminate) == (living if age + off >= GRACE_SECONDS else [])
+    assert decision.record == ended
 
 
 @pytest.mark.parametrize("stuck", LIVING)
@@ -119,7 +119,7 @@ class Written:
     def dynamodb(self) -> Any:
         return self
 
-    def put_item(self, Item: dict[str, Any], **_asked: Any) -> None:  # noqa: N803
+    def put_item(self, Item: dict[str, Any], **_request: Any) -> None:  # noqa: N803
         self.item = Item
 
 

@@ -31,7 +31,7 @@ class Clouds:
     def __init__(self, world: World) -> None:
         self.world = world
         self.stacks: dict[str, Stack] = {}
-        self.made: list[Mapping[str, str]] = []
+        self.requests: list[Mapping[str, str]] = []
         self.machines = 3
         self.deletions = "gone"
         self.gone_at = 0.0
@@ -53,7 +53,7 @@ class Clouds:
         if self.failing and not isinstance(self.failing[0], RetryLater):
             raise self.failing.pop(0)
         self.stacks[name] = Stack(f"arn:{name}", "CREATE_IN_PROGRESS", submission, file_system="fs-1")
-        self.made.append(parameters)
+        self.requests.append(parameters)
         if self.failing:
             raise self.failing.pop(0)
         return f"arn:{name}"
@@ -78,33 +78,33 @@ class Desk:
         self.world = World()
         self.world.objects[BUCKET, "dyntrain.whl"] = b""
         self.clouds = Clouds(self.world)
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.forgotten = 0
         self.registered = False
 
     def prepare(self, fresh: str = SUBMISSION, **changes: Any) -> PreparedCluster:
         wanted = Wanted("prod", WHEEL)
-        asked: JobRequest = request(**{"image": "", **changes})
-        check_elastic(asked, ())
+        job: JobRequest = request(**{"image": "", **changes})
+        check_elastic(job, ())
         return prepare_cluster(
-            self.world.ports, self.world, self.clouds, asked, PACKED, wanted, fresh, registered=self.registered
+            self.world.ports, self.world, self.clouds, job, PACKED, wanted, fresh, registered=self.registered
         )
 
     def make(self, prepared: PreparedCluster) -> None:
-        make_cluster(self.world.ports, self.world, self.clouds, prepared, self.said.append)
+        make_cluster(self.world.ports, self.world, self.clouds, prepared, self.lines.append)
 
     def stop(self) -> Stack | None:
         def forget() -> None:
             assert self.world.now >= self.clouds.gone_at + KEEP_SECONDS, "the controller may write the target once more"
             self.forgotten += 1
 
-        return end_cluster(self.world.ports, self.world, self.clouds, "mnist", forget, self.said.append)
+        return end_cluster(self.world.ports, self.world, self.clouds, "mnist", forget, self.lines.append)
 
 
 def test_the_template_gets_base_nodes_code_and_command_of_the_job() -> None:
     desk = Desk()
     desk.make(desk.prepare(env={"COLOUR": 'red "7"'}))
-    (given,) = desk.clouds.made
+    (given,) = desk.clouds.requests
     assert (given["WorkerCount"], given["Accelerator"], given["KeyName"]) == ("1", "Nvidia", "anybody")
     assert given["CodeSource"] == f"s3://{BUCKET}/mnist/code.tar.gz"
     assert given["OutputLocation"] == f"s3://{BUCKET}/mnist/artifacts"
@@ -119,7 +119,7 @@ def test_the_template_gets_base_nodes_code_and_command_of_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"name": "a.b"}, "no name of a cluster"),
         ({"nodes": 34}, "at most 33"),
@@ -128,8 +128,8 @@ def test_the_template_gets_base_nodes_code_and_command_of_the_job() -> None:
         ({"env": {"PASSWORD": "x" * 4096}}, "more than"),
     ],
 )
-def test_what_a_cluster_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(Misconfigured, match=said):
+def test_what_a_cluster_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(Misconfigured, match=message):
         check_elastic(request(**changes), ())
 
 
@@ -140,7 +140,7 @@ def test_an_option_of_other_jobs_is_refused_by_its_name(option: str) -> None:
 
 
 def test_a_name_in_use_a_missing_wheel_and_an_arm_type_are_refused_before_anything_is_made() -> None:
-    for spoil, said in (
+    for spoil, message in (
         (lambda desk: desk.clouds.stacks.update(mnist=Stack("arn", "CREATE_COMPLETE")), "in use"),
         (lambda desk: setattr(desk, "registered", True), "in use"),
         (lambda desk: desk.world.objects.clear(), "make wheel"),
@@ -150,7 +150,7 @@ def test_a_name_in_use_a_missing_wheel_and_an_arm_type_are_refused_before_anythi
         desk = Desk()
         spoil(desk)
         before = dict(desk.world.objects), dict(desk.world.table), dict(desk.clouds.stacks)
-        with pytest.raises(GiveUp, match=said):
+        with pytest.raises(GiveUp, match=message):
             desk.prepare(fresh="fedcba987654")
         assert (desk.world.objects, desk.world.table, desk.clouds.stacks) == before
 
@@ -162,12 +162,12 @@ def test_the_disk_of_a_cluster_is_the_templates_unless_one_is_given() -> None:
         check_elastic(request(image="", disk=10), ())
 
 
-@pytest.mark.parametrize(("kind", "said"), [("p5.48xlarge", "compute capability 9.0"), ("p3.2xlarge", "driver")])
-def test_a_cluster_of_machines_that_cannot_train_is_refused_with_what_to_take(kind: str, said: str) -> None:
+@pytest.mark.parametrize(("kind", "message"), [("p5.48xlarge", "compute capability 9.0"), ("p3.2xlarge", "driver")])
+def test_a_cluster_of_machines_that_cannot_train_is_refused_with_what_to_take(kind: str, message: str) -> None:
     desk = Desk()
-    with pytest.raises(GiveUp, match=f"{said}.*take g4dn, g5"):
+    with pytest.raises(GiveUp, match=f"{message}.*take g4dn, g5"):
         desk.prepare(instance_type=kind)
-    assert (desk.world.table, desk.clouds.made) == ({}, [])
+    assert (desk.world.table, desk.clouds.requests) == ({}, [])
     assert desk.prepare().warning == ""
     assert "g99.xlarge" in desk.prepare(instance_type="g99.xlarge").warning, "newer than the table"
 
@@ -181,7 +181,7 @@ def test_a_submit_whose_answer_is_lost_is_taken_up_by_the_same_command_and_by_no
     with pytest.raises(GiveUp, match="in use"):
         desk.prepare(fresh="fedcba987654", nodes=3)
     desk.make(desk.prepare(fresh="fedcba987654"))
-    assert (desk.world.record().state, len(desk.clouds.made)) == ("RUNNING", 1)
+    assert (desk.world.record().state, len(desk.clouds.requests)) == ("RUNNING", 1)
 
 
 def test_a_stack_that_aws_refuses_leaves_the_name_free() -> None:
@@ -246,7 +246,7 @@ def test_a_stack_that_cannot_be_deleted_is_told_and_the_job_is_not_said_to_be_st
 
 
 @pytest.mark.parametrize(
-    ("status", "job", "told"),
+    ("status", "job", "phase"),
     [
         (None, None, "FAILED"),
         ("CREATE_IN_PROGRESS", None, "LAUNCHING"),
@@ -260,11 +260,11 @@ def test_a_stack_that_cannot_be_deleted_is_told_and_the_job_is_not_said_to_be_st
         ("DELETE_IN_PROGRESS", "running", "ENDING"),
     ],
 )
-def test_the_phase_is_that_of_stack_and_training(status: str | None, job: str | None, told: str) -> None:
+def test_the_phase_is_that_of_stack_and_training(status: str | None, job: str | None, phase: str) -> None:
     desk = Desk()
     desk.make(desk.prepare())
     stack = Stack("arn", status) if status is not None else None
-    assert elastic_phase(desk.world.record(), stack, job)[0] == told
+    assert elastic_phase(desk.world.record(), stack, job)[0] == phase
 
 
 def test_who_follows_a_submit_reads_why_a_node_is_not_prepared_and_why_the_training_failed() -> None:

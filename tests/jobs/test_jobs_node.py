@@ -38,10 +38,10 @@ LONGEST = user_data("n" * 48, "0123456789ab-100", "b" * 63, "ap-southeast-2", 24
 def test_user_data_stays_below_ec2s_limit_with_the_longest_names_and_is_the_same_each_time() -> None:
     assert len(LONGEST.encode()) < LIMIT_BYTES
     assert user_data("n" * 48, "0123456789ab-100", "b" * 63, "ap-southeast-2", 24.0 * 28) == LONGEST
-    found = program_of(LONGEST)
-    assert found is not None
-    assert found[0] == program()
-    assert found[1][0] == "--name=" + "n" * 48
+    parts = program_of(LONGEST)
+    assert parts is not None
+    assert parts[0] == program()
+    assert parts[1][0] == "--name=" + "n" * 48
 
 
 def test_bash_takes_the_user_data() -> None:
@@ -204,9 +204,9 @@ def test_the_command_finds_the_topology_and_what_the_person_gave_and_nothing_of_
 def test_the_last_that_succeeds_speaks_for_all_and_one_that_fails_speaks_at_once() -> None:
     done = exit_of_command(1, 0, 5.0, "")
     assert verdict_of(done, {1: 0}, 2) is None
-    told = verdict_of(done, {0: 0, 1: 0}, 2)
-    assert told is not None
-    assert told.verdict == SUCCEEDED
+    verdict = verdict_of(done, {0: 0, 1: 0}, 2)
+    assert verdict is not None
+    assert verdict.verdict == SUCCEEDED
     failed = exit_of_command(0, -9, 5.0, "Traceback")
     assert verdict_of(failed, {}, 2) == failed
     assert (failed.reason, failed.tail) == ("the command of rank 0 ended with signal 9", "Traceback")
@@ -229,13 +229,13 @@ def test_a_rank_that_falls_silent_ends_the_job_and_one_that_is_done_or_slow_to_b
 Until = Callable[[Any], bool]
 
 
-class Told:
+class Recorder:
     """A bucket and what it was told, in order; a metadata service that knows the master; output that goes nowhere."""
 
     path = Path("output.log")
 
     def __init__(self, code: Path, notice: Path | None = None, slow: Until | None = None) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.keys: list[str] = []
         self.ends: list[Exit] = []
         self.saved_at: list[bool] = []  # whether the command had ended when a verdict was told
@@ -245,7 +245,7 @@ class Told:
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any) -> Any:
-            self.told.append(name)
+            self.calls.append(name)
             self.ends += [one for one in arguments if isinstance(one, Exit)]
             self.keys += [one for one in arguments if isinstance(one, str)]
             if name == "settle" and self._notice is not None:
@@ -255,7 +255,7 @@ class Told:
         return call
 
     def save_artifacts(self, folder: Path) -> int:
-        self.told.append("save_artifacts")
+        self.calls.append("save_artifacts")
         if self.busy and (folder / "last").exists():
             self.busy -= 1
             raise OSError("the network is busy")
@@ -286,41 +286,43 @@ class Told:
 
 def ended(
     tmp_path: Path, script: str, *, notice: Path | None = None, slow: Until | None = None, busy: int = 0, **changes: Any
-) -> tuple[Told, Exit]:
+) -> tuple[Recorder, Exit]:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text(script)
     (tmp_path / "packed").write_bytes(pack(tmp_path / "code").content)
-    told: Any = Told(tmp_path / "packed", notice, slow)
-    told.busy = busy
+    recorder: Any = Recorder(tmp_path / "packed", notice, slow)
+    recorder.busy = busy
     plan = PLAN._replace(**{"nodes": 1, "command": ["python3", "train.py"], "env": {}, **changes})
-    node = Node(told, plan, 0, told, told, tmp_path / "node", beat=0.02, retry=0.0)
+    node = Node(recorder, plan, 0, recorder, recorder, tmp_path / "node", beat=0.02, retry=0.0)
     (tmp_path / "node").mkdir()
     end = node.run(Account(None))
     node.finish(end)
-    return told, end
+    return recorder, end
 
 
 def test_the_others_are_told_of_a_failure_before_the_artifacts_are_saved(tmp_path: Path) -> None:
-    told, end = ended(tmp_path, "import sys; print('the loss is NaN'); sys.exit(3)")
+    recorder, end = ended(tmp_path, "import sys; print('the loss is NaN'); sys.exit(3)")
     assert (end.verdict, end.code, end.tail.splitlines()[-1]) == (FAILED, 3, "the loss is NaN")
-    assert told.told.index("settle") < len(told.told) - told.told[::-1].index("save_artifacts") - 1
+    assert recorder.calls.index("settle") < len(recorder.calls) - recorder.calls[::-1].index("save_artifacts") - 1
 
 
 def test_success_is_told_when_all_is_saved(tmp_path: Path) -> None:
-    told, end = ended(tmp_path, "print('fine')")
-    assert (end.verdict, told.ends[-1].reason) == (SUCCEEDED, "all 1 ranks ended with exit code 0")
-    assert told.told.index("save_artifacts") < told.told.index("upload") < told.told.index("settle")
+    recorder, end = ended(tmp_path, "print('fine')")
+    assert (end.verdict, recorder.ends[-1].reason) == (SUCCEEDED, "all 1 ranks ended with exit code 0")
+    assert recorder.calls.index("save_artifacts") < recorder.calls.index("upload") < recorder.calls.index("settle")
 
 
 def test_a_node_shows_that_it_lives_while_packages_and_files_take_longer_than_the_others_wait(tmp_path: Path) -> None:
     alive = alive_key(PLAN.name, PLAN.run, 0)
-    told, end = ended(tmp_path, "", slow=lambda told: told.keys.count(alive) > 2)
-    assert (end.verdict, told.ends[-1].verdict) == (SUCCEEDED, SUCCEEDED)
+    recorder, end = ended(tmp_path, "", slow=lambda recorder: recorder.keys.count(alive) > 2)
+    assert (end.verdict, recorder.ends[-1].verdict) == (SUCCEEDED, SUCCEEDED)
 
 
 def test_an_interruption_while_a_node_is_made_ready_is_told_before_the_machine_is_gone(tmp_path: Path) -> None:
-    told, _end = ended(tmp_path, "import time; time.sleep(600)", notice=tmp_path, slow=lambda told: bool(told.ends))
-    assert told.ends[0].verdict == INTERRUPTED
+    recorder, _end = ended(
+        tmp_path, "import time; time.sleep(600)", notice=tmp_path, slow=lambda recorder: bool(recorder.ends)
+    )
+    assert recorder.ends[0].verdict == INTERRUPTED
 
 
 def test_an_interruption_is_told_first_and_ends_all_that_the_command_started_with_time_to_save(tmp_path: Path) -> None:
@@ -335,26 +337,26 @@ subprocess.Popen(["sh", "-c", "trap '' TERM; echo $$ > artifacts/ready; exec sle
 time.sleep(600)
 """
     artifacts = tmp_path / "node" / "code" / "artifacts"
-    told, end = ended(tmp_path, script, notice=artifacts / "ready")
-    assert (end.verdict, told.ends[0].verdict) == (INTERRUPTED, INTERRUPTED)
-    assert told.saved_at[0] is False
+    recorder, end = ended(tmp_path, script, notice=artifacts / "ready")
+    assert (end.verdict, recorder.ends[0].verdict) == (INTERRUPTED, INTERRUPTED)
+    assert recorder.saved_at[0] is False
     assert (artifacts / "saved").exists()
     child = Path("/proc", (artifacts / "ready").read_text().strip(), "stat")
     wait_for(lambda: not child.exists() or ") Z " in child.read_text(), 30.0, "the command's own process is gone")
 
 
 def test_a_command_over_its_hours_is_ended(tmp_path: Path) -> None:
-    _told, end = ended(tmp_path, "import time; time.sleep(600)", seconds=0.0)
+    _recorder, end = ended(tmp_path, "import time; time.sleep(600)", seconds=0.0)
     assert "more than its 0 hours" in end.reason
 
 
 def test_artifacts_that_could_not_be_saved_at_the_end_are_tried_again(tmp_path: Path) -> None:
-    told, _end = ended(tmp_path, "open('artifacts/last', 'w')", busy=2)
-    assert (told.busy, told.lines[-1]) == (0, "1 artifacts saved")
-    assert told.told.count("upload") == 1, "the output is saved all the same"
+    recorder, _end = ended(tmp_path, "open('artifacts/last', 'w')", busy=2)
+    assert (recorder.busy, recorder.lines[-1]) == (0, "1 artifacts saved")
+    assert recorder.calls.count("upload") == 1, "the output is saved all the same"
 
 
 def test_a_command_that_is_not_there_fails_the_job_with_a_sentence(tmp_path: Path) -> None:
-    _told, end = ended(tmp_path, "", command=["no-such-program"])
+    _recorder, end = ended(tmp_path, "", command=["no-such-program"])
     assert (end.verdict, end.code) == (FAILED, None)
     assert "the command cannot be started" in end.reason

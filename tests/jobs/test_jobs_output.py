@@ -19,13 +19,13 @@ class Logs:
         self.refused = 0
         self.batches: list[list[str]] = []
 
-    def create_log_group(self, **_asked: str) -> None:
+    def create_log_group(self, **_request: str) -> None:
         raise ClientError({"Error": {"Code": "AccessDeniedException"}}, "CreateLogGroup")
 
-    def create_log_stream(self, **_asked: str) -> None:
+    def create_log_stream(self, **_request: str) -> None:
         raise ClientError({"Error": {"Code": "ResourceAlreadyExistsException"}}, "CreateLogStream")
 
-    def put_log_events(self, *, logEvents: list[dict[str, Any]], **_asked: str) -> None:  # noqa: N803
+    def put_log_events(self, *, logEvents: list[dict[str, Any]], **_request: str) -> None:  # noqa: N803
         if self.refusing:
             assert self.output is not None
             self.refused += 1
@@ -53,5 +53,5 @@ def test_while_cloudwatch_takes_nothing_the_oldest_lines_go_and_the_rest_comes_i
     assert max(map(len, logs.batches)) == BATCH_EVENTS
     sizes = [sum(len(line) + EVENT_BYTES for line in batch) for batch in logs.batches]
     assert BATCH_BYTES * 0.9 < max(sizes) <= BATCH_BYTES
-    told = (tmp_path / "output.log").read_text()
-    assert told.count("dyntrain: CloudWatch does not take the output") == 1
+    text = (tmp_path / "output.log").read_text()
+    assert text.count("dyntrain: CloudWatch does not take the output") == 1

@@ -316,11 +316,11 @@ def test_a_relaunch_that_meets_a_throttle_or_no_room_goes_on_later_and_launches_
     world = interrupted()
     for place, errors in trouble.items():
         getattr(world, place)["launch"] = list(errors)
-    said: list[str] = []
-    relaunch(world.ports, world, "mnist", said.append)
+    lines: list[str] = []
+    relaunch(world.ports, world, "mnist", lines.append)
     assert (world.record().state, world.record().attempt, len(world.launches)) == ("RUNNING", 2, 2)
     assert world.living() == [0, 1]
-    assert said[0].startswith("waiting: ")
+    assert lines[0].startswith("waiting: ")
 
 
 def test_a_relaunch_without_room_ends_with_a_sentence_and_the_job_is_as_it_was() -> None:
@@ -373,10 +373,10 @@ def test_machines_whose_image_does_not_run_user_data_are_told_of_and_a_node_that
     world = World()
     world.submit()
     world.silent = 2
-    said: list[str] = []
+    lines: list[str] = []
 
     def say(seen: Seen) -> None:
-        said.append(f"{seen.phase} {seen.heard} {seen.reason}")
+        lines.append(f"{seen.phase} {seen.heard} {seen.reason}")
         if seen.late:
             world.silent = 1
         elif seen.heard:
@@ -384,12 +384,12 @@ def test_machines_whose_image_does_not_run_user_data_are_told_of_and_a_node_that
 
     def pause(seconds: float) -> None:
         world.pause(60.0)
-        assert world.now - world.record().since < 7200.0, said
+        assert world.now - world.record().since < 7200.0, lines
 
     follow(world.ports, world, "mnist", say, ["RUNNING"], pause)
-    assert said[0] == "STARTING 0 "
-    assert said[1].startswith("STARTING 0 no node was heard of in 30 minutes")
-    assert said[2:] == ["STARTING 1 ", "RUNNING 2 "]
+    assert lines[0] == "STARTING 0 "
+    assert lines[1].startswith("STARTING 0 no node was heard of in 30 minutes")
+    assert lines[2:] == ["STARTING 1 ", "RUNNING 2 "]
 
 
 @pytest.mark.parametrize("changes", [{"name": "other"}, {"profile": "admin"}, {"instance_type": "p5.48xlarge"}, None])

@@ -39,12 +39,12 @@ def test_a_rank_that_has_ended_has_its_exit_code_where_that_was_read() -> None:
 
 def test_without_a_stack_for_jobs_the_commands_that_make_it_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission, "stack_defaults", lambda _: {})
-    asked: dict[str, Any] = {"bucket": "", "profile": "", "security_group": "", "code": ".", "requirements": None}
+    options: dict[str, Any] = {"bucket": "", "profile": "", "security_group": "", "code": ".", "requirements": None}
     launcher = cast("Any", SimpleNamespace(clients=None))
     with pytest.raises(
         GiveUp, match=r"dyntrain job template > job\.yaml` and `aws cloudformation deploy .*dyntrain-jobs"
     ):
-        _requested(launcher, asked, (), elastic=False)
+        _requested(launcher, options, (), elastic=False)
 
 
 def test_a_command_in_quotes_is_taken_apart_before_a_machine_is_launched_for_it(
@@ -54,11 +54,11 @@ def test_a_command_in_quotes_is_taken_apart_before_a_machine_is_launched_for_it(
     launcher = cast("Any", SimpleNamespace(clients=None))
 
     def command(*typed: str) -> tuple[str, ...]:
-        asked: dict[str, Any] = {
+        options: dict[str, Any] = {
             "name": "x", "code": str(tmp_path), "nodes": 1, "instance_type": "m5.large", "image": "", "bucket": "",
             "profile": "", "security_group": "", "requirements": None, "disk": None, "command": typed,
         }  # fmt: skip
-        return _requested(launcher, asked, (), elastic=False).command
+        return _requested(launcher, options, (), elastic=False).command
 
     assert command("python3 train.py --lr 0.1") == ("python3", "train.py", "--lr", "0.1")
     (tmp_path / "my job.sh").touch()

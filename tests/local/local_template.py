@@ -53,12 +53,12 @@ class Tagged(yaml.SafeLoader):
 def _tagged(loader: Tagged, suffix: str, node: Any) -> Any:
     if isinstance(node, yaml.ScalarNode):
         return {suffix: loader.construct_scalar(node)}
-    made = (
+    content = (
         loader.construct_sequence(node, deep=True)
         if isinstance(node, yaml.SequenceNode)
         else loader.construct_mapping(node, deep=True)
     )
-    return {suffix: made}
+    return {suffix: content}
 
 
 Tagged.add_multi_constructor("!", _tagged)
@@ -95,10 +95,10 @@ def launch_templates(stack: ToyCloud, cluster: str = "demo") -> dict[str, dict[s
 
 
 def groups(stack: ToyCloud, cluster: str = "demo") -> dict[str, dict[str, Any]]:
-    found = stack.cloud.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+    described = stack.cloud.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
     return {
         group["AutoScalingGroupName"]: group
-        for group in found
+        for group in described
         if group["AutoScalingGroupName"].startswith(f"{cluster}-")
     }
 

@@ -24,8 +24,8 @@ class ToyCloud:
 
     def notes(self, handler: str) -> list[dict[str, Any]]:
         """What the handler got so far, oldest first; each with the process that ran it."""
-        found = [json.loads(path.read_text()) for path in sorted(self.folder.glob("*.json"))]
-        return [note for note in found if note["handler"] == handler]
+        notes = [json.loads(path.read_text()) for path in sorted(self.folder.glob("*.json"))]
+        return [note for note in notes if note["handler"] == handler]
 
     def payloads(self, handler: str) -> list[Any]:
         return [note["payload"] for note in self.notes(handler)]
@@ -71,12 +71,12 @@ PRIVATE_IP = "10.0.0.9"
 
 def signed_identity(cloud: Cloud, instance: str) -> SignedDocument:
     """What the metadata service of a machine that a test plays would give."""
-    said = document(
+    text = document(
         InstanceFacts(
             instance, "ami-1", "c5.large", PRIVATE_IP, "us-east-1a", "us-east-1", cloud.account.number, 0.0, None
         )
     )
-    return SignedDocument(document=said, signature=cloud.signer.sign(said))
+    return SignedDocument(document=text, signature=cloud.signer.sign(text))
 
 
 def say(cloud: Cloud, source: str, kind: str, detail: dict[str, Any]) -> None:

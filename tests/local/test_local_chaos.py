@@ -250,8 +250,8 @@ def test_a_hunt_is_clean_only_without_losses_strays_and_a_poor_model(
 ) -> None:
     fine = {"samples_lost": 0, "samples_doubled": 0, "final_accuracy": 0.95, "longest_stall_seconds": 4.0}
     assert problems(report(1, 60.0, {"worker killed": 2}, 3, Verdict(), [], fine)) == []
-    found = problems(report(1, 60.0, {"worker killed": 2}, 3, Verdict(), strays, fine | job))
-    assert any(word in line for line in found), found
+    lines = problems(report(1, 60.0, {"worker killed": 2}, 3, Verdict(), strays, fine | job))
+    assert any(word in line for line in lines), lines
 
 
 def test_on_a_host_that_is_busy_with_other_things_faults_come_rarer_and_not_beyond_the_hunt() -> None:
@@ -265,7 +265,7 @@ def test_on_a_host_that_is_busy_with_other_things_faults_come_rarer_and_not_beyo
 
 def test_a_stall_is_told_by_what_was_waited_for() -> None:
     instance, pid = ONE, 7
-    told = [
+    heard = [
         events.Segment.model_construct(at=99.0),
         events.WorkerLost(instance=instance, pid=pid, reason="killed", at=101.0),
         events.NodeNotice(instance=instance, kind="spot", deadline=9.0, at=102.0),  # beside it
@@ -275,13 +275,13 @@ def test_a_stall_is_told_by_what_was_waited_for() -> None:
         events.WorkerLost(instance=instance, pid=8, reason="later", at=130.0),
     ]
     still = Standstill(100.0, 108.0)
-    assert parts(still, reversed(told)) == {"patience": 1.0, "starts": 6.0, "formation": 0.5, "first_step": 0.5}
-    assert sum(parts(still, told).values()) == still.seconds
-    assert parts(Standstill(0.0, 3.0), told) == {"first_step": 3.0}
-    lines = stall_report([Standstill(0.0, 1.0), still, Standstill(120.0, 123.0)], told, faults_ended=104.0)
+    assert parts(still, reversed(heard)) == {"patience": 1.0, "starts": 6.0, "formation": 0.5, "first_step": 0.5}
+    assert sum(parts(still, heard).values()) == still.seconds
+    assert parts(Standstill(0.0, 3.0), heard) == {"first_step": 3.0}
+    lines = stall_report([Standstill(0.0, 1.0), still, Standstill(120.0, 123.0)], heard, faults_ended=104.0)
     assert (lines["longest_stall_seconds"], lines["longest_stall_after_faults_seconds"]) == (8.0, 4.0)
-    assert lines["longest_stall_parts"] == parts(still, told)
-    assert stall_report([], told, 0.0)["longest_stall_seconds"] == 0.0
+    assert lines["longest_stall_parts"] == parts(still, heard)
+    assert stall_report([], heard, 0.0)["longest_stall_seconds"] == 0.0
 
 
 def test_what_ends_stuck_prints_what_was_said_last(tmp_path: Path) -> None:
@@ -297,11 +297,11 @@ def test_what_ends_stuck_prints_what_was_said_last(tmp_path: Path) -> None:
     (tmp_path / "logs" / "handler-0.log").write_text(
         "".join(json.dumps(entry) + "\n" for entry in entries) + "half a l"
     )
-    said = list(last_words(tmp_path, [f"{stuck} is wanted and WAITING PREPARING"]))
-    assert [line.strip() for line in said if line.startswith(" ")] == [
+    lines = list(last_words(tmp_path, [f"{stuck} is wanted and WAITING PREPARING"]))
+    assert [line.strip() for line in lines if line.startswith(" ")] == [
         *(f"{stuck} {number}" for number in range(1000 - TAIL, 1000)),
         f"coordinator on {stuck}",
         f"coordinator on {fine}",
         json.dumps(entries[1]),
     ]
-    assert f"node.log of {stuck}, last:" in said
+    assert f"node.log of {stuck}, last:" in lines

@@ -75,10 +75,10 @@ def test_jobs_can_be_submitted_at_once_and_the_wheel_is_where_it_is_looked_for(t
     create_stack(toy.cloud, "demo", ("true",), {"WorkerCount": "0"})
     create_jobs_stack(toy.cloud)
     path = "/dyntrain/-jobs-/"
-    found = toy.cloud.client("ssm").get_parameters_by_path(Path=path)["Parameters"]
-    made = {entry["Name"].removeprefix(path): entry["Value"] for entry in found}
-    assert set(made) == {"bucket", "profile", "security-group"}
-    for bucket in (BUCKET.format(toy.cloud.account.number), made["bucket"]):
+    entries = toy.cloud.client("ssm").get_parameters_by_path(Path=path)["Parameters"]
+    parameters = {entry["Name"].removeprefix(path): entry["Value"] for entry in entries}
+    assert set(parameters) == {"bucket", "profile", "security-group"}
+    for bucket in (BUCKET.format(toy.cloud.account.number), parameters["bucket"]):
         assert [one["Key"] for one in toy.cloud.client("s3").list_objects_v2(Bucket=bucket)["Contents"]] == [WHEEL]
 
 
@@ -139,12 +139,12 @@ def test_what_becomes_of_the_job_is_told_below_the_lines_to_paste_unless_nobody_
     """Among them it would be pasted too, and they would scroll away before they are read."""
     cluster = create_stack(toy.cloud, "demo", ("true",), {"WorkerCount": "0"})
     chosen = Up(0, "demo", 0, None, None, 5.0, False, "plain", None, False, 0, False, quiet, ())
-    said = str(cluster.master)
+    master = str(cluster.master)
 
     class Ending:
         def wait(self) -> None:
             if not quiet:
-                wait_for(lambda: f"{said}  running" in heard(), 20)
+                wait_for(lambda: f"{master}  running" in heard(), 20)
             raise Ended(signal.SIGINT)
 
     text = list[str]()
@@ -158,7 +158,7 @@ def test_what_becomes_of_the_job_is_told_below_the_lines_to_paste_unless_nobody_
     pasted, _, story = heard().partition("leaves nothing behind.\n")
     assert "export PATH" in pasted
     assert "What becomes of it" not in pasted
-    assert (f"{said}  running" in story, "What becomes of it" in story) == (not quiet, not quiet)
+    assert (f"{master}  running" in story, "What becomes of it" in story) == (not quiet, not quiet)
 
 
 @pytest.mark.parametrize(

@@ -150,11 +150,11 @@ def test_an_app_without_a_stack_to_merge_is_refused_with_the_files_name(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"), [("region", "region"), ("unverified", "unverified"), ("MIGf", "keys"), (None, "region")]
+    ("keys", "identities"), [("region", "region"), ("unverified", "unverified"), ("MIGf", "keys"), (None, "region")]
 )
-def test_the_stage_says_whose_signatures_its_functions_believe(keys: str | None, said: str) -> None:
+def test_the_stage_says_whose_signatures_its_functions_believe(keys: str | None, identities: str) -> None:
     """What status and doctor go by; keys themselves would be too long for people."""
     variables = {} if keys is None else {"DYNTRAIN_IDENTITY_KEYS": keys}
     template: dict[str, Any] = {"Resources": {"StageIdentity": {"Properties": {"Value": "region"}}}}
-    made = named(template, {"stages": {"dev": {"environment_variables": variables}}}, "dev")
-    assert made["Resources"]["StageIdentity"]["Properties"]["Value"] == said
+    result = named(template, {"stages": {"dev": {"environment_variables": variables}}}, "dev")
+    assert result["Resources"]["StageIdentity"]["Properties"]["Value"] == identities

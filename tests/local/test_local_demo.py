@@ -27,7 +27,7 @@ def written(*entries: Entry) -> list[TrailEntry]:
 
 def test_statuses_are_the_tags_that_were_written_each_once_and_nothing_else() -> None:
     """A pass that is overtaken writes a tag once more; one that stood for a moment was told all the same."""
-    told = announced_statuses(
+    statuses = announced_statuses(
         written(
             StatusChanged(instance=ONE, before="", after="WAITING PREPARING"),
             tagged(ONE, "ADD_QUEUED"),
@@ -37,7 +37,7 @@ def test_statuses_are_the_tags_that_were_written_each_once_and_nothing_else() ->
             tagged(ONE, "ADDED"),
         )
     )
-    assert told == {ONE: [(1, "ADD_QUEUED"), (5, "ADDED")], TWO: [(2, "ADD_QUEUED")]}
+    assert statuses == {ONE: [(1, "ADD_QUEUED"), (5, "ADDED")], TWO: [(2, "ADD_QUEUED")]}
 
 
 def test_the_end_is_waited_for_since_the_trail_is_written_after_what_it_tells() -> None:
@@ -50,12 +50,12 @@ def test_the_end_is_waited_for_since_the_trail_is_written_after_what_it_tells() 
 LIFE = ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED")
 
 
-def problems_of(told: Sequence[str], seen: Sequence[str]) -> list[str]:
+def problems_of(announced: Sequence[str], seen: Sequence[str]) -> list[str]:
     """Of a demo in which ONE was asked to join before its first status, and to leave just before REMOVAL_QUEUED."""
     looked = Observations(statuses={ONE: [(10.0 * at, status) for at, status in enumerate(seen, 1)]})
     looked.terminated_at[ONE] = 99.0
-    leave = 10.0 * min(said.index("REMOVAL_QUEUED") for said in (told, seen)) + 5.0
-    written = {ONE: [(10.0 * at, status) for at, status in enumerate(told, 1)]}
+    leave = 10.0 * min(statuses.index("REMOVAL_QUEUED") for statuses in (announced, seen)) + 5.0
+    written = {ONE: [(10.0 * at, status) for at, status in enumerate(announced, 1)]}
     report = build_report(looked, written, Audit(0), [Request(ONE, 1.0)], [Request(ONE, leave)], Path("nowhere"))
     return [line for line in shortcomings(report) if ONE in line and "never joined" not in line]
 
@@ -66,13 +66,13 @@ def test_a_demo_is_all_right_when_each_status_follows_from_what_was_asked() -> N
 
 
 @pytest.mark.parametrize(
-    ("seen", "said"),
+    ("seen", "change"),
     [
         (("ADD_QUEUED", "ADDED", "ADD_QUEUED", "ADDED", *LIFE[2:]), "ADDED was followed by ADD_QUEUED"),
         (("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "ADDED", *LIFE[2:]), "REMOVAL_QUEUED was followed by ADDED"),
         ((*LIFE, "REMOVAL_QUEUED", "REMOVED"), "REMOVED was followed by REMOVAL_QUEUED"),
     ],
 )
-def test_a_demo_is_not_all_right_when_a_person_saw_a_status_go_back(seen: tuple[str, ...], said: str) -> None:
+def test_a_demo_is_not_all_right_when_a_person_saw_a_status_go_back(seen: tuple[str, ...], change: str) -> None:
     (problem, *_) = problems_of(LIFE, seen)
-    assert problem.startswith(f"{ONE}, as it was seen: {said}, without its cause")
+    assert problem.startswith(f"{ONE}, as it was seen: {change}, without its cause")

@@ -26,16 +26,16 @@ EPOCH = Segment.model_construct(
 
 class Terminal:
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def tell(self, line: str) -> None:
-        self.said.append(line)
+        self.lines.append(line)
 
     def epoch(self, epoch: Segment) -> None:
-        self.said.append(str(epoch.epoch))
+        self.lines.append(str(epoch.epoch))
 
     def close(self) -> None:
-        self.said.append("closed")
+        self.lines.append("closed")
 
 
 def test_the_picture_says_what_the_terminal_said_also_what_looks_like_markup(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_the_picture_says_what_the_terminal_said_also_what_looks_like_markup(tmp
     display.tell("> delete-tags i-1 [bold]<demo>")
     display.epoch(EPOCH)
     display.close()
-    assert terminal.said == ["> delete-tags i-1 [bold]<demo>", "3", "closed"]
+    assert terminal.lines == ["> delete-tags i-1 [bold]<demo>", "3", "closed"]
     shown = " ".join(html.unescape(re.sub("<[^>]*>", "", picture.read_text())).split())
     assert "> delete-tags i-1 [bold]<demo>" in shown
     assert "750 samples/s" in shown
@@ -85,13 +85,13 @@ def test_whenever_nothing_else_is_said_what_is_being_done_is(tmp_path: Path) -> 
     display = PatientDisplay(PictureDisplay(terminal, picture), every=0.02)
     display.tell("embedded cloud")
     display.doing("until the base nodes train")
-    wait_for(lambda: terminal.said.count("... until the base nodes train") >= 2)
+    wait_for(lambda: terminal.lines.count("... until the base nodes train") >= 2)
     display.doing("")
     display.epoch(EPOCH)
     display.close()
-    said = list(terminal.said)
-    assert said[-1] == "closed"
-    assert said[0] == "embedded cloud"
+    lines = list(terminal.lines)
+    assert lines[-1] == "closed"
+    assert lines[0] == "embedded cloud"
     assert "until the base nodes" not in html.unescape(picture.read_text()).replace("\xa0", " "), "it is no news"
 
 
@@ -102,4 +102,4 @@ def test_while_there_is_news_nothing_is_said_between() -> None:
     for _ in range(50):
         display.tell("news")
     display.close()
-    assert set(terminal.said) == {"news", "closed"}
+    assert set(terminal.lines) == {"news", "closed"}

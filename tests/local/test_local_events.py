@@ -97,8 +97,10 @@ def test_describe_calls_show_tags_as_they_were_a_while_ago_and_of_a_new_instance
 
     def shown() -> dict[str, str] | None:
         filters = [{"Name": "instance-id", "Values": [instance_id]}]
-        found = [one for part in ec2.describe_instances(Filters=filters)["Reservations"] for one in part["Instances"]]
-        return {tag["Key"]: tag["Value"] for tag in found[0].get("Tags", [])} if found else None
+        instances = [
+            one for part in ec2.describe_instances(Filters=filters)["Reservations"] for one in part["Instances"]
+        ]
+        return {tag["Key"]: tag["Value"] for tag in instances[0].get("Tags", [])} if instances else None
 
     wait_for(lambda: shown() is None)
     wait_for(lambda: (shown() or given).items() < given.items())

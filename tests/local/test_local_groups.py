@@ -41,8 +41,8 @@ class Group:
         return int(self.autoscaling.describe_auto_scaling_groups()["AutoScalingGroups"][0]["DesiredCapacity"])
 
     def states(self) -> dict[str, str]:
-        found = self.autoscaling.describe_auto_scaling_instances()["AutoScalingInstances"]
-        return {instance["InstanceId"]: instance["LifecycleState"] for instance in found}
+        instances = self.autoscaling.describe_auto_scaling_instances()["AutoScalingInstances"]
+        return {instance["InstanceId"]: instance["LifecycleState"] for instance in instances}
 
     def await_states(self, *wanted: str) -> list[str]:
         """Waits until the members' states are these; returns the instances."""
@@ -55,8 +55,8 @@ class Group:
 
     def events(self, detail_type: str) -> list[dict[str, Any]]:
         """Without the test notifications."""
-        found = [line["event"] for line in self.toy.trace("event")]
-        return [event for event in found if event["detail-type"] == detail_type and "Event" not in event["detail"]]
+        events = [line["event"] for line in self.toy.trace("event")]
+        return [event for event in events if event["detail-type"] == detail_type and "Event" not in event["detail"]]
 
 
 def make_group(toy: ToyCloud, **more: Any) -> Group:

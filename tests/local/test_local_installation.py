@@ -55,8 +55,8 @@ def ask(root: Path) -> subprocess.Popen[str]:
 
 
 def test_one_environment_for_each_state_of_the_sources_however_many_ask(copy: Path) -> None:
-    asked = [ask(copy), ask(copy)]
-    first, second = [process.communicate(timeout=patient(30))[0].strip() for process in asked]
+    processes = [ask(copy), ask(copy)]
+    first, second = [process.communicate(timeout=patient(30))[0].strip() for process in processes]
     assert first == second
     assert len([place for place in (copy / "build" / "nodes").iterdir() if place.is_dir()]) == 1
     (copy / "training" / "layout.py").write_text("CHANGED = True\n")

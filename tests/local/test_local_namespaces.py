@@ -68,13 +68,13 @@ def test_a_host_reaches_the_gateway_until_its_link_is_cut_and_again_when_it_is_m
 
 def speeds(network: Namespaces, host: str) -> list[str]:
     """What the kernel says of the link's two ends."""
-    said = [
+    outputs = [
         subprocess.run(
             [*where, "tc", "qdisc", "show", "dev", device], capture_output=True, text=True, check=True
         ).stdout
         for where, device in (((), network.link(host) or ""), (network.entrance(host, ""), "eth0"))
     ]
-    return [found[1] for one in said if (found := re.search(r"tbf .*rate (\S+)", one))]
+    return [rate[1] for one in outputs if (rate := re.search(r"tbf .*rate (\S+)", one))]
 
 
 def test_a_link_is_slow_in_both_directions_until_it_is_fast_again(network: Namespaces) -> None:

@@ -162,15 +162,17 @@ def test_e3_an_idle_reserved_instance_becomes_a_worker_and_is_given_back_when_th
 
 def test_reservations_are_shown_as_aws_shows_them(toy: ToyCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the real adapter: regional ones have no zone, filters apply, capacity has what is available."""
-    made = toy.cloud.reservations
+    reservations = toy.cloud.reservations
     regional, zonal = (
-        made.reserve("c5.large", 3),
-        made.reserve("g5.xlarge", 1, zone="us-east-1a", tenancy="dedicated", seconds=600),
+        reservations.reserve("c5.large", 3),
+        reservations.reserve("g5.xlarge", 1, zone="us-east-1a", tenancy="dedicated", seconds=600),
     )
-    made.end(made.reserve("c5.large", 7))
-    room = made.reserve_capacity("p3.2xlarge", 4, "us-east-1b", criteria="targeted", kind="capacity-block", seconds=900)
-    made.use(room, 1)
-    made.end(made.reserve_capacity("p3.2xlarge", 9, "us-east-1b"))
+    reservations.end(reservations.reserve("c5.large", 7))
+    room = reservations.reserve_capacity(
+        "p3.2xlarge", 4, "us-east-1b", criteria="targeted", kind="capacity-block", seconds=900
+    )
+    reservations.use(room, 1)
+    reservations.end(reservations.reserve_capacity("p3.2xlarge", 9, "us-east-1b"))
     for name, value in toy.cloud.environment.items():
         monkeypatch.setenv(name, value)
     seen = Ec2Reservations(Clients())

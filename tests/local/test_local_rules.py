@@ -192,8 +192,8 @@ def test_c30_an_event_about_capacity_makes_the_pool_look_whichever_way_aws_spell
 ) -> None:
     before = len(account_with_pool.invocations("on_capacity_change"))
     say(account_with_pool.cloud, "aws.ec2", kind, detail)
-    (told,) = wait_for(lambda: account_with_pool.invocations("on_capacity_change")[before:], PATIENCE)
-    assert (told["outcome"], told["result"]["pools"]) == ("ok", 1)
+    (invocation,) = wait_for(lambda: account_with_pool.invocations("on_capacity_change")[before:], PATIENCE)
+    assert (invocation["outcome"], invocation["result"]["pools"]) == ("ok", 1)
 
 
 def test_c23_an_interruption_of_capacity_reaches_the_node_with_its_deadline(account_with_pool: Account) -> None:
@@ -209,8 +209,11 @@ def test_c23_an_interruption_of_capacity_reaches_the_node_with_its_deadline(acco
             {"instance-id": node, "instance-action": "terminate", "instance-termination-time": "2037-01-01T00:00:00Z"},
         )
     wait_for(lambda: len(account.invocations("on_interruption")) >= 2, PATIENCE)
-    assert {told["result"]["kind"] for told in account.invocations("on_interruption")} == {"applied", "unchanged"}
-    assert {told["result"]["instance"] for told in account.invocations("on_interruption")} == {node}
+    assert {invocation["result"]["kind"] for invocation in account.invocations("on_interruption")} == {
+        "applied",
+        "unchanged",
+    }
+    assert {invocation["result"]["instance"] for invocation in account.invocations("on_interruption")} == {node}
 
 
 @pytest.fixture(scope="module")
@@ -255,9 +258,9 @@ def test_a_cluster_over_its_hours_is_stopped_or_ended_with_its_places_and_one_th
     wait_for(lambda: account.states("ended-master") == {}, PATIENCE)
     assert account.cloud.instance_state(ended) == "terminated"
     assert account.group("ended-master")["DesiredCapacity"] == 0
-    told = dyntrain("status")
-    assert f"to go on: aws ec2 start-instances --instance-ids {stopped}" in told
-    assert "to go on: set the desired capacity of ended-master as it was" in told
+    output = dyntrain("status")
+    assert f"to go on: aws ec2 start-instances --instance-ids {stopped}" in output
+    assert "to go on: set the desired capacity of ended-master as it was" in output
 
     def resumed() -> bool:
         """Its hours are short: on a busy host they may be over again before it is seen to run."""

@@ -69,71 +69,71 @@ def state(process: subprocess.Popen[bytes]) -> str:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def storm() -> tuple[Storm, list[str]]:
-    told: list[str] = []
-    return Storm(Disturbance(1), None, told.append), told
+def new_storm() -> tuple[Storm, list[str]]:
+    lines: list[str] = []
+    return Storm(Disturbance(1), None, lines.append), lines
 
 
 def test_a_killed_process_is_gone_and_counted(coordinator: subprocess.Popen[bytes]) -> None:
-    made, _ = storm()
-    made.run([Kill(0.0, Victim.COORDINATOR, 0.99)], 0.1)
+    storm, _ = new_storm()
+    storm.run([Kill(0.0, Victim.COORDINATOR, 0.99)], 0.1)
     assert coordinator.wait(patient(10)) == -9
-    assert made.counts == {"coordinator killed": 1}
+    assert storm.counts == {"coordinator killed": 1}
 
 
 def test_a_fault_that_finds_no_victim_is_not_counted() -> None:
-    made, _ = storm()
-    made.run([Kill(0.0, Victim.COORDINATOR, 0.5), Freeze(0.0, Victim.WORKER, 0.5, 1.0), Cut(0.0, 0.5, 1.0)], 0.1)
-    assert not made.counts
+    storm, _ = new_storm()
+    storm.run([Kill(0.0, Victim.COORDINATOR, 0.5), Freeze(0.0, Victim.WORKER, 0.5, 1.0), Cut(0.0, 0.5, 1.0)], 0.1)
+    assert not storm.counts
 
 
 def test_a_frozen_process_is_not_frozen_twice_and_runs_again_at_the_end(coordinator: subprocess.Popen[bytes]) -> None:
-    made, _ = storm()
-    made.run([Freeze(0.0, Victim.COORDINATOR, 0.5, 60.0), Freeze(0.05, Victim.COORDINATOR, 0.5, 60.0)], 0.2)
+    storm, _ = new_storm()
+    storm.run([Freeze(0.0, Victim.COORDINATOR, 0.5, 60.0), Freeze(0.05, Victim.COORDINATOR, 0.5, 60.0)], 0.2)
     assert state(coordinator) == "T"
-    made.end()
+    storm.end()
     assert state(coordinator) != "T"
-    assert made.counts == {"coordinator frozen": 1}
+    assert storm.counts == {"coordinator frozen": 1}
 
 
 def test_a_short_freeze_ends_during_the_storm(coordinator: subprocess.Popen[bytes]) -> None:
-    made, told = storm()
-    made.run([Freeze(0.0, Victim.COORDINATOR, 0.5, 0.1)], 0.5)
+    storm, lines = new_storm()
+    storm.run([Freeze(0.0, Victim.COORDINATOR, 0.5, 0.1)], 0.5)
     assert state(coordinator) != "T"
-    assert told[-1] == f"thawed {coordinator.pid}"
+    assert lines[-1] == f"thawed {coordinator.pid}"
 
 
 def test_disorder_and_throttling_end_with_the_storm() -> None:
     disturbance = Disturbance(1)
-    made = Storm(disturbance, None, lambda _: None)
-    made.run([Throttle(0.0, "ssm", 1.0, 60.0)], 0.1)
+    storm = Storm(disturbance, None, lambda _: None)
+    storm.run([Throttle(0.0, "ssm", 1.0, 60.0)], 0.1)
     assert disturbance.disorder.throttled == {"ssm": 1.0}
     assert disturbance.disorder.lost > 0
-    made.end()
+    storm.end()
     assert (disturbance.disorder.throttled, disturbance.disorder.lost) == ({}, 0.0)
 
 
 def test_links_and_the_volume_are_struck_as_planned_and_right_again_at_the_end() -> None:
-    links, volume, told = KeptLinks("i-1", "i-2"), KeptVolume(), list[str]()
-    made = Storm(Disturbance(1), links, told.append, volume)
+    links, volume, lines = KeptLinks("i-1", "i-2"), KeptVolume(), list[str]()
+    storm = Storm(Disturbance(1), links, lines.append, volume)
     cuts = [Cut(0.0, 0.0, 60.0), Cut(0.0, 0.0, 60.0), Cut(0.0, 0.0, 60.0)]
-    made.run([*cuts, Slow(0.0, 0.99, 8.0, 60.0), Stall(0.0, 60.0)], 0.1)
+    storm.run([*cuts, Slow(0.0, 0.99, 8.0, 60.0), Stall(0.0, 60.0)], 0.1)
     assert (links.down, links.rates, volume.hangs) == ({"i-1", "i-2"}, {"i-2": 8.0}, True)
-    assert made.counts == {"link cut": 2, "link slowed": 1, "volume stalled": 1}, "no link is cut twice"
-    made.end()
+    assert storm.counts == {"link cut": 2, "link slowed": 1, "volume stalled": 1}, "no link is cut twice"
+    storm.end()
     assert (links.down, links.rates, volume.hangs) == (set(), {}, False)
-    assert told[-4:] == ["i-1 connected again", "i-2 connected again", "i-2 is fast again", "the volume goes on"]
+    assert lines[-4:] == ["i-1 connected again", "i-2 connected again", "i-2 is fast again", "the volume goes on"]
 
 
 def test_short_faults_of_links_and_volume_end_during_the_storm() -> None:
     links, volume = KeptLinks("i-1"), KeptVolume()
-    made = Storm(Disturbance(1), links, lambda _: None, volume)
-    made.run([Cut(0.0, 0.5, 0.01), Slow(0.0, 0.5, 8.0, 0.01), Stall(0.0, 0.01)], 0.2)
+    storm = Storm(Disturbance(1), links, lambda _: None, volume)
+    storm.run([Cut(0.0, 0.5, 0.01), Slow(0.0, 0.5, 8.0, 0.01), Stall(0.0, 0.01)], 0.2)
     assert (links.down, links.rates, volume.hangs) == (set(), {}, False)
-    assert made.counts == {"link cut": 1, "link slowed": 1, "volume stalled": 1}
+    assert storm.counts == {"link cut": 1, "link slowed": 1, "volume stalled": 1}
 
 
 def test_a_volume_that_does_not_hang_is_not_counted_as_stalled() -> None:
-    made = Storm(Disturbance(1), None, lambda _: None, KeptVolume(can=False))
-    made.run([Stall(0.0, 60.0)], 0.1)
-    assert not made.counts
+    storm = Storm(Disturbance(1), None, lambda _: None, KeptVolume(can=False))
+    storm.run([Stall(0.0, 60.0)], 0.1)
+    assert not storm.counts

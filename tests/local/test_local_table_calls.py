@@ -25,13 +25,13 @@ def test_an_item_comes_back_as_it_was_put_however_it_is_asked_for(toy: ToyCloud)
     table.put_item(TableName=name, Item=ITEM)
     assert table.get_item(TableName=name, Key=KEY, ConsistentRead=True)["Item"] == ITEM
     assert table.batch_get_item(RequestItems={name: {"Keys": [KEY]}})["Responses"] == {name: [ITEM]}
-    found = table.query(
+    page = table.query(
         TableName=name,
         IndexName="by-cluster",
         KeyConditionExpression="cluster = :c",
         ExpressionAttributeValues={":c": ITEM["cluster"]},
     )
-    assert found["Items"] == [ITEM]
+    assert page["Items"] == [ITEM]
     assert "Item" not in table.get_item(TableName=name, Key={"pk": {"S": "nothing"}, "sk": {"S": "facts"}})
 
 

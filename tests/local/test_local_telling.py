@@ -26,34 +26,34 @@ TRACEBACK = "Traceback (most recent call last):\n  File \"train.py\", line 3, in
 
 class Terminal:
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def tell(self, line: str) -> None:
         assert "\n" not in line
-        self.said.append(line)
+        self.lines.append(line)
 
     def epoch(self, epoch: events.Segment) -> None:
-        self.said.append(f"epoch {epoch.epoch}")
+        self.lines.append(f"epoch {epoch.epoch}")
 
     def close(self) -> None: ...
 
 
-def told(*heard: events.Event, log: Path | None = None, afterwards: str = "") -> list[str]:
+def printed(*heard: events.Event, log: Path | None = None, afterwards: str = "") -> list[str]:
     terminal = Terminal()
     telling = Telling(terminal, lambda instance: log if instance == ONE else None, afterwards)
     for event in heard:
         telling.hear(event)
-    return terminal.said
+    return terminal.lines
 
 
-def lost(pid: int, said: str = TRACEBACK) -> events.WorkerLost:
-    return events.WorkerLost(instance=ONE, pid=pid, reason=f"exit code 1; its last output:\n{said}", at=1.0)
+def lost(pid: int, output: str = TRACEBACK) -> events.WorkerLost:
+    return events.WorkerLost(instance=ONE, pid=pid, reason=f"exit code 1; its last output:\n{output}", at=1.0)
 
 
 def test_a_script_that_fails_is_told_with_its_last_lines_and_the_same_again_in_one() -> None:
     """The terminal said nothing at all of a job that failed."""
-    said = told(lost(1), lost(2), lost(3, "ValueError: another"))
-    assert said == [
+    lines = printed(lost(1), lost(2), lost(3, "ValueError: another"))
+    assert lines == [
         f"{ONE} worker lost: exit code 1; its last output:",
         *(f"    {line}" for line in TRACEBACK.splitlines()),
         f"{ONE} worker lost: exit code 1; its last output: KeyError: 'label'",
@@ -64,23 +64,25 @@ def test_a_script_that_fails_is_told_with_its_last_lines_and_the_same_again_in_o
 
 def test_the_last_line_of_a_failed_job_is_its_reason_and_its_log() -> None:
     reason = f"no worker could start, on any node; the last time on {ONE}: exit code 1; its last output:\n{TRACEBACK}"
-    said = told(lost(1), events.Failed(reason=reason, at=2.0), log=Path("/cloud/worker.log"), afterwards="begin again")
-    assert said[-1] == (
+    lines = printed(
+        lost(1), events.Failed(reason=reason, at=2.0), log=Path("/cloud/worker.log"), afterwards="begin again"
+    )
+    assert lines[-1] == (
         f"the job failed: no worker could start, on any node; the last time on {ONE}: exit code 1; its last output: "
         "KeyError: 'label'; its log: /cloud/worker.log"
     )
-    assert said[-2] == "begin again"
-    assert told(events.Failed(reason="below the minimum", at=2.0)) == ["the job failed: below the minimum"]
+    assert lines[-2] == "begin again"
+    assert printed(events.Failed(reason="below the minimum", at=2.0)) == ["the job failed: below the minimum"]
 
 
 def test_the_end_of_a_job_that_has_finished_is_told_with_the_log_of_one_that_trained() -> None:
     segment = events.Segment.model_construct(epoch=2, at=1.0, generation=1, pids={ONE: 7})
-    said = told(segment, events.Finished(position=AT, at=2.0), log=Path("/cloud/worker.log"))
-    assert said == ["epoch 2", "the job has finished after 3 epochs, at step 75; its log: /cloud/worker.log"]
+    lines = printed(segment, events.Finished(position=AT, at=2.0), log=Path("/cloud/worker.log"))
+    assert lines == ["epoch 2", "the job has finished after 3 epochs, at step 75; its log: /cloud/worker.log"]
 
 
 def test_what_a_script_writes_does_not_move_the_terminal() -> None:
-    assert told(lost(1, "1 %\r50 %\r\x1b[2J99 %\r\nboth\nlast"))[1:] == ["     [2J99 %", "    both", "    last"]
+    assert printed(lost(1, "1 %\r50 %\r\x1b[2J99 %\r\nboth\nlast"))[1:] == ["     [2J99 %", "    both", "    last"]
 
 
 def test_of_quick_epochs_some_are_told_and_those_that_matter() -> None:
@@ -93,7 +95,7 @@ def test_of_quick_epochs_some_are_told_and_those_that_matter() -> None:
     ]
     for event in [*trained, events.Finished(position=AT, at=111.0), *trained[:2]]:
         telling.hear(event)
-    assert [line for line in terminal.said if line.startswith("epoch")] == [
+    assert [line for line in terminal.lines if line.startswith("epoch")] == [
         *("epoch 0", "epoch 5", "epoch 8", "epoch 10"),
         "epoch 0",
     ], "the first of each generation, and the last; another job's first, too"
@@ -105,15 +107,15 @@ class Nobody:
     def get_paginator(self, name: str) -> Nobody:
         return self
 
-    def paginate(self, **asked: Any) -> list[dict[str, Any]]:
+    def paginate(self, **request: Any) -> list[dict[str, Any]]:
         return [{"Reservations": [], "Tags": []}]
 
 
 def test_a_job_that_is_begun_again_is_told_from_its_beginning_and_the_one_before_to_its_end(tmp_path: Path) -> None:
     """Of the second job as many bytes were passed over as the first had written."""
     file, heard = current_job_file(tmp_path, "demo"), list[events.Event]()
-    said = list[str]()
-    observer = Observer(Nobody(), "demo", tmp_path, said.append)
+    announcements = list[str]()
+    observer = Observer(Nobody(), "demo", tmp_path, announcements.append)
     observer.on_event = heard.append
 
     def write(job: str, *pids: int) -> None:
@@ -132,15 +134,15 @@ def test_a_job_that_is_begun_again_is_told_from_its_beginning_and_the_one_before
     write("job-2", 5)
     observer._look()
     assert [event.pid for event in heard if isinstance(event, events.WorkerLost)] == [1, 2, 3, 4, 5]
-    assert said == ["another job begins: job-2"]
+    assert announcements == ["another job begins: job-2"]
 
 
 def test_the_playgrounds_own_job_goes_on_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was over after 80 seconds, and did not take the worker that its reader had been told to add."""
-    asked = list[Up]()
-    monkeypatch.setattr(command, "serve", asked.append)
+    calls = list[Up]()
+    monkeypatch.setattr(command, "serve", calls.append)
     assert CliRunner().invoke(main, ["local", "up", "--port", "0"]).exit_code == 0
-    assert digits_command(asked[0].epochs or 0)[-4:-2] == ("--epochs", "0")
+    assert digits_command(calls[0].epochs or 0)[-4:-2] == ("--epochs", "0")
 
 
 def test_the_log_of_a_machine_is_found_wherever_its_root_is(tmp_path: Path) -> None:

@@ -120,15 +120,15 @@ def test_nodes_are_told_where_data_and_results_lie_and_may_read_the_one_and_writ
         assert extras == "node,tensorboard", "what writes the curves, and shows them on a node"
     iam, rights = stack.cloud.client("iam"), dict[str, set[str]]()
     for role in iam.list_roles()["Roles"]:
-        found = [
+        documents = [
             iam.get_role_policy(RoleName=role["RoleName"], PolicyName=name)["PolicyDocument"]
             for name in iam.list_role_policies(RoleName=role["RoleName"])["PolicyNames"]
         ]
-        found += [
+        documents += [
             iam.get_policy_version(PolicyArn=one["PolicyArn"], VersionId="v1")["PolicyVersion"]["Document"]
             for one in iam.list_attached_role_policies(RoleName=role["RoleName"])["AttachedPolicies"]
         ]
-        for statement in [statement for document in found for statement in _statements(document)]:
+        for statement in [statement for document in documents for statement in _statements(document)]:
             if str(statement["Resource"]).startswith("arn:aws:s3:::anybodys"):
                 actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
                 rights.setdefault(" ".join([*actions, statement["Resource"]]), set()).add(role["RoleName"])
@@ -147,12 +147,12 @@ def _statements(document: Any) -> list[dict[str, Any]]:
 
 def test_people_find_what_dynamic_trainings_guide_sends_them_to(stack: ToyCloud) -> None:
     """A list of keys, the output MasterAutoScalingGroup, an instance STACK-Master, a security group STACK_SSH."""
-    made = template()
-    assert made["Parameters"]["KeyName"]["Type"] == "AWS::EC2::KeyPair::KeyName"
-    assert "Default" not in made["Parameters"]["KeyName"], "the type takes no empty one"
-    assert {"true", "True"} < set(made["Parameters"]["EnableElasticTraining"]["AllowedValues"])
-    assert made["Outputs"]["MasterAutoScalingGroup"]["Value"] == {"Ref": "MasterAutoScalingGroup"}
-    assert made["Outputs"]["Master"]["Value"] == {"Sub": "${Ready.Data}"}
+    content = template()
+    assert content["Parameters"]["KeyName"]["Type"] == "AWS::EC2::KeyPair::KeyName"
+    assert "Default" not in content["Parameters"]["KeyName"], "the type takes no empty one"
+    assert {"true", "True"} < set(content["Parameters"]["EnableElasticTraining"]["AllowedValues"])
+    assert content["Outputs"]["MasterAutoScalingGroup"]["Value"] == {"Ref": "MasterAutoScalingGroup"}
+    assert content["Outputs"]["Master"]["Value"] == {"Sub": "${Ready.Data}"}
     ssh = stack.cloud.client("ec2").describe_security_groups(Filters=[{"Name": "group-name", "Values": ["demo_SSH"]}])[
         "SecurityGroups"
     ]
@@ -169,18 +169,18 @@ def test_a_zone_and_gpus_are_had_for_the_asking(stack: ToyCloud, advised: None) 
     assert groups(stack, "advised")["advised-master"]["AvailabilityZones"] == ["us-east-1c"]
 
 
-def refused(made: dict[str, Any], **given: str) -> list[str]:
+def refused(content: dict[str, Any], **given: str) -> list[str]:
     """What the template's rules say against these parameters, as CloudFormation carries them out."""
-    values = {name: str(one.get("Default", "")) for name, one in made["Parameters"].items()} | given
+    values = {name: str(one.get("Default", "")) for name, one in content["Parameters"].items()} | given
 
     def value(of: Any) -> Any:
         if not isinstance(of, dict):
             return [value(one) for one in of] if isinstance(of, list) else of
-        ((function, asked),) = of.items()
-        parts = value(asked)
+        ((function, arguments),) = of.items()
+        parts = value(arguments)
         match function:
             case "Ref":
-                return values[asked]
+                return values[arguments]
             case "Not":
                 return not parts[0]
             case "Equals":
@@ -191,7 +191,7 @@ def refused(made: dict[str, Any], **given: str) -> list[str]:
 
     return [
         one["AssertDescription"]
-        for rule in made["Rules"].values()
+        for rule in content["Rules"].values()
         if value(rule.get("RuleCondition", True))
         for one in rule["Assertions"]
         if not value(one["Assert"])
@@ -200,26 +200,26 @@ def refused(made: dict[str, Any], **given: str) -> list[str]:
 
 def test_a_stack_of_machines_that_cannot_train_is_refused_before_anything_is_made() -> None:
     """By the same table as everywhere: of AWS's list of types, and of what the rules name."""
-    made = template()
-    listed = set(re.findall(r"\b[gp]r?\d[a-z0-9-]*\.(?:metal|\d*x?large)\b", json.dumps(made["Rules"])))
+    content = template()
+    listed = set(re.findall(r"\b[gp]r?\d[a-z0-9-]*\.(?:metal|\d*x?large)\b", json.dumps(content["Rules"])))
     assert len(listed) > 40
     for name in sorted(listed | set(aws_types())):
-        said = refused(made, Accelerator="Nvidia", InstanceType=name)
-        assert len(said) == bool(cannot_be_a_node(name)), name
-        assert all(f"Take {better()}." in one for one in said)
-    assert refused(made, Accelerator="None", InstanceType="p5.48xlarge") == []
-    assert "for processors" in refused(made, Accelerator="Nvidia", InstanceType="g5.xlarge", MXNet="mxnet==1.9.1")[0]
+        messages = refused(content, Accelerator="Nvidia", InstanceType=name)
+        assert len(messages) == bool(cannot_be_a_node(name)), name
+        assert all(f"Take {better()}." in one for one in messages)
+    assert refused(content, Accelerator="None", InstanceType="p5.48xlarge") == []
+    assert "for processors" in refused(content, Accelerator="Nvidia", InstanceType="g5.xlarge", MXNet="mxnet==1.9.1")[0]
 
 
 def test_a_minimum_above_the_maximum_is_refused_before_anything_is_made() -> None:
     """The controller would leave the whole cluster alone, and its launches would be abandoned again and again."""
-    made = template()
-    assert refused(made, MinWorkers="20") == ["MinWorkers is above MaxWorkers."], "16 is the maximum by default"
+    content = template()
+    assert refused(content, MinWorkers="20") == ["MinWorkers is above MaxWorkers."], "16 is the maximum by default"
     for least in range(1, 40):
         for most in range(1, 17):
-            said = refused(made, MinWorkers=str(least), MaxWorkers=str(most))
-            assert bool(said) == (least > most), (least, most)
-    assert refused(made, MinWorkers="20", MaxWorkers="64") == []
+            messages = refused(content, MinWorkers=str(least), MaxWorkers=str(most))
+            assert bool(messages) == (least > most), (least, most)
+    assert refused(content, MinWorkers="20", MaxWorkers="64") == []
 
 
 @pytest.mark.parametrize(("parameter", "model"), [("PolicyFields", ClusterPolicy), ("NodeFields", NodeConfig)])
@@ -227,9 +227,9 @@ def test_a_field_that_there_is_none_of_is_refused_before_anything_is_made(
     parameter: str, model: type[ClusterPolicy | NodeConfig]
 ) -> None:
     """A typo makes the whole policy invalid, and nobody looks after the cluster; or no node starts."""
-    made = template()
-    pattern = made["Parameters"][parameter]["AllowedPattern"]
-    whole = str(made["Resources"][parameter.replace("Fields", "Parameter")]["Properties"]["Value"])
+    content = template()
+    pattern = content["Parameters"][parameter]["AllowedPattern"]
+    whole = str(content["Resources"][parameter.replace("Fields", "Parameter")]["Properties"]["Value"])
     of_their_own = {name for name in model.model_fields if f'"{name}": ' in whole}
     rest = set(model.model_fields) - of_their_own
     assert len(rest) > 10
@@ -253,8 +253,8 @@ def test_the_image_with_the_driver_has_room_and_a_size_of_ones_own_counts_more(s
     """EC2 launches nothing onto a volume that is smaller than the image's snapshot."""
 
     def sizes(cluster: str) -> list[int]:
-        made = launch_templates(stack, cluster).values()
-        return [int(device["Ebs"]["VolumeSize"]) for data in made for device in data["BlockDeviceMappings"]]
+        templates = launch_templates(stack, cluster).values()
+        return [int(device["Ebs"]["VolumeSize"]) for data in templates for device in data["BlockDeviceMappings"]]
 
     assert (sizes("demo"), sizes("advised")) == ([50] * 3, [150] * 3)
     size = template()["Parameters"]["VolumeSize"]
@@ -275,10 +275,10 @@ def test_what_a_machine_is_does_not_depend_on_who_launches_it(stack: ToyCloud, a
     """The template has this three times, and a mend of one copy alone would be seen by nobody."""
     alike = ("UserData", "ImageId", "InstanceType", "MetadataOptions", "BlockDeviceMappings")
     for cluster in ("demo", "advised"):
-        made = launch_templates(stack, cluster)
-        assert len(made) == 3
+        templates = launch_templates(stack, cluster)
+        assert len(templates) == 3
         for name in alike:
-            assert len({json.dumps(data[name], sort_keys=True) for data in made.values()}) == 1, (cluster, name)
+            assert len({json.dumps(data[name], sort_keys=True) for data in templates.values()}) == 1, (cluster, name)
 
 
 def test_instances_that_people_launch_ask_to_join_and_all_are_encrypted_and_behind_imdsv2(stack: ToyCloud) -> None:
@@ -309,12 +309,12 @@ def test_instances_that_people_launch_ask_to_join_and_all_are_encrypted_and_behi
 
 
 def test_the_groups_make_one_master_the_base_and_room_for_elastic_workers(stack: ToyCloud) -> None:
-    made = groups(stack)
-    sizes = {name: (group["MinSize"], group["DesiredCapacity"], group["MaxSize"]) for name, group in made.items()}
+    described = groups(stack)
+    sizes = {name: (group["MinSize"], group["DesiredCapacity"], group["MaxSize"]) for name, group in described.items()}
     assert sizes == {"demo-master": (0, 1, 1), "demo-base": (0, 2, 2), "demo-workers": (0, 0, 8)}
     tags = {
         name: {tag["Key"]: tag["Value"] for tag in group["Tags"] if tag["PropagateAtLaunch"]}
-        for name, group in made.items()
+        for name, group in described.items()
     }
     assert [(name, is_master(of), is_base(of)) for name, of in sorted(tags.items())] == [
         ("demo-base", False, True),
@@ -324,7 +324,7 @@ def test_the_groups_make_one_master_the_base_and_room_for_elastic_workers(stack:
     assert all(of[OWNER_TAG] == "demo" for of in tags.values())
     assert ELASTIC_TAG.of("demo") in tags["demo-workers"]
     assert BASE_TAG not in tags["demo-workers"]
-    assert {name: group["NewInstancesProtectedFromScaleIn"] for name, group in made.items()} == {
+    assert {name: group["NewInstancesProtectedFromScaleIn"] for name, group in described.items()} == {
         "demo-master": True,
         "demo-base": True,
         "demo-workers": False,
@@ -341,24 +341,27 @@ def test_options_change_what_they_name_and_stacks_do_not_share_names(stack: ToyC
     fields = {"PolicyFields": '"terminate_orphans": true', "NodeFields": '"warm_spares": 1, "servers": "all"'}
     fixed = {"EnableElasticTraining": "false", "ImageType": "Ubuntu", "WorkerCount": "0"}
     create(stack, "fixed", {**GIVEN, **fixed, **fields})
-    made = groups(stack) | groups(stack, "spot") | groups(stack, "fixed")
+    described = groups(stack) | groups(stack, "spot") | groups(stack, "fixed")
     shares = {
         name: group["MixedInstancesPolicy"]["InstancesDistribution"]
-        for name, group in made.items()
+        for name, group in described.items()
         if name.endswith("-workers")
     }
     assert {name: share["OnDemandPercentageAboveBaseCapacity"] for name, share in shares.items()} == {
         "demo-workers": 100,
         "spot-workers": 0,
     }
-    assert (made["demo-workers"]["CapacityRebalance"], made["spot-workers"]["CapacityRebalance"]) == (False, True)
+    assert (described["demo-workers"]["CapacityRebalance"], described["spot-workers"]["CapacityRebalance"]) == (
+        False,
+        True,
+    )
     assert (
         f"FILE_SYSTEM={volume}" in base64.b64decode(launch_templates(stack, "spot")["spot-node"]["UserData"]).decode()
     )
     for cluster, whose in (("demo", "of-the-stack"), ("spot", "given")):
         for data in launch_templates(stack, cluster).values():
             assert f"\nVOLUME={whose}\n" in base64.b64decode(data["UserData"]).decode()
-    assert "fixed-workers" not in made
+    assert "fixed-workers" not in described
     assert set(launch_templates(stack, "fixed")) == {"fixed-node"}
     policy = ClusterPolicy.model_validate_json(value_of(stack, parameter("fixed", "policy")))
     assert (policy.groups, policy.terminate_orphans) == (("fixed-master", "fixed-base"), True)
@@ -435,8 +438,8 @@ def test_the_embedded_cloud_gives_a_stacks_groups_their_hooks_and_machines(stack
     """moto's CloudFormation leaves the hooks out, and launches behind the cloud's back."""
     autoscaling = stack.cloud.client("autoscaling")
     for name in ("demo-master", "demo-base", "demo-workers"):
-        found = autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=name)["LifecycleHooks"]
-        assert {(hook["LifecycleHookName"], hook["DefaultResult"]) for hook in found} == {
+        hooks = autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=name)["LifecycleHooks"]
+        assert {(hook["LifecycleHookName"], hook["DefaultResult"]) for hook in hooks} == {
             (f"{name}-launch", "ABANDON" if name == "demo-workers" else "CONTINUE"),
             (f"{name}-terminate", "CONTINUE"),
         }
@@ -448,7 +451,7 @@ def test_the_embedded_cloud_gives_a_stacks_groups_their_hooks_and_machines(stack
 @pytest.mark.parametrize("image", ["AmazonLinux", "Ubuntu"])
 def test_the_user_data_is_a_script_that_bash_can_read(stack: ToyCloud, image: str) -> None:
     script = base64.b64decode(launch_templates(stack)["demo-node"]["UserData"]).decode()
-    install = {name: made["Install"] for name, made in template()["Mappings"]["Image"].items()}
+    install = {name: image_data["Install"] for name, image_data in template()["Mappings"]["Image"].items()}
     assert install["AmazonLinux"] in script
     text = script.replace(install["AmazonLinux"], install[image])
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=patient(20), check=False)

@@ -58,9 +58,10 @@ def test_added_workers_have_the_role_that_publishes_no_coordinator_and_base_node
         "demo-worker": ["demo-WorkerRole"],
         launch_template_name("demo"): ["demo-WorkerRole"],
     }
-    made = template()["Resources"]
+    resources = template()["Resources"]
     named = {
-        name: json.dumps(made[name]["Properties"]) for name in ("MasterAutoScalingGroup", "BaseGroup", "WorkerGroup")
+        name: json.dumps(resources[name]["Properties"])
+        for name in ("MasterAutoScalingGroup", "BaseGroup", "WorkerGroup")
     }
     assert [(name, '{"Ref": "NodeTemplate"}' in text) for name, text in named.items()] == [
         ("MasterAutoScalingGroup", True),
@@ -76,12 +77,12 @@ def test_a_nodes_role_reaches_its_own_cluster_and_nothing_else(role: str, stack:
     statements = [(action, one) for one in role_statements(stack, role=role) for action in actions(one)]
 
     def reached(action: str) -> list[str]:
-        named = [one["Resource"] for made, one in statements if made == action]
+        named = [one["Resource"] for name, one in statements if name == action]
         flat = [one for part in named for one in (part if isinstance(part, list) else [part])]
         return sorted(one.rpartition(":")[2] for one in flat)
 
     def conditions(action: str) -> list[Any]:
-        return [next(iter(one["Condition"].values())) for made, one in statements if made == action]
+        return [next(iter(one["Condition"].values())) for name, one in statements if name == action]
 
     of_all = [
         f"parameter{parameter('demo', 'coordinator')}",

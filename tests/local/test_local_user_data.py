@@ -25,14 +25,14 @@ OF_EVERY_SYSTEM = {  # glibc, and the runtime of gcc with which apt and dnf them
 
 def test_every_group_has_both_hooks_from_its_first_instance_on() -> None:
     """A hook that is added after the group is made misses the instances that were launched meanwhile."""
-    found = {
+    described = {
         name: one["Properties"]
         for name, one in template()["Resources"].items()
         if one["Type"] == "AWS::AutoScaling::AutoScalingGroup"
     }
     hooks = {
         name: {hook["LifecycleTransition"]: hook["DefaultResult"] for hook in group["LifecycleHookSpecificationList"]}
-        for name, group in found.items()
+        for name, group in described.items()
     }
     launching, terminating = "autoscaling:EC2_INSTANCE_LAUNCHING", "autoscaling:EC2_INSTANCE_TERMINATING"
     base, elastic = ({launching: result, terminating: "CONTINUE"} for result in ("CONTINUE", "ABANDON"))
@@ -63,7 +63,7 @@ def shell_lines(beginning: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("false", "exit code 1 at line 4: false"),
         ("cat /no/such | grep -q x", "exit code 1 at line 4: "),
@@ -73,25 +73,27 @@ def shell_lines(beginning: str) -> str:
         ("true", ""),
     ],
 )
-def test_user_data_that_die_say_so_on_the_console_and_to_the_controller(tmp_path: Path, line: str, said: str) -> None:
+def test_user_data_that_die_say_so_on_the_console_and_to_the_controller(
+    tmp_path: Path, line: str, message: str
+) -> None:
     """The machine was kept alive for hours, and nothing said why it did not come."""
-    python, told = tmp_path / "python", tmp_path / "told"
-    python.write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" > {told}\n')
+    python, report = tmp_path / "python", tmp_path / "told"
+    python.write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" > {report}\n')
     python.chmod(0o755)
     watch = template()["Mappings"]["Node"]["Watch"]["Text"].replace("/opt/dyntrain/bin/python", str(python))
     number = len(watch.splitlines()) + 2
     program = "\n".join(["set -euo pipefail", watch.rstrip(), line, "echo goes on"])
     done = subprocess.run(["bash", "-c", program], check=False, capture_output=True, text=True, timeout=patient(20))
-    said = said.replace("line 4", f"line {number}")
-    if not said:
-        assert (done.returncode, told.exists()) == (0, False)
+    message = message.replace("line 4", f"line {number}")
+    if not message:
+        assert (done.returncode, report.exists()) == (0, False)
         assert done.stdout == "goes on\n"
         return
     assert done.returncode != 0
-    assert said in done.stdout, done.stdout + done.stderr
-    words = told.read_text().splitlines()
+    assert message in done.stdout, done.stdout + done.stderr
+    words = report.read_text().splitlines()
     assert words[:4] == ["-m", "dyntrain.node_bootstrap", "tell", "failed"]
-    assert said in words[4]
+    assert message in words[4]
     assert "as root: bash /var/lib/cloud/instance/scripts/part-001" in words[4]
 
 
@@ -174,8 +176,8 @@ def test_of_a_volume_that_was_given_only_the_jobs_folder_is_made_ones_own(
         check=False,
     )
     top = [f"chown dyntrain:dyntrain {tmp_path}", f"chmod 2775 {tmp_path}"] if volume == "of-the-stack" else []
-    made = [f"install -d -o dyntrain -g dyntrain -m 2775 {tmp_path}/dyntrain"] if there == "nothing" else []
-    assert done.stdout.splitlines() == top + made
+    folder = [f"install -d -o dyntrain -g dyntrain -m 2775 {tmp_path}/dyntrain"] if there == "nothing" else []
+    assert done.stdout.splitlines() == top + folder
     assert done.returncode == (0 if there == "nothing" else 1)
     assert there == "nothing" or f"as root: chown -R 7411:7411 {tmp_path}/dyntrain" in done.stderr
 

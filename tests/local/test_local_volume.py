@@ -58,8 +58,8 @@ class Owner:
         command = [sys.executable, "-S", "-c", WRITER, str(self.mount / "file")]
         writer = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert writer.stdout is not None
-        with writer.stdout as told:
-            assert told.readline() == b"writes\n"
+        with writer.stdout as output:
+            assert output.readline() == b"writes\n"
         return writer
 
     def waiting(self) -> subprocess.Popen[bytes]:
@@ -72,10 +72,10 @@ class Owner:
 
 @pytest.fixture
 def owner(tmp_path: Path) -> Iterator[Owner]:
-    made = Owner(tmp_path / "shared")
-    yield made
-    made.process.kill()
-    made.process.wait(patient(20))
+    owner = Owner(tmp_path / "shared")
+    yield owner
+    owner.process.kill()
+    owner.process.wait(patient(20))
 
 
 def test_writers_wait_while_it_hangs_and_go_on_afterwards(owner: Owner, tmp_path: Path) -> None:

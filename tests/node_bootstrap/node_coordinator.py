@@ -90,7 +90,7 @@ class FakeCoordinator:
         if self.present is connection:
             self.present = None
 
-    def said(self, kind: type[Any]) -> list[Any]:
+    def messages(self, kind: type[Any]) -> list[Any]:
         return [message for message in self.heard if isinstance(message, kind)]
 
     async def send(self, message: ToNode) -> None:
@@ -108,10 +108,10 @@ class FakeCoordinator:
 
 async def start_coordinator(directory: Path, **settings: Any) -> FakeCoordinator:
     coordinator = FakeCoordinator(**settings)
-    made = self_signed()
+    identity = self_signed()
     key_file, certificate_file = directory / "coordinator.key", directory / "coordinator.pem"
-    key_file.write_text(made.key)
-    certificate_file.write_text(made.certificate)
+    key_file.write_text(identity.key)
+    certificate_file.write_text(identity.certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate_file, key_file)
     coordinator.server = await serve(coordinator.accept, "127.0.0.1", 0, ssl=context, close_timeout=0.5)
@@ -121,7 +121,7 @@ async def start_coordinator(directory: Path, **settings: Any) -> FakeCoordinator
         job=coordinator.job,
         instance_id=INSTANCE,
         url=f"wss://127.0.0.1:{port}",
-        certificate=made.certificate,
+        certificate=identity.certificate,
         published_at=time.time(),
     )
     return coordinator

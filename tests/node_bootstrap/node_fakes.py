@@ -60,14 +60,14 @@ async def wait_until(condition: Callable[[], Any], what: str, seconds: float = 1
 
 def processes_of(directory: Path) -> list[int]:
     """Every process that was started for this test: its directory is in the command or in the environment."""
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                said = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
-                if str(directory).encode() in said:
-                    found.append(int(entry.name))
-    return found
+                text = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+                if str(directory).encode() in text:
+                    processes.append(int(entry.name))
+    return processes
 
 
 def alive(pid: int) -> bool:
@@ -283,9 +283,9 @@ class World:
 @contextlib.contextmanager
 def world(directory: Path, ip: str = "127.0.0.1", **tags: str) -> Iterator[World]:
     with metadata_service(metadata_values(ip, **tags)) as metadata:
-        made = World(directory, metadata)
-        made.configure()
-        yield made
+        here = World(directory, metadata)
+        here.configure()
+        yield here
 
 
 @contextlib.asynccontextmanager

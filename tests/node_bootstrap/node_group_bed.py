@@ -73,7 +73,7 @@ class Node:
 
     def __init__(self) -> None:
         here: Any = self
-        self.servers, self.blanks, self.told = list[Child](), list[Blank](), list[Any]()
+        self.servers, self.blanks, self.messages = list[Child](), list[Blank](), list[Any]()
         self.quick, self.ports, self.forks = True, 10_000, list[float]()
         self.group = PsGroup(here, WANTED, "here", here, self.tell, TIMING)
 
@@ -85,7 +85,7 @@ class Node:
     def close(self) -> None: ...
 
     def tell(self, message: Any) -> bool:
-        self.told.append(message)
+        self.messages.append(message)
         return True
 
     def free_port(self, host: str) -> int:
@@ -117,11 +117,11 @@ class Node:
 
     @property
     def offers(self) -> list[GroupReady]:
-        return [said for said in self.group.state() if isinstance(said, GroupReady)]
+        return [message for message in self.group.state() if isinstance(message, GroupReady)]
 
     @property
     def failures(self) -> list[int]:
-        return [said.generation for said in self.told if isinstance(said, GroupFailed)]
+        return [message.generation for message in self.messages if isinstance(message, GroupFailed)]
 
 
 def on(scenario: Callable[[Node], Awaitable[None]]) -> None:

@@ -73,11 +73,12 @@ class Bed:
             hang_up=lambda: calls.append(("hang_up",)),
         )
         status: Any = SimpleNamespace(
-            report=lambda *said: calls.append(("report", *said)), set_listed=lambda said: calls.append(("listed", said))
+            report=lambda *report: calls.append(("report", *report)),
+            set_listed=lambda listed: calls.append(("listed", listed)),
         )
         desk: Any = SimpleNamespace(
             on_disconnect=lambda: calls.append(("desk.on_disconnect",)),
-            on_answer=lambda said: calls.append(("answered", said)),
+            on_answer=lambda answer: calls.append(("answered", answer)),
         )
         notices: Any = SimpleNamespace(notices=self.known)
         logs: Any = SimpleNamespace(follow=lambda job: calls.append(("follow", job)))

@@ -13,7 +13,7 @@ from dyntrain.node_bootstrap.reports.alive import NOT_REPORTED, REPORTED, tell
 from node_fakes import INSTANCE, QUICK, MemoryReports, World, world
 
 
-def told(here: World, outcome: str, reason: str, seconds: float = 20.0, reports: MemoryReports | None = None) -> int:
+def report(here: World, outcome: str, reason: str, seconds: float = 20.0, reports: MemoryReports | None = None) -> int:
     metadata = MetadataClient(here.metadata.url, QUICK)
     kind = "alive" if outcome == "alive" else "prepare_failed"
     return asyncio.run(tell(metadata, lambda _region: reports or here.reports, 4, kind, reason, seconds))
@@ -22,8 +22,8 @@ def told(here: World, outcome: str, reason: str, seconds: float = 20.0, reports:
 def test_user_data_say_that_they_run_and_how_they_ended(tmp_path: Path) -> None:
     """By that the controller keeps the launch alive, and gives it up."""
     with world(tmp_path) as here:
-        assert told(here, "alive", "it waits for /shared/prepare-data.py") == REPORTED
-        assert told(here, "failed", "the user data ended at line 9" + "x" * MOST_TOLD) == REPORTED
+        assert report(here, "alive", "it waits for /shared/prepare-data.py") == REPORTED
+        assert report(here, "failed", "the user data ended at line 9" + "x" * MOST_TOLD) == REPORTED
         (alive,), (failed,) = here.reports.alive, here.reports.sent
         assert (alive.cluster, alive.instance_id, alive.attempt) == ("demo", INSTANCE, 4)
         assert (failed.outcome, len(failed.reason)) == ("prepare_failed", MOST_TOLD)
@@ -32,7 +32,7 @@ def test_user_data_say_that_they_run_and_how_they_ended(tmp_path: Path) -> None:
 
 def test_an_event_bus_that_takes_nothing_does_not_hold_the_user_data_for_ever(tmp_path: Path) -> None:
     with world(tmp_path) as here:
-        assert told(here, "alive", "it waits", 0.2, MemoryReports(failures=10_000)) == NOT_REPORTED
+        assert report(here, "alive", "it waits", 0.2, MemoryReports(failures=10_000)) == NOT_REPORTED
 
 
 def test_a_node_that_ends_for_a_person_says_why_to_the_controller_too(tmp_path: Path) -> None:

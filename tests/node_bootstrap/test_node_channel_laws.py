@@ -40,8 +40,8 @@ class Connection:
     async def recv(self) -> str:
         if not self.says:
             await self.closed.wait()
-        said = self.says.pop(0)
-        return said if isinstance(said, str) else encode(said)
+        message = self.says.pop(0)
+        return message if isinstance(message, str) else encode(message)
 
     def __aiter__(self) -> Connection:
         return self
@@ -66,7 +66,7 @@ class Node:
 
     def __init__(self, *connections: Any) -> None:
         self.waiting, self.tried = [*connections], list[float]()
-        self.made: list[Connection] = []
+        self.connections: list[Connection] = []
         self.read = 0
         self.heard: list[Any] = []
         self.channel = ControlChannel("demo", self.access, TIMING)
@@ -88,8 +88,8 @@ class Node:
         first = self.waiting.pop(0)
         if isinstance(first, Exception):
             raise first
-        self.made.append(Connection(first))
-        return self.made[-1]
+        self.connections.append(Connection(first))
+        return self.connections[-1]
 
     async def greet(self, *words: Any) -> None: ...
 
@@ -158,7 +158,7 @@ def test_where_none_is_published_or_nobody_can_be_asked_it_is_looked_for_again()
 def test_a_connection_is_there_from_the_welcome_to_its_end_and_is_lost_once() -> None:
     node = tried([WELCOME, LISTED, "what nobody knows", '{"type": "of-a-later-version"}', LISTED], [WELCOME])
     assert node.heard == [UP, LISTED, LISTED, DOWN, UP, DOWN]
-    assert all(connection.closed.is_set() for connection in node.made)
+    assert all(connection.closed.is_set() for connection in node.connections)
 
 
 def test_an_answer_that_is_no_welcome_is_none() -> None:
@@ -182,7 +182,7 @@ def test_who_hangs_up_has_said_everything_before_and_comes_again() -> None:
     hangs = Retire(reason="hang up")
     node = tried([WELCOME, hangs, LISTED], [WELCOME])
     assert node.heard == [UP, hangs, DOWN, UP, DOWN]
-    assert node.made[0].sent == [encode(NOTICE)]
+    assert node.connections[0].sent == [encode(NOTICE)]
     assert not node.left
 
 
@@ -191,4 +191,4 @@ def test_who_leaves_has_said_everything_before_and_never_comes_again() -> None:
     node = tried([WELCOME, leaves, LISTED], [WELCOME])
     assert node.heard == [UP, leaves, DOWN]
     assert node.left
-    assert (node.made[0].sent, len(node.tried)) == ([encode(NOTICE)], 1)
+    assert (node.connections[0].sent, len(node.tried)) == ([encode(NOTICE)], 1)

@@ -34,8 +34,8 @@ def ran(directory: Path, cwd: Path, environment: dict[str, str]) -> tuple[int, s
 def test_only_the_program_itself_loads_what_the_jobs_environment_names(tmp_path: Path) -> None:
     """Its volume is written by everybody: a library there would run as root on each node."""
     library = str(tmp_path / "nowhere.so")
-    _, said = ran(tmp_path, tmp_path, {"LD_PRELOAD": library})
-    lines = said.splitlines()
+    _, output = ran(tmp_path, tmp_path, {"LD_PRELOAD": library})
+    lines = output.splitlines()
     at = lines.index(str(tmp_path))
     complaints = [line for line in lines[:at] if library in line]
     assert len(complaints) == 1, "the loader says of each program that it lacks the library: the shell alone is one"
@@ -65,7 +65,7 @@ def test_a_process_of_somebody_else_is_no_blank_and_is_not_killed() -> None:
     """The user's fork server says the number; root would kill a process of the system."""
     with subprocess.Popen(["sleep", "60"]) as other:
 
-        async def told(uid: int) -> bool:
+        async def started_as(uid: int) -> bool:
             ours, theirs = socket.socketpair()
             with theirs:
                 theirs.sendall(f"{other.pid}\n".encode())
@@ -75,8 +75,8 @@ def test_a_process_of_somebody_else_is_no_blank_and_is_not_killed() -> None:
                 return started
 
         try:
-            assert not asyncio.run(told(os.getuid() + 1))
+            assert not asyncio.run(started_as(os.getuid() + 1))
             assert other.poll() is None
-            assert asyncio.run(told(os.getuid()))
+            assert asyncio.run(started_as(os.getuid()))
         finally:
             other.kill()

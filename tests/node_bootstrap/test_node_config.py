@@ -112,10 +112,10 @@ def test_environment_files_are_complete_and_writing_twice_changes_nothing(tmp_pa
     assert (layout.profile.read_bytes(), layout.workers.read_bytes()) == files
     assert files[1] == b"10.0.0.1\n10.0.0.7\n"
     assert layout.profile.read_text().startswith(profile(variables(IDENTITY, config, layout.workers, 1)))
-    told = '. "$0" && echo "$DYNTRAIN_LAUNCH_SOCKET" "$DEEPLEARNING_WORKERS_COUNT" && command -v dyntrain'
+    script = '. "$0" && echo "$DYNTRAIN_LAUNCH_SOCKET" "$DEEPLEARNING_WORKERS_COUNT" && command -v dyntrain'
 
     def shell() -> list[str]:
-        command = ["sh", "-c", told, str(layout.profile)]
+        command = ["sh", "-c", script, str(layout.profile)]
         return subprocess.run(
             command, capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
         ).stdout.split()

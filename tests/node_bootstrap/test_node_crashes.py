@@ -28,7 +28,7 @@ def test_n8_crash_is_told_and_the_coordinator_decides(tmp_path: Path) -> None:
         async with training_node(tmp_path) as (here, coordinator, _):
             first = here.workers_started()[0]["pid"]
             (here.mount / "crash").touch()
-            exited = (await wait_until(lambda: coordinator.said(WorkerExited), "the crash is told"))[0]
+            exited = (await wait_until(lambda: coordinator.messages(WorkerExited), "the crash is told"))[0]
             assert (exited.pid, exited.code) == (first, 3)
             assert "the worker says why" in exited.reason
             (here.mount / "crash").unlink()
@@ -46,7 +46,8 @@ def test_n8_crash_is_told_and_the_coordinator_decides(tmp_path: Path) -> None:
             ]
             assert not alive(second)
             started = await wait_until(
-                lambda: coordinator.said(WorkerStarted)[2:] and coordinator.said(WorkerStarted), "each start is told"
+                lambda: coordinator.messages(WorkerStarted)[2:] and coordinator.messages(WorkerStarted),
+                "each start is told",
             )
             assert [message.pid for message in started] == [first, second, third], (
                 "the coordinator bounds what hangs before it connects"
@@ -65,10 +66,10 @@ def test_n8_crash_that_nobody_heard_of_is_told_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with training_node(tmp_path, own_restart=Backoff(30.0, 30.0)) as (here, coordinator, _):
             (here.mount / "crash").touch()
-            await wait_until(lambda: coordinator.said(WorkerExited), "the crash is told")
+            await wait_until(lambda: coordinator.messages(WorkerExited), "the crash is told")
             await coordinator.present.close()  # type: ignore[union-attr]
-            await wait_until(lambda: len(coordinator.said(WorkerExited)) >= 2, "it is told again")
-        first, second = coordinator.said(WorkerExited)[:2]
+            await wait_until(lambda: len(coordinator.messages(WorkerExited)) >= 2, "it is told again")
+        first, second = coordinator.messages(WorkerExited)[:2]
         assert first == second
 
     asyncio.run(scenario())
@@ -102,7 +103,7 @@ def test_t12_a_worker_that_cools_down_is_waited_for(tmp_path: Path) -> None:
         async with training_node(tmp_path, order=order_seconds) as (here, coordinator, _):
             pid = here.workers_started()[0]["pid"]
             (here.mount / "crash").touch()
-            await wait_until(lambda: coordinator.said(WorkerExited), "the crash is told")
+            await wait_until(lambda: coordinator.messages(WorkerExited), "the crash is told")
             lost_at = time.monotonic() + order_seconds
             await coordinator.send(CoolDown(pid=pid, seconds=60.0))
             await wait_until(lambda: "the worker cools down" in here.logged(), "it hears so")
@@ -122,7 +123,7 @@ def test_n8_a_worker_that_the_coordinator_gave_up_is_reported_and_started_again_
         async with training_node(tmp_path) as (here, coordinator, _):
             pid = here.workers_started()[0]["pid"]
             (here.mount / "crash").touch()
-            await wait_until(lambda: coordinator.said(WorkerExited), "the crash is told")
+            await wait_until(lambda: coordinator.messages(WorkerExited), "the crash is told")
             await coordinator.send(CoolDown(pid=pid, seconds=960.0, given_up=True))
             await wait_until(lambda: "worker_failed" in here.reports.outcomes(), "the controller hears that it failed")
             await coordinator.send(Listed(listed=False))
@@ -143,7 +144,7 @@ def test_an_order_about_an_earlier_worker_starts_one_where_none_runs(tmp_path: P
     async def scenario() -> None:
         async with training_node(tmp_path) as (here, coordinator, _):
             (here.mount / "crash").touch()
-            await wait_until(lambda: coordinator.said(WorkerExited), "the crash is told")
+            await wait_until(lambda: coordinator.messages(WorkerExited), "the crash is told")
             (here.mount / "crash").unlink()
             await coordinator.send(RestartWorker(pid=1, reason="no connection for 3.0 s"))
             started = await wait_until(lambda: here.workers_started()[1:], "it is started again")
@@ -165,14 +166,16 @@ def test_a_node_that_gave_up_without_a_coordinator_is_taken_back_by_the_next_one
             async with living(here.dependencies(restart_budget=0)):
                 await wait_until(here.workers_started, "the worker is started")
                 (here.mount / "crash").touch()
-                await wait_until(lambda: first.said(WorkerExited), "the crash is told")
+                await wait_until(lambda: first.messages(WorkerExited), "the crash is told")
                 await first.stop()
                 await wait_until(lambda: "worker_failed" in here.reports.outcomes(), "the node gives up")
                 lost_for = time.monotonic() + 3.0
                 await wait_until(lambda: time.monotonic() > lost_for, "the node counts as cut off")
                 second = await start_coordinator(tmp_path)
                 here.publish(second.endpoint)
-                exited = (await wait_until(lambda: second.said(WorkerExited), "the next coordinator hears of it"))[0]
+                exited = (await wait_until(lambda: second.messages(WorkerExited), "the next coordinator hears of it"))[
+                    0
+                ]
                 (here.mount / "crash").unlink()
                 before = len(here.workers_started())
                 await second.send(RestartWorker(pid=exited.pid, reason="the worker exited"))
@@ -192,7 +195,7 @@ def test_worker_that_was_let_go_is_not_a_crash(tmp_path: Path) -> None:
             await wait_until(lambda: "the worker left" in here.logged(), "its end is seen")
             await coordinator.retire()
             assert await node == RETIRED
-        assert [exited.code for exited in coordinator.said(WorkerExited)] == [0]
+        assert [exited.code for exited in coordinator.messages(WorkerExited)] == [0]
         assert len(here.workers_started()) == 1
 
     asyncio.run(scenario())

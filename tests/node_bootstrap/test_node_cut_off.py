@@ -26,7 +26,7 @@ class Node:
 
     def __init__(self, seconds: float, given_up: bool = False) -> None:
         self.begun: list[str] = []
-        self.stops = self.told = self.connections = 0
+        self.stops = self.reports = self.connections = 0
         self.question: asyncio.Future[bool] | None = None
         self.given_up = given_up
         self.isolation = Isolation(self._begin, self._stop, self._wanted, self._stopped, seconds, AT_ONCE)
@@ -39,7 +39,7 @@ class Node:
         return not self.given_up
 
     def _stopped(self, reason: str) -> None:
-        self.told += 1
+        self.reports += 1
 
     async def _wanted(self) -> bool:
         self.question = asyncio.get_running_loop().create_future()
@@ -113,7 +113,7 @@ def in_turn(cuts: list[int]) -> list[str]:
 def test_a_node_that_was_cut_off_trains_when_the_controller_says_so_and_never_else(events: list[str]) -> None:
     node = lived(Node(seconds=0.0), events)
     assert (node.begun, node.stops) == may_do(events), events
-    assert node.told == node.stops, "the controller hears of each time that it is cut off, once"
+    assert node.reports == node.stops, "the controller hears of each time that it is cut off, once"
 
 
 @pytest.mark.parametrize("again", [1, 2, 3])
@@ -144,7 +144,7 @@ def test_who_is_wanted_again_is_a_node_like_any_other() -> None:
 
 def test_a_worker_that_was_given_up_is_the_next_coordinators_to_decide_about() -> None:
     node = lived(Node(seconds=0.0, given_up=True), ["welcome", "drop", "welcome"])
-    assert (node.begun, node.told) == (["job 1", "job 2"], 0), "the controller knows already"
+    assert (node.begun, node.reports) == (["job 1", "job 2"], 0), "the controller knows already"
 
 
 def test_connections_that_are_back_in_time_stop_nothing() -> None:

@@ -20,7 +20,7 @@ class Node:
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.stops: list[float] = []
-        self.asked: list[float] = []
+        self.questions: list[float] = []
 
     async def live(self, events: Sequence[tuple[float, str]], until: float) -> Node:
         cut = Isolation(self._begin, self._stop, self._wanted, lambda reason: None, 10.0, Backoff(2.0, 30.0))
@@ -43,7 +43,7 @@ class Node:
         return True
 
     async def _wanted(self) -> bool:
-        self.asked.append(seconds())
+        self.questions.append(seconds())
         return False
 
 
@@ -53,7 +53,7 @@ def after(*events: tuple[float, str], until: float = 100.0) -> Node:
 
 def test_who_is_back_in_time_is_not_stopped_later() -> None:
     node = after((1.0, "drop"), (10.0, "job"), until=1000.0)
-    assert (node.stops, node.asked, node.begun) == ([], [], ["job", "job"])
+    assert (node.stops, node.questions, node.begun) == ([], [], ["job", "job"])
 
 
 def test_the_time_runs_from_the_last_loss_and_is_waited_for_to_its_end() -> None:
@@ -62,16 +62,16 @@ def test_the_time_runs_from_the_last_loss_and_is_waited_for_to_its_end() -> None
 
 
 def test_the_controller_is_asked_again_and_again_and_less_and_less_often() -> None:
-    assert after((1.0, "drop")).asked == [11.0, 13.0, 17.0, 25.0, 41.0, 71.0]
+    assert after((1.0, "drop")).questions == [11.0, 13.0, 17.0, 25.0, 41.0, 71.0]
 
 
 def test_a_coordinator_that_comes_back_is_asked_about_at_once() -> None:
     """Not when the long pause of its absence is over."""
-    assert after((1.0, "drop"), (50.0, "job"), until=60.0).asked == [11.0, 13.0, 17.0, 25.0, 41.0, 50.0, 52.0, 56.0]
+    assert after((1.0, "drop"), (50.0, "job"), until=60.0).questions == [11.0, 13.0, 17.0, 25.0, 41.0, 50.0, 52.0, 56.0]
 
 
 def test_a_connection_that_drops_again_asks_no_more_often() -> None:
-    assert after((1.0, "drop"), (12.0, "job"), (12.5, "drop"), until=20.0).asked == [11.0, 12.0, 14.0, 18.0]
+    assert after((1.0, "drop"), (12.0, "job"), (12.5, "drop"), until=20.0).questions == [11.0, 12.0, 14.0, 18.0]
 
 
 def test_a_worker_is_begun_for_the_coordinator_that_is_there_now() -> None:

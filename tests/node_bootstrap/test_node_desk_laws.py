@@ -19,16 +19,16 @@ from node_clock import lived, seconds
 
 class Node:
     def __init__(self) -> None:
-        self.told, self.connected = list[Any](), True
+        self.messages, self.connected = list[Any](), True
         self.desk = LaunchDesk(Path("socket"), 0, "c", "/data", Path("/var/log/worker.log"), self.tell)
 
     def tell(self, message: Any) -> bool:
-        self.told.append(message)
+        self.messages.append(message)
         return self.connected
 
-    def asked(self, request: str, **more: Any) -> asyncio.Task[Reply]:
-        asked = {"directory": "/data/mine", "environment": {}, "command": ("python", "x.py"), **more}
-        line = ToLaunch.model_validate({"request": request, **asked}).model_dump_json()
+    def ask(self, request: str, **more: Any) -> asyncio.Task[Reply]:
+        fields = {"directory": "/data/mine", "environment": {}, "command": ("python", "x.py"), **more}
+        line = ToLaunch.model_validate({"request": request, **fields}).model_dump_json()
         return asyncio.create_task(self.desk._answer(line.encode()))
 
 
@@ -49,12 +49,12 @@ async def ended(task: asyncio.Task[Reply]) -> Reply:
 
 def test_a_launch_goes_on_as_it_was_typed_and_the_answer_says_where_to_look() -> None:
     async def scenario(node: Node) -> None:
-        reply = node.asked("one", environment={"A": "b"}, dt_scripts=True)
+        reply = node.ask("one", environment={"A": "b"}, dt_scripts=True)
         await asyncio.sleep(1.0)
         launch = Launch(
             request="one", command=("python", "x.py"), directory="/data/mine", environment={"A": "b"}, dt_scripts=True
         )
-        assert node.told == [LaunchRequest(launch=launch)]
+        assert node.messages == [LaunchRequest(launch=launch)]
         node.desk.on_answer(LaunchAnswer(request="one", job="job-7"))
         events = JobFolder.of(Path("/data"), "c", "job-7").events
         assert await ended(reply) == Reply(
@@ -66,7 +66,7 @@ def test_a_launch_goes_on_as_it_was_typed_and_the_answer_says_where_to_look() ->
 
 def test_everybody_hears_the_answer_to_what_they_asked_and_no_other() -> None:
     async def scenario(node: Node) -> None:
-        one, two = node.asked("one"), node.asked("two")
+        one, two = node.ask("one"), node.ask("two")
         await asyncio.sleep(1.0)
         node.desk.on_answer(LaunchAnswer(request="nobody", job="job-1"))
         node.desk.on_answer(LaunchAnswer(request="two", job="job-2"))
@@ -82,7 +82,7 @@ def test_everybody_hears_the_answer_to_what_they_asked_and_no_other() -> None:
 
 def test_what_is_refused_for_good_is_not_said_to_pass() -> None:
     async def scenario(node: Node) -> None:
-        one = node.asked("one")
+        one = node.ask("one")
         await asyncio.sleep(1.0)
         node.desk.on_answer(LaunchAnswer(request="one", job="", refused="not in force"))
         assert await ended(one) == Reply(refused="not in force", passing=False)
@@ -92,7 +92,7 @@ def test_what_is_refused_for_good_is_not_said_to_pass() -> None:
 
 def test_a_coordinator_that_says_nothing_is_waited_for_no_longer_than_its_time() -> None:
     async def scenario(node: Node) -> None:
-        one, began = node.asked("one"), seconds()
+        one, began = node.ask("one"), seconds()
         reply = await one
         assert round(seconds() - began, 1) == ANSWER_SECONDS
         assert (reply.passing, "did not answer" in reply.refused) == (False, True)
@@ -103,13 +103,13 @@ def test_a_coordinator_that_says_nothing_is_waited_for_no_longer_than_its_time()
 
 def test_without_a_connection_at_first_or_later_it_is_said_to_pass() -> None:
     async def scenario(node: Node) -> None:
-        one, two = node.asked("one"), node.asked("two")
+        one, two = node.ask("one"), node.ask("two")
         await asyncio.sleep(1.0)
         node.desk.on_disconnect()
         for reply in (one, two):
             assert await ended(reply) == Reply(refused=NO_COORDINATOR, passing=True)
         node.connected = False
-        assert await ended(node.asked("three")) == Reply(refused=NO_COORDINATOR, passing=True)
+        assert await ended(node.ask("three")) == Reply(refused=NO_COORDINATOR, passing=True)
 
     on(scenario)
 
@@ -119,7 +119,7 @@ def test_an_end_is_asked_for_as_such() -> None:
         line = ToEnd(request="stop").model_dump_json().encode()
         reply = asyncio.create_task(node.desk._answer(line))
         await asyncio.sleep(1.0)
-        assert node.told == [EndRequest(request="stop")]
+        assert node.messages == [EndRequest(request="stop")]
         node.desk.on_answer(LaunchAnswer(request="stop", job="job-7"))
         assert ((await ended(reply)).job, (await ended(reply)).directory) == ("job-7", "")
 
@@ -128,14 +128,14 @@ def test_an_end_is_asked_for_as_such() -> None:
 
 def test_nobody_is_asked_for_what_is_not_understood_or_would_change_the_nodes_own_words() -> None:
     async def scenario(node: Node) -> None:
-        wrong = await ended(node.asked("one", environment={"DYNTRAIN_B": "x", "MINE": "y", "DYNTRAIN_A": "z"}))
+        wrong = await ended(node.ask("one", environment={"DYNTRAIN_B": "x", "MINE": "y", "DYNTRAIN_A": "z"}))
         assert wrong.refused == "DYNTRAIN_A, DYNTRAIN_B: variables of that name are dyntrain's own"
         for line in (b"", b"{}", b"\xff", b'{"ask": "launch"}'):
             assert "was not understood" in (await node.desk._answer(line)).refused
-        assert node.told == []
-        fine = node.asked("two", environment={"MY_DYNTRAIN_A": "x"}, directory="/home/me")
+        assert node.messages == []
+        fine = node.ask("two", environment={"MY_DYNTRAIN_A": "x"}, directory="/home/me")
         await asyncio.sleep(1.0)
-        assert [asked.launch.directory for asked in node.told] == ["/data"]
+        assert [message.launch.directory for message in node.messages] == ["/data"]
         node.desk.on_answer(LaunchAnswer(request="two", job="job-7"))
         assert (await ended(fine)).directory == "/data"
 

@@ -55,7 +55,7 @@ def test_group_is_offered_used_and_offered_again(tmp_path: Path) -> None:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
             async with living(here.dependencies()) as node:
-                offer = (await wait_until(lambda: coordinator.said(GroupReady), "the group is offered"))[-1]
+                offer = (await wait_until(lambda: coordinator.messages(GroupReady), "the group is offered"))[-1]
                 assert offer.blanks >= 2
                 assert offer.scheduler_port in PORTS
                 await coordinator.send(start(1, "scheduler", "server"))
@@ -66,7 +66,9 @@ def test_group_is_offered_used_and_offered_again(tmp_path: Path) -> None:
                 assert given[0]["environment"] == {"DMLC_NUM_WORKER": "2"}
                 # else a server listens on whatever interface ps-lite finds first
                 assert {entry["host"] for entry in given} == {"127.0.0.1"}
-                again = (await wait_until(lambda: coordinator.said(GroupReady)[1:], "the next group is offered"))[-1]
+                again = (await wait_until(lambda: coordinator.messages(GroupReady)[1:], "the next group is offered"))[
+                    -1
+                ]
                 assert again.blanks >= 2
 
                 await coordinator.send(start(1, "scheduler", "server"))  # delivered twice
@@ -79,7 +81,7 @@ def test_group_is_offered_used_and_offered_again(tmp_path: Path) -> None:
                 assert await node == RETIRED
             await coordinator.stop()
             assert len(roles(here)) == 2
-            assert coordinator.said(GroupFailed) == []
+            assert coordinator.messages(GroupFailed) == []
 
     asyncio.run(scenario())
     assert processes_of(tmp_path) == []
@@ -95,7 +97,7 @@ def test_mxnet_is_imported_once_for_all_generations(tmp_path: Path) -> None:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
             async with living(here.dependencies()):
-                await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
+                await wait_until(lambda: coordinator.messages(GroupReady), "the group is offered")
                 for generation in (1, 2, 3):
                     await coordinator.send(start(generation, "scheduler", "server"))
                     await wait_until(
@@ -119,13 +121,13 @@ def test_death_of_the_fork_server_is_told_and_mended(tmp_path: Path) -> None:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
             async with living(here.dependencies()):
-                await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
+                await wait_until(lambda: coordinator.messages(GroupReady), "the group is offered")
                 await coordinator.send(start(1, "scheduler", "server"))
                 given = await wait_until(
                     lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out"
                 )
                 os.kill(int(str(given[0]["server"])), signal.SIGKILL)
-                failed = await wait_until(lambda: coordinator.said(GroupFailed), "the loss is told")
+                failed = await wait_until(lambda: coordinator.messages(GroupFailed), "the loss is told")
                 await wait_until(
                     lambda: not any(alive(int(str(entry["pid"]))) for entry in given), "nobody outlives the server"
                 )
@@ -149,7 +151,7 @@ def test_frozen_fork_server_is_replaced(tmp_path: Path) -> None:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
             async with living(here.dependencies(blank_start=5.0)):
-                await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
+                await wait_until(lambda: coordinator.messages(GroupReady), "the group is offered")
                 await coordinator.send(start(1, "scheduler"))
                 given = await wait_until(lambda: roles(here), "the role is handed out")
                 os.kill(int(str(given[0]["server"])), signal.SIGSTOP)
@@ -176,7 +178,7 @@ def test_dead_server_of_a_live_generation_is_told(tmp_path: Path) -> None:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
             async with living(here.dependencies()):
-                await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
+                await wait_until(lambda: coordinator.messages(GroupReady), "the group is offered")
                 await coordinator.send(start(3, "scheduler", "server"))
                 given = await wait_until(
                     lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out"
@@ -184,10 +186,10 @@ def test_dead_server_of_a_live_generation_is_told(tmp_path: Path) -> None:
                 pids = {entry["role"]: entry["pid"] for entry in given}  # which of the two is there first is chance
                 end(here, pids["scheduler"], 0)  # the workers left in good order
                 end(here, pids["server"], 11)
-                failed = await wait_until(lambda: coordinator.said(GroupFailed), "the death is told")
+                failed = await wait_until(lambda: coordinator.messages(GroupFailed), "the death is told")
                 await coordinator.present.close()  # type: ignore[union-attr]
                 await wait_until(
-                    lambda: len(coordinator.said(GroupFailed)) == 2, "and told again on the next connection"
+                    lambda: len(coordinator.messages(GroupFailed)) == 2, "and told again on the next connection"
                 )
                 await coordinator.send(StopGroup(generation=3))
                 await coordinator.send(start(2, "server"))
@@ -221,7 +223,7 @@ def test_roles_wait_for_slow_blanks(tmp_path: Path) -> None:
                     lambda: roles(here) if len(roles(here)) == 3 else None, "all roles are handed out"
                 )
             await coordinator.stop()
-            assert coordinator.said(GroupFailed) == []
+            assert coordinator.messages(GroupFailed) == []
             return sorted(str(entry["role"]) for entry in given)
 
     assert asyncio.run(scenario()) == ["scheduler", "server", "server"]
@@ -261,25 +263,31 @@ def test_used_blanks_are_replaced_when_the_new_group_stands(tmp_path: Path) -> N
     async def scenario() -> tuple[int, int]:
         root = tmp_path / "blank.py"
         root.write_text(FORKS)
-        said: list[FromNode] = []
+        messages: list[FromNode] = []
         children = Children(str(tmp_path / "scope"), 1)
         program = Program((sys.executable, str(root), str(tmp_path)), {}, tmp_path / "log")
         group = PsGroup(
-            program, 2, "127.0.0.1", children, lambda message: said.append(message) is None, Timing(formation=3600.0)
+            program,
+            2,
+            "127.0.0.1",
+            children,
+            lambda message: messages.append(message) is None,
+            Timing(formation=3600.0),
         )
         running = asyncio.create_task(group.run())
         try:
             await wait_until(
-                lambda: [m for m in said if isinstance(m, GroupReady) and m.blanks == 4], "blanks and spares are ready"
+                lambda: [m for m in messages if isinstance(m, GroupReady) and m.blanks == 4],
+                "blanks and spares are ready",
             )
             await group.start(start(1, "scheduler", "server"))
             await asyncio.sleep(0.3)  # in which a fork would come
             while_forming = len(processes_of(tmp_path))
             # of the generation before, which is what the coordinator orders once the new one is formed
             await group.stop(0)
-            said.clear()
+            messages.clear()
             await wait_until(
-                lambda: [m for m in said if isinstance(m, GroupReady) and m.blanks == 4], "they are replaced"
+                lambda: [m for m in messages if isinstance(m, GroupReady) and m.blanks == 4], "they are replaced"
             )
             return while_forming, len(processes_of(tmp_path))
         finally:

@@ -21,14 +21,14 @@ def test_a_group_is_offered_while_enough_are_ready_at_one_port_until_it_is_used(
             blank.is_started.set()
             await asyncio.sleep(0.001)
             assert [offer.blanks for offer in node.offers] == ([count] if count >= WANTED else [])
-        assert {offer.scheduler_port for offer in node.told} == {10_001}
+        assert {offer.scheduler_port for offer in node.messages} == {10_001}
         await node.form(1)
         assert [offer.scheduler_port for offer in node.offers] == [10_002]
-        assert node.told[-1] == node.offers[0], "the next is offered at once"
-        assert not node.told[-1].base
+        assert node.messages[-1] == node.offers[0], "the next is offered at once"
+        assert not node.messages[-1].base
         node.group.of_base()
-        assert node.told[-1] == node.offers[0]
-        assert node.told[-1].base
+        assert node.messages[-1] == node.offers[0]
+        assert node.messages[-1].base
 
     on(scenario)
 
@@ -69,11 +69,13 @@ def test_a_process_that_ends_is_told_unless_it_ended_in_order() -> None:
         await node.ends(one[1])
         await node.ends(two[1])
         assert node.failures == [1, 2]
-        assert [said.generation for said in node.group.state() if isinstance(said, GroupFailed)] == [2]
+        assert [message.generation for message in node.group.state() if isinstance(message, GroupFailed)] == [2]
         await node.group.stop(1)
-        assert [said.generation for said in node.group.state() if isinstance(said, GroupFailed)] == [2]
+        assert [message.generation for message in node.group.state() if isinstance(message, GroupFailed)] == [2]
         await node.group.stop(2)
-        assert not [said for said in node.group.state() if isinstance(said, GroupFailed)], "it is no news any more"
+        assert not [message for message in node.group.state() if isinstance(message, GroupFailed)], (
+            "it is no news any more"
+        )
 
     on(scenario)
 

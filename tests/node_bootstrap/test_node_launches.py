@@ -36,14 +36,14 @@ async def waiting_node(directory: Path) -> AsyncIterator[tuple[World, FakeCoordi
 
 async def typed(here: World, *command: str, **more: object) -> Reply:
     """A launch as the terminal's program asks for it, before the coordinator has answered."""
-    asked = {"request": "one", "directory": str(here.mount), "environment": {}, **more, "command": command}
-    return await asyncio.to_thread(ask, here.layout.launch_socket, ToLaunch.model_validate(asked))
+    fields = {"request": "one", "directory": str(here.mount), "environment": {}, **more, "command": command}
+    return await asyncio.to_thread(ask, here.layout.launch_socket, ToLaunch.model_validate(fields))
 
 
 async def answer(coordinator: FakeCoordinator, number: int, refused: str = "") -> None:
     """To the launch with that number, counted from 1."""
-    asked = await wait_until(lambda: coordinator.said(LaunchRequest)[number - 1 :], "the coordinator is asked")
-    request = asked[0].launch
+    requests = await wait_until(lambda: coordinator.messages(LaunchRequest)[number - 1 :], "the coordinator is asked")
+    request = requests[0].launch
     if not refused:
         await coordinator.send(Launched(launch=request))
     await coordinator.send(LaunchAnswer(request=request.request, job=coordinator.job, refused=refused))
@@ -66,7 +66,7 @@ def test_a_node_waits_for_a_launch_trains_it_and_waits_for_the_next(tmp_path: Pa
                     "the worker is started, by the node's own Python, where it was launched",
                 )
                 pid = json.loads(lines.splitlines()[-1])["pid"]
-                await coordinator.send(Launched(launch=coordinator.said(LaunchRequest)[-1].launch))
+                await coordinator.send(Launched(launch=coordinator.messages(LaunchRequest)[-1].launch))
                 (here.mount / "mine" / "leave").touch()
                 await wait_until(lambda pid=pid: not alive(pid), "its script ends")
                 (here.mount / "mine" / "leave").unlink()
@@ -76,7 +76,7 @@ def test_a_node_waits_for_a_launch_trains_it_and_waits_for_the_next(tmp_path: Pa
                     lambda before=before: len(coordinator.hellos) > before, "the node is there for the next launch"
                 )
                 assert coordinator.hellos[-1].worker_pid is None
-            assert len(coordinator.said(WorkerStarted)) == 2
+            assert len(coordinator.messages(WorkerStarted)) == 2
         assert here.reports.outcomes() == {"prepared"}
 
     asyncio.run(scenario())
@@ -91,18 +91,19 @@ def test_the_desk_is_for_the_group_alone_and_says_what_keeps_a_launch_off(tmp_pa
             assert (
                 "DYNTRAIN_CONTROL_FILE" in (await typed(here, "x", environment={"DYNTRAIN_CONTROL_FILE": "/x"})).refused
             )
-            assert coordinator.said(LaunchRequest) == [], "it would be somebody else's worker"
+            assert coordinator.messages(LaunchRequest) == [], "it would be somebody else's worker"
             reply = asyncio.create_task(typed(here, "python", "x.py", directory="/home/anybody"))
             await answer(coordinator, 1, "one at a time")
             assert (await reply).refused == "one at a time"
-            assert coordinator.said(LaunchRequest)[0].launch.directory == str(here.mount)
+            assert coordinator.messages(LaunchRequest)[0].launch.directory == str(here.mount)
             ending = asyncio.create_task(asyncio.to_thread(ask, path, ToEnd(request="two")))
-            await wait_until(lambda: coordinator.said(EndRequest), "the coordinator is asked to end")
+            await wait_until(lambda: coordinator.messages(EndRequest), "the coordinator is asked to end")
             await coordinator.send(LaunchAnswer(request="two", job=coordinator.job, refused="not in force"))
             assert (await ending).refused == "not in force"
             for nonsense in (b"\0\n", b"{}\n", b"never a whole line"):
                 assert (
-                    "not understood" in Reply.model_validate_json(await asyncio.to_thread(said, path, nonsense)).refused
+                    "not understood"
+                    in Reply.model_validate_json(await asyncio.to_thread(send_line, path, nonsense)).refused
                 )
             with pytest.raises(ValueError, match="longer than 128 KiB"):
                 await typed(here, "python", "x" * MAX_LINE)
@@ -114,7 +115,7 @@ def test_the_desk_is_for_the_group_alone_and_says_what_keeps_a_launch_off(tmp_pa
     asyncio.run(scenario())
 
 
-def said(path: Path, text: bytes) -> bytes:
+def send_line(path: Path, text: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as line, reachable(path) as name:
         line.connect(name)
         line.sendall(text)

@@ -68,9 +68,9 @@ def test_the_workers_file_follows_the_coordinator(tmp_path: Path) -> None:
             async with living(here.dependencies()):
                 await wait_until(lambda: coordinator.present, "the node is connected")
                 assert here.layout.workers.read_text() == "127.0.0.1\n", "its own, as long as nobody tells more"
-                for told in (("10.0.0.8", "127.0.0.1"), ("10.0.0.8", "10.0.0.9", "127.0.0.1")):
-                    await coordinator.send(Workers(addresses=told))
-                    wanted = "".join(f"{address}\n" for address in told)
+                for addresses in (("10.0.0.8", "127.0.0.1"), ("10.0.0.8", "10.0.0.9", "127.0.0.1")):
+                    await coordinator.send(Workers(addresses=addresses))
+                    wanted = "".join(f"{address}\n" for address in addresses)
                     await wait_until(lambda wanted=wanted: here.layout.workers.read_text() == wanted, "it is written")
             await coordinator.stop()
 
@@ -110,13 +110,13 @@ def test_n7_spot_notice_reaches_coordinator_and_controller(tmp_path: Path) -> No
             here.metadata.values["meta-data/spot/instance-action"] = json.dumps(
                 {"action": "terminate", "time": "2030-01-01T00:00:00Z"}
             )
-            notice = (await wait_until(lambda: coordinator.said(NodeNotice), "the coordinator is told"))[0]
+            notice = (await wait_until(lambda: coordinator.messages(NodeNotice), "the coordinator is told"))[0]
             await wait_until(lambda: "interrupted" in here.reports.outcomes(), "the controller is told")
             report = here.reports.sent[-1]
             assert notice == NodeNotice(kind="spot-terminate", deadline=1893456000.0)
             assert (report.outcome, report.deadline) == ("interrupted", 1893456000.0)
             await coordinator.present.close()  # type: ignore[union-attr]
-            await wait_until(lambda: len(coordinator.said(NodeNotice)) == 2, "told again on the next connection")
+            await wait_until(lambda: len(coordinator.messages(NodeNotice)) == 2, "told again on the next connection")
 
     asyncio.run(scenario())
 
@@ -177,8 +177,8 @@ def test_a_node_whose_preparation_failed_joins_once_a_person_marks_it(
             assert await mark_prepared(here.dependencies()) == 0
             assert "nothing to do" in capsys.readouterr().out
             await coordinator.stop()
-            found = Marker.model_validate_json(marker.read_text())
-            assert (found.instance_id, found.by_hand) == (INSTANCE, True)
+            content = Marker.model_validate_json(marker.read_text())
+            assert (content.instance_id, content.by_hand) == (INSTANCE, True)
             assert here.reports.sent[-1].outcome == "prepared"
             by = MarkerState.MARKED if way == "the command" else MarkerState.BY_HAND
             assert here.reports.sent[-1].reason == by.value
@@ -230,9 +230,9 @@ def test_a_base_node_says_when_prepare_data_is_another_one_and_elastic_nodes_lea
                     await wait_until(lambda: here.reports.alive[-1].script == digests[1], "it says that it is another")
                 assert {one.outcome for one in here.reports.sent} == {"prepared"}, "it is prepared all the while"
             await coordinator.stop()
-            told = [one.script for one in here.reports.alive if one.script]
-            assert told == (digests if tags else [])
-            return told
+            digests_reported = [one.script for one in here.reports.alive if one.script]
+            assert digests_reported == (digests if tags else [])
+            return digests_reported
 
     asyncio.run(scenario(**BASE_TAGS))
     asyncio.run(scenario())

@@ -196,9 +196,9 @@ def test_a_log_line_goes_to_the_file_and_to_the_journal_alike(
     """
     with logging_to(tmp_path / "node.log", {"cluster": "demo"}):
         logging.getLogger("dyntrain.node_bootstrap.anything").warning("in two\nlines", extra={"path": tmp_path})
-    said = capsys.readouterr().err
-    assert said == (tmp_path / "node.log").read_text()
-    assert {**json.loads(said), "time": 0} == {
+    output = capsys.readouterr().err
+    assert output == (tmp_path / "node.log").read_text()
+    assert {**json.loads(output), "time": 0} == {
         "time": 0,
         "level": "WARNING",
         "logger": "dyntrain.node_bootstrap.anything",

@@ -45,37 +45,37 @@ class Kept(Step):
 
 def with_done(names: set[str], **others: Condition) -> dict[Step, Condition]:
     """What is found on a node on which exactly these steps are done."""
-    steps = [Kept(made.name, made.only_prepared, ALONE) for made in STEPS]
+    steps = [Kept(step.name, step.only_prepared, ALONE) for step in STEPS]
     return {step: others.get(step.name, DONE if step.name in names else ALONE) for step in steps}
 
 
-def left_of(found: dict[Step, Condition]) -> list[str]:
-    return [planned.step.name for planned in plan(found)]
+def left_of(conditions: dict[Step, Condition]) -> list[str]:
+    return [planned.step.name for planned in plan(conditions)]
 
 
 @given(SOME)
 def test_whatever_is_done_is_not_done_again_and_whatever_is_not_is_in_the_plan_in_order(some: set[str]) -> None:
     """So a life that was cut short anywhere goes on with the rest."""
-    found = with_done(some)
-    assert left_of(found) == [name for name in NAMES if name not in some]
-    assert {step.name for step in finished(found, plan(found))} == some
+    conditions = with_done(some)
+    assert left_of(conditions) == [name for name in NAMES if name not in some]
+    assert {step.name for step in finished(conditions, plan(conditions))} == some
 
 
 @given(SOME)
 def test_a_node_that_cannot_be_prepared_says_so_and_trains_nothing(some: set[str]) -> None:
-    found = with_done(some - {"report", "supervise"}, **{"prepare-data": FAILED, "marker": FAILED})
-    assert not {"prepare-data", "marker", "signal"} & set(left_of(found))
-    assert left_of(found)[-2:] == ["report", "supervise"]
+    conditions = with_done(some - {"report", "supervise"}, **{"prepare-data": FAILED, "marker": FAILED})
+    assert not {"prepare-data", "marker", "signal"} & set(left_of(conditions))
+    assert left_of(conditions)[-2:] == ["report", "supervise"]
 
 
 def test_a_step_is_only_looked_at_where_it_can_be_seen() -> None:
     """The volume that an earlier step mounts must not be looked at before: what is below it is another's."""
-    made = {step: step(None) for step in STEPS}  # type: ignore[arg-type]
+    steps = {step: step(None) for step in STEPS}  # type: ignore[arg-type]
     for number, kind in enumerate(STEPS):
-        earlier = {made[other]: DONE for other in STEPS[:number]}
-        assert is_observable(made[kind], earlier), f"{kind.name} needs what is only done after it"
+        earlier = {steps[other]: DONE for other in STEPS[:number]}
+        assert is_observable(steps[kind], earlier), f"{kind.name} needs what is only done after it"
         for needed in kind.needs:
-            assert not is_observable(made[kind], {**earlier, made[needed]: ALONE})  # type: ignore[index]
+            assert not is_observable(steps[kind], {**earlier, steps[needed]: ALONE})  # type: ignore[index]
 
 
 # ---- what the real life makes of it
@@ -139,7 +139,12 @@ def test_the_plan_can_be_printed_and_printing_changes_nothing(
         printed = printed_plan(here, capsys)
         assert files(here) == before
     assert list(printed) == NAMES
-    assert [name for name, said in printed.items() if said == "done"] == ["identity", "config", "volume", "package"]
+    assert [name for name, condition in printed.items() if condition == "done"] == [
+        "identity",
+        "config",
+        "volume",
+        "package",
+    ]
     assert printed["prepare-data"] == f"left: {MarkerState.ABSENT.value}"
 
 
@@ -190,13 +195,13 @@ def test_a_look_at_the_gpus_that_could_not_be_made_is_made_again(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "said"),
+    ("exit_code", "message"),
     [
         (NO_CUDA, "the node has 2 GPUs, and its MXNet has no CUDA"),
         (1, "MXNet cannot use the GPUs: exit code 1: no lib"),
     ],
 )
-def test_gpus_that_mxnet_cannot_use_need_a_person(tmp_path: Path, exit_code: int, said: str) -> None:
+def test_gpus_that_mxnet_cannot_use_need_a_person(tmp_path: Path, exit_code: int, message: str) -> None:
     """It would train on the processor, at the price of the GPUs, or fail at the first `mx.gpu()`."""
     probe = (sys.executable, "-c", f"print('no lib', flush=True); raise SystemExit({exit_code})")
     with world(tmp_path) as here:
@@ -205,7 +210,7 @@ def test_gpus_that_mxnet_cannot_use_need_a_person(tmp_path: Path, exit_code: int
         code = asyncio.run(run_node(replace(here.dependencies(), cuda_probe=probe)))
         logged = here.logged()
     assert code == CONFIGURATION
-    assert said in logged
+    assert message in logged
 
 
 def test_the_probe_tells_a_build_for_the_processor_alone() -> None:
@@ -273,18 +278,18 @@ def test_a_chip_that_mxnet_has_no_code_for_needs_a_person_who_is_told_what_to_ta
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (NO_IMAGE, "no code for this GPU: it has 5.0"),
         ("unspecified launch failure", "this GPU: GPU 0: unspecified launch"),
     ],
 )
-def test_without_nvidia_smi_the_same_is_said_of_a_gpu_without_a_name(tmp_path: Path, error: str, said: str) -> None:
+def test_without_nvidia_smi_the_same_is_said_of_a_gpu_without_a_name(tmp_path: Path, error: str, message: str) -> None:
     async def scenario() -> None:
         probe = fake_mxnet(tmp_path / "fake", bad=0, error=error)
         await check_cuda(1, probe, (str(tmp_path / "none"),), Children(str(tmp_path), 1), tmp_path / "log")
 
-    with pytest.raises(InvalidConfiguration, match=said) as caught:
+    with pytest.raises(InvalidConfiguration, match=message) as caught:
         asyncio.run(scenario())
     assert len(str(caught.value).split()) <= 30
 

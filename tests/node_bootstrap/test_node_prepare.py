@@ -126,19 +126,19 @@ def test_a_daemon_that_hides_from_its_group_and_its_environment_is_found_by_who_
     """As real ones do: they make a session of their own, and write their title over their environment."""
     hidden = [sys.executable, "-c", "import time; time.sleep(600)", "hides"]
     text = f"import subprocess; subprocess.Popen({hidden!r}, start_new_session=True, env={{}})"
-    path, said = script(tmp_path, text), tmp_path / "said"
+    path, output = script(tmp_path, text), tmp_path / "said"
 
     def below() -> int:
         outcome = prepare(tmp_path, path, prepare_attempts=1)
-        said.write_text(f"{outcome.prepared} {outcome.reason}")
+        output.write_text(f"{outcome.prepared} {outcome.reason}")
         return 0
 
     process = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(run_below(below)))
     process.start()
     process.join()
     assert process.exitcode == 0
-    assert said.read_text().startswith("False ")
-    assert "hides" in said.read_text()
+    assert output.read_text().startswith("False ")
+    assert "hides" in output.read_text()
 
 
 def test_n3_marker_of_an_earlier_life_of_the_address_is_ignored(tmp_path: Path) -> None:
@@ -159,13 +159,13 @@ def test_n3_stale_marker_does_not_outlive_a_failure(tmp_path: Path) -> None:
     assert not marker(tmp_path).exists()
 
 
-@pytest.mark.parametrize("made", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["a pipe", "a link"])
+@pytest.mark.parametrize("put_file", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["a pipe", "a link"])
 def test_what_a_script_put_in_the_markers_place_neither_holds_nor_feeds_the_node(
-    tmp_path: Path, made: Callable[[Path], None]
+    tmp_path: Path, put_file: Callable[[Path], None]
 ) -> None:
     """Root reads it: a pipe would never answer, and the zeros would never end. As the script, neither is anything."""
     (tmp_path / "shared").mkdir()
-    made(marker(tmp_path))
+    put_file(marker(tmp_path))
     assert read_marker(marker(tmp_path)) == MarkerFile("", None)
     with pytest.raises(OSError, match="it is no regular file"):
         script_digest(str(marker(tmp_path)))
@@ -285,9 +285,9 @@ def test_script_runs_as_the_user_that_is_named(tmp_path: Path) -> None:
     finally:
         if os.getuid() == 0:
             os.setgroups(groups)
-    said = "".join(path.read_text() for path in Layout(tmp_path / "root").logs.glob("prepare-*.log"))
-    assert said.startswith(f"uid={pwd.getpwnam(name).pw_uid}({name}) gid={pwd.getpwnam(name).pw_gid}(")
-    assert "4242" not in said
+    output = "".join(path.read_text() for path in Layout(tmp_path / "root").logs.glob("prepare-*.log"))
+    assert output.startswith(f"uid={pwd.getpwnam(name).pw_uid}({name}) gid={pwd.getpwnam(name).pw_gid}(")
+    assert "4242" not in output
 
 
 def test_logs_of_long_ago_are_dropped(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_logs_of_long_ago_are_dropped(tmp_path: Path) -> None:
     logs = Layout(tmp_path / "root").logs
     for attempt in (1, 2, 6, 7):
         assert not prepare(tmp_path, path, attempt, prepare_attempts=1).prepared
-    assert sorted(found.name for found in logs.glob("prepare-*")) == ["prepare-6.log", "prepare-7.log"]
+    assert sorted(path.name for path in logs.glob("prepare-*")) == ["prepare-6.log", "prepare-7.log"]
 
 
 def test_unknown_user_is_a_failure_that_says_so(tmp_path: Path) -> None:

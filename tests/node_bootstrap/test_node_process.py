@@ -288,12 +288,12 @@ def test_the_plan_is_printed_beside_a_bootstrap_that_runs(tmp_path: Path) -> Non
         here: World, aws: FakeAws, process: subprocess.Popen[bytes], coordinator: Any
     ) -> tuple[int, str, bool]:
         arguments = [sys.executable, "-m", "dyntrain.node_bootstrap", "plan", "--root", str(here.layout.root)]
-        asked = await asyncio.create_subprocess_exec(
+        planning = await asyncio.create_subprocess_exec(
             *arguments, env=environment(here, aws), cwd=ROOT, stdout=asyncio.subprocess.PIPE
         )
-        printed, _ = await asked.communicate()
+        printed, _ = await planning.communicate()
         return (
-            asked.returncode or 0,
+            planning.returncode or 0,
             printed.decode(),
             process.poll() is None and alive(here.workers_started()[0]["pid"]),
         )

@@ -30,10 +30,10 @@ def test_t22_a_node_that_is_tagged_offers_a_group_and_its_worker_is_not_disturbe
     async def scenario() -> None:
         async with training_node(tmp_path, blank=BLANK) as (here, coordinator, _):
             assert coordinator.hellos[0].base is False
-            assert coordinator.said(GroupReady) == []
+            assert coordinator.messages(GroupReady) == []
             here.metadata.failures = 8  # more than the tries for one answer
             here.metadata.values[TAG] = OLD
-            offer = (await wait_until(lambda: coordinator.said(GroupReady), "the group is offered"))[-1]
+            offer = (await wait_until(lambda: coordinator.messages(GroupReady), "the group is offered"))[-1]
             assert offer.blanks >= 1, "how many more have started by then is chance"
             assert len(here.workers_started()) == 1
             await coordinator.present.close()  # type: ignore[union-attr]
@@ -48,11 +48,11 @@ def test_where_all_nodes_serve_an_elastic_one_offers_its_group_from_the_start(tm
 
     async def scenario() -> None:
         async with training_node(tmp_path, blank=BLANK, servers="all") as (here, coordinator, _):
-            offers = await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
+            offers = await wait_until(lambda: coordinator.messages(GroupReady), "the group is offered")
             assert [offer.base for offer in offers] == [False] * len(offers)
             here.metadata.values[TAG] = OLD
             await wait_until(
-                lambda: [offer for offer in coordinator.said(GroupReady) if offer.base],
+                lambda: [offer for offer in coordinator.messages(GroupReady) if offer.base],
                 "a base node offers it",
             )
 
@@ -71,7 +71,7 @@ def test_t22_a_promoted_node_stands_by_for_the_coordinator(tmp_path: Path) -> No
             _,
         ):
             here.metadata.values[TAG] = OLD
-            await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
+            await wait_until(lambda: coordinator.messages(GroupReady), "the group is offered")
             target = Target.of(2, ()).model_copy(update={"coordinator": coordinator.hellos[0].instance_id, "term": 7})
             here.parameters.values[parameter("demo", "target")] = target.model_dump_json()
             await coordinator.stop()

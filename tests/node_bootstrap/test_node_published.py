@@ -38,10 +38,10 @@ class Counting(MemoryParameters):
 
     def __init__(self, values: Mapping[str, str]) -> None:
         super().__init__(dict(values))
-        self.asked: list[float] = []
+        self.requests: list[float] = []
 
     def get(self, *names: str) -> dict[str, str]:
-        self.asked.append(seconds())
+        self.requests.append(seconds())
         return super().get(*names)
 
 
@@ -87,19 +87,19 @@ def test_wanted_is_whoever_the_target_lists() -> None:
 def test_a_thousand_nodes_without_a_coordinator_ask_ten_times_in_any_second() -> None:
     lost = simulate(1000, base=4)
     assert lost.busiest <= 10
-    assert len(lost.found) == 1000, "and all find the next one"
+    assert len(lost.connections) == 1000, "and all find the next one"
 
 
 def test_nodes_that_no_coordinator_has_counted_take_turns_by_the_target() -> None:
     """Whose instance ids say when, which is even only on the whole."""
     lost = simulate(1000, placed=False)
     assert lost.a_second <= 10
-    assert len(lost.found) == 1000
+    assert len(lost.connections) == 1000
 
 
 def test_a_node_of_a_small_cluster_finds_the_next_coordinator_as_soon_as_it_looks() -> None:
     lost = simulate(3, base=1)
-    assert max(lost.found) <= lost.lasting + Timing().endpoint.limit * 1.2 + 3 / 8
+    assert max(lost.connections) <= lost.lasting + Timing().endpoint.limit * 1.2 + 3 / 8
 
 
 def test_all_questions_of_a_node_at_one_time_are_one_request() -> None:
@@ -111,7 +111,7 @@ def test_all_questions_of_a_node_at_one_time_are_one_request() -> None:
         await asyncio.gather(node.access(), node.target(), node.is_wanted())
 
     lived(scenario(), published)
-    assert len(parameters.asked) <= 2
+    assert len(parameters.requests) <= 2
 
 
 def test_what_failed_is_asked_again() -> None:
@@ -140,4 +140,4 @@ def test_a_target_that_lists_few_does_not_have_the_others_ask_at_once() -> None:
             await asyncio.sleep(0.5)
 
     lived(scenario(), published)
-    assert len(parameters.asked) <= 10
+    assert len(parameters.requests) <= 10

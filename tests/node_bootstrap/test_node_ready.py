@@ -57,20 +57,20 @@ def test_the_master_signals_with_its_address_though_nobody_trains_yet(tmp_path: 
     ]
 
 
-@pytest.mark.parametrize(("answer", "code", "asked"), [(403, 78, 1), (429, 0, 2)])
+@pytest.mark.parametrize(("answer", "code", "requests"), [(403, 78, 1), (429, 0, 2)])
 def test_a_signal_that_is_refused_for_good_is_not_repeated_for_an_hour(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     answer: int,
     code: int,
-    asked: int,
+    requests: int,
 ) -> None:
     """A master that replaces another has the address of a stack that was made long ago."""
     taken.clear()
     WaitHandle.answer, WaitHandle.refusals = answer, 1
     with world(tmp_path, **MASTER_TAGS) as here, serving(WaitHandle) as url:
         assert signal(here, url) == code
-    assert len(taken) == asked - 1
+    assert len(taken) == requests - 1
     assert (f"CloudFormation refuses the signal ({answer} " in caplog.text) == (code == 78)
 
 

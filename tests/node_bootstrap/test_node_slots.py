@@ -31,8 +31,8 @@ def test_each_worker_of_a_node_has_a_line_a_control_file_and_a_log_and_all_end_w
             async with living(here.dependencies()) as node:
                 await wait_until(lambda: len(here.workers_started()) == 3, "all workers are started")
                 await wait_until(lambda: set(coordinator.lines) == NAMES, "each has its line")
-                told = {hello.slot: hello for hello in coordinator.hellos}
-                assert {(hello.slot, hello.slots, hello.instance_id) for hello in told.values()} == {
+                hellos = {hello.slot: hello for hello in coordinator.hellos}
+                assert {(hello.slot, hello.slots, hello.instance_id) for hello in hellos.values()} == {
                     (slot, 3, INSTANCE) for slot in range(3)
                 }
                 controls = sorted(here.layout.control_file.parent.glob("control*.json"))
@@ -69,8 +69,8 @@ def test_an_order_to_one_worker_leaves_the_others_of_its_node_alone(tmp_path: Pa
                 again = coordinator.hellos[-1]
                 assert isinstance(again, NodeHello)
                 assert again.worker_pid in before
-                assert not coordinator.said(WorkerExited)
-                assert len(coordinator.said(WorkerStarted)) == len(here.workers_started()) == 3
+                assert not coordinator.messages(WorkerExited)
+                assert len(coordinator.messages(WorkerStarted)) == len(here.workers_started()) == 3
             await coordinator.stop()
 
     asyncio.run(scenario())

@@ -35,13 +35,13 @@ class Bed:
         root = str(Path(__file__).resolve().parents[2])
         self.log = folder / "worker.log"
         self.children = children or Children(str(folder), 1)
-        self.said: list[FromNode] = []
+        self.messages: list[FromNode] = []
         program = Program((sys.executable, "-c", script.format(root=root)), {}, self.log, str(folder))
         self.worker = Worker(program, self.children, self._tell, lambda reason: None, lambda: None, timing, spares)
         self._run = asyncio.create_task(self.worker.run())
 
     def _tell(self, message: FromNode) -> bool:
-        self.said.append(message)
+        self.messages.append(message)
         return True
 
     def took_over(self, pid: int | None) -> bool:
@@ -71,7 +71,7 @@ def test_a_spare_takes_over_and_another_takes_its_place(tmp_path: Path, wait: bo
             taken = bed.worker.pid
             await wait_until(lambda: bed.took_over(taken), "the spares")
             await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
-            started = [(message.pid, message.spare) for message in bed.said if isinstance(message, WorkerStarted)]
+            started = [(message.pid, message.spare) for message in bed.messages if isinstance(message, WorkerStarted)]
             return first, spare, taken, bed.worker.spares.pids[0] != taken, started
         finally:
             await bed.close()

@@ -30,7 +30,7 @@ class Line:
 
     def __init__(self) -> None:
         self.is_ready, self.listens = asyncio.Event(), True
-        self.handed = self.closed = self.told = False
+        self.handed = self.closed = self.started = False
 
     def __enter__(self) -> Line:
         return self
@@ -46,7 +46,7 @@ class Line:
         return self.listens
 
     def go(self) -> bool:
-        self.told = True
+        self.started = True
         return self.listens
 
 
@@ -156,7 +156,7 @@ def test_a_ready_one_is_taken_before_one_that_is_not_at_full_priority_and_anothe
             (os.PRIO_PGRP, child.pid, mine) for child in (first, second)
         ]
         assert node.spares.take() is None
-        assert (first.line.told, second.line.told) == (True, True)
+        assert (first.line.started, second.line.started) == (True, True)
         await asyncio.sleep(3.0)
         assert len(node.children) == 3
 

@@ -139,11 +139,11 @@ def test_a_notice_goes_to_both_with_the_policys_deadline_for_the_job() -> None:
         ):
             bed = Bed("notices", rebalance=policy)
             bed.supervisor.on_notice(Notice(kind, 1000.0))
-            told = ("tell", NodeNotice(kind=kind, deadline=deadline)) if deadline is not None else None
-            assert bed.calls == ([told, ("report", "interrupted", kind, 1000.0)] if told else [])
+            message = ("tell", NodeNotice(kind=kind, deadline=deadline)) if deadline is not None else None
+            assert bed.calls == ([message, ("report", "interrupted", kind, 1000.0)] if message else [])
             bed.known[kind] = Notice(kind, 1000.0)
             assert [call for call in await bed.on_welcome() if call[0] in ("tell", "report")] == (
-                [told] if told else []
+                [message] if message else []
             )
 
     live(scenario())

@@ -53,8 +53,8 @@ def ready(directory: Path, volume: str | None = EFS, systemctl: str = SYSTEMCTL)
         asyncio.run(scenario())
     finally:
         assert processes_of(directory) == []
-    asked = directory / "asked"
-    return asked.read_text().replace(str(mount), "/data").splitlines() if asked.exists() else []
+    calls = directory / "asked"
+    return calls.read_text().replace(str(mount), "/data").splitlines() if calls.exists() else []
 
 
 def fstab(directory: Path) -> str:
@@ -133,7 +133,7 @@ def test_agent_follows_the_logs_by_cluster_job_and_instance(tmp_path: Path) -> N
     """
     calls = tmp_path / "calls"
 
-    def told() -> list[tuple[list[str], list[dict[str, str]]]]:
+    def calls_of_agent() -> list[tuple[list[str], list[dict[str, str]]]]:
         return [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
 
     async def scenario() -> None:
@@ -146,7 +146,7 @@ def test_agent_follows_the_logs_by_cluster_job_and_instance(tmp_path: Path) -> N
             async with living(here.dependencies()):
                 await wait_until(lambda: "does not follow this node's logs" in here.logged(), "the first try fails")
                 here.publish(coordinator.endpoint)
-                await wait_until(lambda: len(told()) == 2, "the agent is told of the job")
+                await wait_until(lambda: len(calls_of_agent()) == 2, "the agent is told of the job")
                 await wait_until(here.layout.agent_config.exists, "and has taken it")
                 await coordinator.present.close()  # type: ignore[union-attr]
                 await wait_until(lambda: len(coordinator.hellos) == 2, "the node reconnects to the same job")
@@ -154,10 +154,11 @@ def test_agent_follows_the_logs_by_cluster_job_and_instance(tmp_path: Path) -> N
                 second = await start_coordinator(tmp_path, job="job-2")
                 here.publish(second.endpoint)
                 await wait_until(
-                    lambda: any("/job-2/" in str(entries) for _, entries in told()), "the agent is told of the next job"
+                    lambda: any("/job-2/" in str(entries) for _, entries in calls_of_agent()),
+                    "the agent is told of the next job",
                 )
             await second.stop()
-            options, entries = told()[1]
+            options, entries = calls_of_agent()[1]
             assert options == ["-a", "append-config", "-m", "ec2", "-s", "-c"]
             assert {entry["log_group_name"] for entry in entries} == {"/dyntrain/demo"}
             assert "demo/job-1/i-0123456789abcdef0/worker" in {entry["log_stream_name"] for entry in entries}
@@ -166,4 +167,8 @@ def test_agent_follows_the_logs_by_cluster_job_and_instance(tmp_path: Path) -> N
             }
 
     asyncio.run(scenario())
-    assert [entries[0]["log_stream_name"].split("/")[1] for _, entries in told()] == ["no-job", "job-1", "job-2"]
+    assert [entries[0]["log_stream_name"].split("/")[1] for _, entries in calls_of_agent()] == [
+        "no-job",
+        "job-1",
+        "job-2",
+    ]

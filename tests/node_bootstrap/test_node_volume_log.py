@@ -28,8 +28,8 @@ LINE = 100
 
 
 @contextlib.contextmanager
-def running(*command: object, said: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with said.open("wb") as file:
+def running(*command: object, output: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with output.open("wb") as file:
         process = subprocess.Popen([str(word) for word in command], stdout=file, stderr=file)
     try:
         yield process
@@ -51,7 +51,7 @@ def test_every_line_comes_to_the_volume_and_to_who_follows_it_though_both_files_
     source.write_bytes(b"of the job before\n")
     start = source.stat().st_size
     copier = (sys.executable, "-I", "-S", log_copy.__file__, source, start, target, 40 * LINE)
-    with running(*copier, said=tmp_path / "said") as copying:
+    with running(*copier, output=tmp_path / "said") as copying:
 
         def write(first: int) -> None:
             with source.open("ab") as file:
@@ -59,7 +59,7 @@ def test_every_line_comes_to_the_volume_and_to_who_follows_it_though_both_files_
             wait_for(lambda: numbers(target.read_bytes())[-1:] == [first + 29] if target.exists() else False, 20.0)
 
         write(0)
-        with running("tail", "-n", "+1", "-f", target, said=seen):
+        with running("tail", "-n", "+1", "-f", target, output=seen):
             wait_for(lambda: len(numbers(seen.read_bytes())) == 30, 20.0)
             write(30)
             assert ChildLog(source).trim(most=10 * LINE)

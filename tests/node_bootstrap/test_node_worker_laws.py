@@ -48,7 +48,7 @@ class Node:
 
     def __init__(self) -> None:
         self.children: list[Child] = []
-        self.told: list[Any] = []
+        self.messages: list[Any] = []
         self.calls = Counter[str]()
         here: Any = self
         self.worker = Worker(self.program, here, self.tell, self.count("failed"), self.count("recovered"), AT_ONCE)
@@ -57,7 +57,7 @@ class Node:
         return lambda *words: self.calls.update([name])
 
     def tell(self, message: Any) -> bool:
-        self.told.append(message)
+        self.messages.append(message)
         return True
 
     async def start(self, name: str, program: Program, niceness: int = 0) -> Child:
@@ -166,10 +166,10 @@ def lived(events: list[tuple[str, Any]]) -> Node:
             if task.done():
                 task.result()
             expected.do(event, argument)
-            said = [type(message) for message in node.told]
+            kinds = [type(message) for message in node.messages]
             there = (
                 node.worker.state, len(node.children), len(node.running), node.calls["failed"],
-                node.calls["recovered"], said.count(WorkerExited), said.count(WorkerStarted),
+                node.calls["recovered"], kinds.count(WorkerExited), kinds.count(WorkerStarted),
             )  # fmt: skip
             assert there == (
                 expected.state, expected.started, expected.state is WorkerState.RUNNING, expected.failed,
@@ -220,10 +220,10 @@ def test_what_a_worker_leaves_running_ends_with_it() -> None:
 
 
 def test_a_crash_is_told_with_its_process_its_code_and_its_last_words() -> None:
-    told = lived([WELCOME, CRASH, WELCOME]).told
-    exits = [message for message in told if isinstance(message, WorkerExited)]
-    assert {(said.pid, said.code) for said in exits} == {(100, 1)}
-    assert all("why" in said.reason for said in exits)
+    messages = lived([WELCOME, CRASH, WELCOME]).messages
+    exits = [message for message in messages if isinstance(message, WorkerExited)]
+    assert {(message.pid, message.code) for message in exits} == {(100, 1)}
+    assert all("why" in message.reason for message in exits)
 
 
 def test_an_order_that_never_comes_is_waited_for_from_when_the_coordinator_heard_of_the_crash() -> None:

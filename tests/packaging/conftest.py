@@ -17,8 +17,8 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
         uv("build", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder / "dist")
         uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder / "direct")
 
-    made = made_once(tmp_path_factory, "distributions", make)
-    out, direct = made / "dist", made / "direct"
+    built = made_once(tmp_path_factory, "distributions", make)
+    out, direct = built / "dist", built / "direct"
     return Distributions(next(out.glob("*.tar.gz")), next(out.glob("*.whl")), next(direct.glob("*.whl")))
 
 
@@ -27,7 +27,7 @@ def fresh(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory
     """Makes an environment with `dyntrain` or `dyntrain[EXTRAS]`, each once. The versions are those of uv.lock, which
     are here already.
     """
-    made: dict[str, Environment] = {}
+    environments: dict[str, Environment] = {}
     constraints = tmp_path_factory.mktemp("constraints") / "constraints.txt"
     uv(
         "export",
@@ -41,12 +41,12 @@ def fresh(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory
     )
 
     def environment(extras: str = "") -> Environment:
-        if extras not in made:
+        if extras not in environments:
             place = tmp_path_factory.mktemp("environment")
             wanted = f"dyntrain[{extras}] @ {distributions.wheel.as_uri()}"
             uv("venv", "--clear", "--python", sys.executable, place)
             uv("pip", "install", "--python", place, "--constraint", constraints, wanted)
-            made[extras] = Environment(place)
-        return made[extras]
+            environments[extras] = Environment(place)
+        return environments[extras]
 
     return environment

@@ -84,9 +84,9 @@ def test_the_command_line_needs_nothing_that_must_be_compiled(
     wanted = tmp_path / "wanted.in"
     wanted.write_text(f"dyntrain @ {distributions.wheel.as_uri()}\n")
     options = ("--python-version", version, "--python-platform", platform, "--only-binary", ":all:", "--no-header")
-    found = tmp_path / "found.txt"
-    uv("pip", "compile", wanted, *options, "--output-file", found)
-    brought = {line.partition("==")[0] for line in found.read_text().splitlines() if "==" in line}
+    compiled = tmp_path / "found.txt"
+    uv("pip", "compile", wanted, *options, "--output-file", compiled)
+    brought = {line.partition("==")[0] for line in compiled.read_text().splitlines() if "==" in line}
     assert {"boto3", "pydantic", "click", "rich"} <= brought
     assert not brought & {"mxnet", "numpy", "chalice", "cryptography", "websockets", "moto"}
 
@@ -110,8 +110,8 @@ class TestTheCommandLineAlone:
 
     def test_it_says_its_version(self, fresh: Fresh, tmp_path: Path) -> None:
         assert fresh().run("dyntrain", "--version", here=tmp_path).stdout == "dyntrain 0.1.0\n"
-        asked = "import dyntrain, sys; print(dyntrain.__version__, 'boto3' in sys.modules)"
-        assert fresh().run("python", "-c", asked, here=tmp_path).stdout == "0.1.0 False\n"
+        program = "import dyntrain, sys; print(dyntrain.__version__, 'boto3' in sys.modules)"
+        assert fresh().run("python", "-c", program, here=tmp_path).stdout == "0.1.0 False\n"
 
     def test_recorded_events_go_through_the_rules(self, fresh: Fresh, tmp_path: Path) -> None:
         (tmp_path / "events.json").write_text(json.dumps([EVENT]))
@@ -125,18 +125,18 @@ class TestTheCommandLineAlone:
         assert "AWSTemplateFormatVersion" in done.stdout
 
     @pytest.mark.parametrize(
-        ("command", "said"),
+        ("command", "message"),
         [
             (("status",), "no cluster is registered"),
             (("cluster", "list"), ""),
         ],
     )
     def test_it_asks_aws(
-        self, fresh: Fresh, tmp_path: Path, aws: dict[str, str], command: tuple[str, ...], said: str
+        self, fresh: Fresh, tmp_path: Path, aws: dict[str, str], command: tuple[str, ...], message: str
     ) -> None:
         done = fresh().run("dyntrain", *command, here=tmp_path, **aws)
         assert done.returncode == 0, done.stderr
-        assert said in done.stdout
+        assert message in done.stdout
 
     @pytest.mark.parametrize(
         ("command", "extras", "code"),
@@ -186,9 +186,9 @@ def aws() -> Iterator[dict[str, str]]:
 
 def test_a_node_without_mxnet_is_told_to_choose_a_build(fresh: Fresh, tmp_path: Path) -> None:
     done = fresh("node").run("python", "-c", "from dyntrain import ElasticJob", here=tmp_path)
-    said = done.stderr.splitlines()[-1]
-    assert 'pip install "dyntrain[cpu]"' in said
-    assert "mxnet-cu112==1.9.1" in said
+    message = done.stderr.splitlines()[-1]
+    assert 'pip install "dyntrain[cpu]"' in message
+    assert "mxnet-cu112==1.9.1" in message
 
 
 def test_a_node_trains_alone_and_launched(fresh: Fresh, tmp_path: Path) -> None:

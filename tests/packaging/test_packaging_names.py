@@ -27,10 +27,10 @@ def by(python: str, source: str, here: Path, *options: str) -> subprocess.Comple
     )
 
 
-@pytest.mark.parametrize(("source", "said"), [(PLAIN, "2.0\n"), (ABOVE, "1\n")], ids=["alone", "above dyntrain"])
-def test_mxnet_is_imported_as_in_any_environment(fresh: Fresh, tmp_path: Path, source: str, said: str) -> None:
+@pytest.mark.parametrize(("source", "output"), [(PLAIN, "2.0\n"), (ABOVE, "1\n")], ids=["alone", "above dyntrain"])
+def test_mxnet_is_imported_as_in_any_environment(fresh: Fresh, tmp_path: Path, source: str, output: str) -> None:
     done = fresh("node,cpu").run("python", "-c", source, here=tmp_path)
-    assert done.stdout == said, done.stderr
+    assert done.stdout == output, done.stderr
 
 
 @pytest.mark.parametrize("python", [lambda: sys.executable, node_python], ids=["a checkout's", "a node's"])

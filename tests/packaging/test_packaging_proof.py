@@ -69,8 +69,8 @@ def test_a_person_s_own_folders_train_on_a_node_that_has_the_wheel_alone(
     leak.mkdir()
     (leak / "leaked.py").touch()
     command = ("local", "up", "--port", "0", "--base-workers", "0", "--directory", cloud, "--", "python", "train.py")
-    said = tmp_path / "up.log"
-    with said.open("wb") as log:
+    output = tmp_path / "up.log"
+    with output.open("wb") as log:
         up = subprocess.Popen(
             [str(laptop.place / "bin" / "dyntrain"), *map(str, command)],
             env={**laptop.variables, "PYTHONPATH": str(leak), "PYTHONFAULTHANDLER": "1"},
@@ -82,18 +82,18 @@ def test_a_person_s_own_folders_train_on_a_node_that_has_the_wheel_alone(
     try:
         deadline = Deadline(60)
         while not (project / "found.json").exists():
-            assert up.poll() is None, said.read_text()
+            assert up.poll() is None, output.read_text()
             assert not deadline.passed(), logs(cloud)
             time.sleep(0.2)
-        found = json.loads((project / "found.json").read_text())
+        result = json.loads((project / "found.json").read_text())
     finally:
         up.send_signal(signal.SIGINT)
-        code = exit_code(up, 20, said.read_text)
+        code = exit_code(up, 20, output.read_text)
     assert code == 0
-    assert found["leaked"] is False
-    assert Path(found["dyntrain"]).is_relative_to(laptop.place)
-    assert Path(found["python"]).parent == laptop.place / "bin"
-    assert not [place for place in found["path"] if Path(place).is_relative_to(ROOT)]
+    assert result["leaked"] is False
+    assert Path(result["dyntrain"]).is_relative_to(laptop.place)
+    assert Path(result["python"]).parent == laptop.place / "bin"
+    assert not [place for place in result["path"] if Path(place).is_relative_to(ROOT)]
     console = next(cloud.glob("machines/*/var/log/console.log")).read_text()
     assert f"starting {laptop.python} -m dyntrain.node_bootstrap" in console
 

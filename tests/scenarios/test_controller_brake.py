@@ -53,9 +53,9 @@ def test_a_handful_is_ended_and_more_at_once_are_not(count: int, grouped: bool) 
     let_go(world, nodes)
     pass_time(world, 90)
     assert ended(world) == (set(nodes) if count == 5 else set())
-    told = [entry for entry in world.trail if entry["kind"] == "EndingsHeld"]
-    assert [entry["instance"] for entry in told] == ([] if count == 5 else nodes), "each once"
-    assert {entry["detail"] for entry in told} <= {WHY}
+    held = [entry for entry in world.trail if entry["kind"] == "EndingsHeld"]
+    assert [entry["instance"] for entry in held] == ([] if count == 5 else nodes), "each once"
+    assert {entry["detail"] for entry in held} <= {WHY}
     assert world.metrics.count(("EndingsHeld", "demo", count)) == (count > 5)
     if count > 5:
         details = {node.standing.detail for node in world.decision().nodes}

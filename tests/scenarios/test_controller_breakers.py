@@ -40,14 +40,14 @@ def test_c8_an_unknown_instance_is_asked_for_with_growing_delay_reported_and_wel
     unknown = instance_id(77)
     tags = {"demo-aws-dl-cfn-elastic-worker": "", "dyntrain:cluster": "demo"}
     world.hear(world.tag_event(unknown, 1, tags, list(tags)))
-    asked = []
+    minutes = []
     for minute in range(40):
         before = world.count("instances.by_id")
         world.resync()
         if world.count("instances.by_id") > before:
-            asked.append(minute)
+            minutes.append(minute)
         world.wait(60)
-    assert asked == [0, 1, 3, 7, 15, 31]
+    assert minutes == [0, 1, 3, 7, 15, 31]
     assert world.standing(unknown) == ("WAITING", "UNKNOWN_TO_EC2")
     assert ("UnknownInstance", "demo", 1) in world.metrics
     assert not any(call[0].startswith("instances.") and unknown in call for call in world.calls)

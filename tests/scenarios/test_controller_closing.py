@@ -46,7 +46,7 @@ def replacing(world: World) -> list[str]:
     ]
 
 
-def told(world: World) -> list[str]:
+def headlines(world: World) -> list[str]:
     return headline(summary(snapshot(world.ports, world.registry, "demo", ELASTIC)))
 
 
@@ -128,7 +128,7 @@ def test_what_was_stopped_stays_so_for_its_reason_and_alarms_nobody(told_by: str
     assert {world.standing(base) for base in (master, second)} == {("REMOVED", "JOB_OVER")}
     assert (ends(world), world.metrics) == (set(), [])
     assert world.target().members == ()
-    assert told(world)[-1] == f"  to go on: aws ec2 start-instances --instance-ids {master} {second}"
+    assert headlines(world)[-1] == f"  to go on: aws ec2 start-instances --instance-ids {master} {second}"
 
 
 def test_what_is_started_again_after_the_job_is_not_ended_by_it() -> None:
@@ -140,7 +140,7 @@ def test_what_is_started_again_after_the_job_is_not_ended_by_it() -> None:
     later(world, HOUR)
     assert ends(world) == set()
     assert {world.standing(base)[0] for base in (master, second)} == {"ADD_QUEUED"}
-    assert "closed" not in " ".join(told(world))
+    assert "closed" not in " ".join(headlines(world))
 
 
 def test_a_group_replaces_its_members_again_once_all_that_were_stopped_run() -> None:
@@ -272,14 +272,14 @@ def test_people_are_told_when_it_ends_and_how_to_go_on(how: str) -> None:
     for base in (master, second):
         world.machines[base].type = "c5.large"
     over(world, master)
-    assert told(world)[-1].endswith(f"costs money, until about 2023-11-14 22:40:00Z (after_job={how})")
+    assert headlines(world)[-1].endswith(f"costs money, until about 2023-11-14 22:40:00Z (after_job={how})")
     later(world, 601)
     for base in (master, second):
         world.machines[base].state = "terminated" if how == "terminate" else "stopped"
         world.hear(world.state_event(base, world.machines[base].state))
     start = f"aws ec2 start-instances --instance-ids {master} {second}"
     go_on = start if how == "stop" else f"set the desired capacity of {GROUP} as it was"
-    assert told(world)[-1] == f"  to go on: {go_on}"
+    assert headlines(world)[-1] == f"  to go on: {go_on}"
 
 
 def test_only_what_the_cluster_launched_is_ended_whatever_tags_say() -> None:

@@ -42,26 +42,26 @@ def heard(state: Any, at: float) -> JobFacts:
     return JobFacts(report=report, heard_at=START + at)
 
 
-def judged(views: list[View], told: JobFacts | None, now: float, by: Rules, **old: Any) -> Closing | None:
-    job = job_at(told, by.policy.lease_seconds, START + now)
-    return closing(views, Membership(revision=1, **old), job, told, by, START + now)
+def judged(views: list[View], facts: JobFacts | None, now: float, by: Rules, **old: Any) -> Closing | None:
+    job = job_at(facts, by.policy.lease_seconds, START + now)
+    return closing(views, Membership(revision=1, **old), job, facts, by, START + now)
 
 
 @pytest.mark.parametrize("state", ["finished", "failed"])
 @pytest.mark.parametrize(("after", "closes"), [(599.0, False), (600.0, True), (601.0, True)])
 def test_ten_minutes_after_the_job_and_not_before(state: str, after: float, closes: bool) -> None:
     now = 100.0 + after
-    found = judged([base(1, 0.0, START + now)], heard(state, 100.0), now, rules())
-    assert (found is not None) == closes
-    assert found is None or (found.reason, found.before) == (Reason.JOB_OVER, START + 100.0)
+    decision = judged([base(1, 0.0, START + now)], heard(state, 100.0), now, rules())
+    assert (decision is not None) == closes
+    assert decision is None or (decision.reason, decision.before) == (Reason.JOB_OVER, START + 100.0)
 
 
 @pytest.mark.parametrize(("started", "closes"), [(99.0, True), (100.0, True), (101.0, False)])
 def test_a_job_closes_only_what_was_there_when_it_ended(started: float, closes: bool) -> None:
     views = [base(1, started, START + 900.0)]
-    found = judged(views, heard("finished", 100.0), 900.0, rules())
-    assert (found is not None) == closes
-    assert found is None or found.concerns(views[0])
+    decision = judged(views, heard("finished", 100.0), 900.0, rules())
+    assert (decision is not None) == closes
+    assert decision is None or decision.concerns(views[0])
 
 
 @pytest.mark.parametrize(("hours", "closes"), [(5.0 * HOUR - 1, False), (5.0 * HOUR, True), (5.0 * HOUR + 1, True)])
@@ -69,9 +69,9 @@ def test_the_hours_of_a_cluster_are_those_of_its_oldest_base_node_that_runs(hour
     """The others with it, which are younger: the cluster has had its time."""
     now = START + hours
     views = [base(1, 0.0, now), base(2, hours - 60.0, now), base(3, -9 * HOUR, now, state="stopped")]
-    found = judged(views, heard("running", hours - 5.0), hours, rules(max_hours=5.0))
-    assert (found is not None) == closes
-    assert found is None or (found.reason, [found.concerns(node) for node in views[:2]]) == (
+    decision = judged(views, heard("running", hours - 5.0), hours, rules(max_hours=5.0))
+    assert (decision is not None) == closes
+    assert decision is None or (decision.reason, [decision.concerns(node) for node in views[:2]]) == (
         Reason.OVERTIME,
         [True] * 2,
     )
@@ -85,9 +85,11 @@ def test_it_is_idle_since_the_last_of_starts_reports_and_the_loss_of_its_table(
     at = {"start": 10.0, "report": 10.0, "rebuilt": 10.0, last: 500.0}
     now = 500.0 + idle
     views = [base(1, at["start"], START + now), base(2, 5.0, START + now)]
-    found = judged(views, heard("running", at["report"]), now, rules(idle_hours=2.0), rebuilt_at=START + at["rebuilt"])
-    assert (found is not None) == closes
-    assert found is None or found.reason is Reason.IDLE
+    decision = judged(
+        views, heard("running", at["report"]), now, rules(idle_hours=2.0), rebuilt_at=START + at["rebuilt"]
+    )
+    assert (decision is not None) == closes
+    assert decision is None or decision.reason is Reason.IDLE
 
 
 def mark(at: float) -> Acks:
@@ -99,9 +101,9 @@ def test_a_closed_cluster_rests_though_a_base_node_of_it_was_lost_before() -> No
     now = START + 900.0
     stopped = base(1, 50.0, now, state="stopped", acks=mark(100.0))
     lost = base(2, 20.0, now, state="terminated", terminated=True)
-    found = judged([stopped, lost], None, 900.0, rules())
-    assert found is not None
-    assert (found.rests, found.reason, found.everything) == (True, Reason.IDLE, True)
+    decision = judged([stopped, lost], None, 900.0, rules())
+    assert decision is not None
+    assert (decision.rests, decision.reason, decision.everything) == (True, Reason.IDLE, True)
 
 
 @pytest.mark.parametrize("another", ["runs", "was started last and is lost"])
@@ -148,5 +150,5 @@ def test_after_a_no_and_after_a_call_without_effect_it_is_tried_again_in_a_minut
     what: str, since: float, again: bool
 ) -> None:
     now = START + 600.0
-    told = Acks(**{what: Announced(at=now - since, value=Reason.IDLE.value)})
-    assert (ended(base(1, 0.0, now, acks=told), now) != ()) == again
+    acks = Acks(**{what: Announced(at=now - since, value=Reason.IDLE.value)})
+    assert (ended(base(1, 0.0, now, acks=acks), now) != ()) == again

@@ -15,9 +15,9 @@ from fakes import ELASTIC, World, running_cluster
 
 
 def remembered(world: World, node: str) -> StoredNode:
-    found = world.ports.nodes.get(node)
-    assert found is not None
-    return found
+    stored = world.ports.nodes.get(node)
+    assert stored is not None
+    return stored
 
 
 def index_lags(world: World, node: str, news: Callable[[], object]) -> None:

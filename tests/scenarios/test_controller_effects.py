@@ -50,10 +50,10 @@ UNCONDITIONAL: dict[str, tuple[Action, ...]] = {
 
 
 def world() -> World:
-    made = World()
+    new = World()
     for number in (1, 2):
-        made.member(number, phase="in_service")
-    return made
+        new.member(number, phase="in_service")
+    return new
 
 
 def done(performed: Performed, kind: type[Action]) -> set[str]:
@@ -115,12 +115,12 @@ def test_what_fails_itself_is_a_failure_and_counts_for_nobody(actions: tuple[Act
 @pytest.mark.parametrize("action", [StampOwner, SetStatusTag, Terminate], ids=lambda kind: kind.__name__)
 def test_what_ec2_does_not_know_yet_is_not_remembered_as_done(action: type[Action]) -> None:
     """Remembered, it would never be done: an instance whose end is taken for ordered runs for ever."""
-    made: dict[type[Action], Action] = {
+    actions: dict[type[Action], Action] = {
         StampOwner: StampOwner((HELD, GHOST), "demo"),
         SetStatusTag: SetStatusTag((HELD, GHOST), "ADDED"),
         Terminate: Terminate((HELD, GHOST)),
     }
-    performed = perform(world().ports, "demo", [made[action]])
+    performed = perform(world().ports, "demo", [actions[action]])
     assert set(performed.acks) == {HELD}
     assert {entry.instance for entry in performed.trail} == {HELD}
     assert performed.failures == []
@@ -135,8 +135,8 @@ def test_what_is_refused_for_one_instance_is_told_of_it_and_done_to_the_other(ac
         (entry.instance, "Protect" in entry.detail or "protection" in entry.detail) for entry in performed.refused
     ] == [(HELD, True)]
     assert {entry.instance for entry in performed.trail} == {FREE}
-    told = performed.acks.get(HELD, NONE)
-    assert told == Acks(refused=told.refused), "at most the no is remembered"
+    acks = performed.acks.get(HELD, NONE)
+    assert acks == Acks(refused=acks.refused), "at most the no is remembered"
 
 
 def test_a_member_that_its_group_does_not_know_is_not_remembered_as_ended() -> None:

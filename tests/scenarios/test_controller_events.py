@@ -77,8 +77,8 @@ def test_c4_a_field_that_may_be_missing_may_be_null_or_empty_too(source: str, ki
             "affectedEntities": [{"entityArn": "arn:of-something-else"}, {"entityValue": node, "status": None}],
         },
     }[source]
-    told = world.event(source, kind, {**full, **nulls}, f"arn:aws:ec2:eu-central-1:111122223333:instance/{node}")
-    assert [outcome.kind for outcome in world.hear(told)] == ["applied"]
+    event = world.event(source, kind, {**full, **nulls}, f"arn:aws:ec2:eu-central-1:111122223333:instance/{node}")
+    assert [outcome.kind for outcome in world.hear(event)] == ["applied"]
     assert world.ports.nodes.get(node) is not None
 
 

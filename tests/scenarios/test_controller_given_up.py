@@ -29,8 +29,8 @@ def rules(**policy: Any) -> Rules:
 
 def base(instance: str, value: str = "true", *, prepared: Any = "prepared", **facts: Any) -> View:
     tags = {OWNER_TAG: "demo", BASE_TAG: value} | ({NODE_TYPE_TAG: "Master"} if instance == MASTER else {})
-    said = Preparation(attempt=1, at=START + 10, outcome=prepared) if prepared else None
-    known = {"tags_event": TagsEvent(version=1, at=START, tags=tags), "preparation": said, **facts}
+    preparation = Preparation(attempt=1, at=START + 10, outcome=prepared) if prepared else None
+    known = {"tags_event": TagsEvent(version=1, at=START, tags=tags), "preparation": preparation, **facts}
     return view(NodeFacts(instance=instance, **known), rules(), NOW)
 
 
@@ -87,8 +87,8 @@ def test_of_two_that_would_replace_one_node_the_first_by_name_does_however_they_
 def test_so_many_are_given_up_at_once_as_leaves_the_minimum(least: int, given_up: list[str]) -> None:
     """Five are prepared, two of which are to be replaced."""
     nodes = [base(MASTER), base(OLD), base(OTHER), base(NEW, OLD), base(NEWER, OTHER)]
-    found = replaced(nodes, members(MASTER, OLD, OTHER), heard(MASTER, OLD, OTHER), rules(min_workers=least))
-    assert sorted(found) == given_up
+    instances = replaced(nodes, members(MASTER, OLD, OTHER), heard(MASTER, OLD, OTHER), rules(min_workers=least))
+    assert sorted(instances) == given_up
 
 
 def test_the_coordinators_node_is_not_given_up_and_before_any_nomination_the_masters_is_not() -> None:
@@ -107,27 +107,27 @@ def test_a_silent_coordinator_has_its_patience_to_the_second_and_a_new_one_from_
 ) -> None:
     old = members(MASTER, OLD).model_copy(update={"term": int(START) + (500 if since == "nomination" else 1)})
     job = heard(MASTER, OLD, at=500.0 if since == "report" else 1.0)
-    found = nominate(old, [base(MASTER), base(OLD)], job, rules(takeover_seconds=120.0), START + 500.0 + silent)
-    assert (found.coordinator, found.reason) == (
+    nomination = nominate(old, [base(MASTER), base(OLD)], job, rules(takeover_seconds=120.0), START + 500.0 + silent)
+    assert (nomination.coordinator, nomination.reason) == (
         (OLD, NominationReason.SILENT) if moves else (MASTER, NominationReason.STANDS)
     )
-    assert (found.term > old.term) == moves
+    assert (nomination.term > old.term) == moves
 
 
 @pytest.mark.parametrize("state", UNABLE.values(), ids=UNABLE)
 def test_nobody_is_nominated_who_is_not_prepared_or_is_going(state: dict[str, Any]) -> None:
     """What is merely told to be taken back may lead until then."""
-    found = nominate(
+    nomination = nominate(
         members(MASTER, OLD), [base(MASTER), base(OLD, **state)], heard(MASTER, OLD, at=1.0), rules(), NOW + 500
     )
-    assert (found.coordinator == OLD) == ("notices" in state)
+    assert (nomination.coordinator == OLD) == ("notices" in state)
 
 
 @pytest.mark.parametrize("state", ["finished", "failed"])
 def test_a_job_that_is_over_is_silent_for_good_and_nobody_else_is_nominated_for_it(state: str) -> None:
     job = heard(at=1.0, state=state)
-    found = nominate(members(MASTER, OLD), [base(MASTER), base(OLD)], job, rules(), NOW + 500)
-    assert (found.coordinator, found.reason) == (MASTER, NominationReason.STANDS)
+    nomination = nominate(members(MASTER, OLD), [base(MASTER), base(OLD)], job, rules(), NOW + 500)
+    assert (nomination.coordinator, nomination.reason) == (MASTER, NominationReason.STANDS)
 
 
 def test_the_next_in_turn_is_nominated_and_after_the_last_the_first_that_is_able() -> None:
@@ -142,15 +142,15 @@ def test_the_next_in_turn_is_nominated_and_after_the_last_the_first_that_is_able
 @pytest.mark.parametrize(("term", "now"), [(7, 3.5), (7, 7.9), (7, 8.0), (7, 500.2)])
 def test_a_new_term_is_the_time_and_above_the_last_also_where_the_clock_stepped_back(term: int, now: float) -> None:
     old = members(MASTER, OLD).model_copy(update={"term": term, "coordinator": OTHER})
-    found = nominate(old, [base(MASTER), base(OLD)], None, rules(), now)
-    assert found.term == max(term + 1, int(now))
+    nomination = nominate(old, [base(MASTER), base(OLD)], None, rules(), now)
+    assert nomination.term == max(term + 1, int(now))
 
 
 def test_a_nomination_is_told_once_and_not_by_each_pass() -> None:
     world, _, _ = running_cluster(1)
-    told = [entry for entry in world.trail if entry["kind"] == "nomination"]
+    nominations = [entry for entry in world.trail if entry["kind"] == "nomination"]
     for _ in range(3):
         world.wait(60)
         world.resync()
-    assert [entry for entry in world.trail if entry["kind"] == "nomination"] == told
-    assert len(told) == 1
+    assert [entry for entry in world.trail if entry["kind"] == "nomination"] == nominations
+    assert len(nominations) == 1

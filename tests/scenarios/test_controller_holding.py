@@ -36,8 +36,8 @@ class Failing:
         instance = self.world.member(self.launched)
         self.world.hear(self.world.hook_event(instance, "launch", f"t-{self.launched}"))
         self.world.wait(5)
-        said = reason.format(self.launched) if outcome != "prepared" else ""
-        self.world.hear(self.world.report(instance, outcome, reason=said, script=script))
+        text = reason.format(self.launched) if outcome != "prepared" else ""
+        self.world.hear(self.world.report(instance, outcome, reason=text, script=script))
         if outcome == "prepare_failed":
             self.world.membership[instance] = Member(GROUP, "left")
             self.world.hear(self.world.state_event(instance, "terminated"))
@@ -62,9 +62,9 @@ def test_a_group_whose_nodes_fail_alike_stops_launching_is_told_and_goes_on_once
     group = Failing()
     assert group.launches() == 3
     assert ("LaunchesHeld", "demo", 1) in group.world.metrics
-    (told,) = [entry["detail"] for entry in group.world.trail if entry["kind"] == "LaunchesHeld"]
-    assert told.startswith("demo-workers: 3 alike: ")
-    assert "no such bucket, request 3" in told, "the last lines"
+    (detail,) = [entry["detail"] for entry in group.world.trail if entry["kind"] == "LaunchesHeld"]
+    assert detail.startswith("demo-workers: 3 alike: ")
+    assert "no such bucket, request 3" in detail, "the last lines"
     group.tick(3)
     assert group.done == ["suspend_launches"], "and nothing goes on by itself while it is not mended"
     assert group.world.limits[GROUP][2] == 1, "what people want stays as they said it"

@@ -88,8 +88,8 @@ def test_the_job_begins_again_when_its_base_nodes_boot_anew() -> None:
     world.resync()
     request = to_restart(asking(world), "demo")
     assert (request.booted, request.started) == ((master,), (second,))
-    said = carried_out(world.ports, request, dry_run=True, say_where=print)
-    assert f"aws ec2 reboot-instances --instance-ids {master} && aws ec2 start-instances" in said
+    output = carried_out(world.ports, request, dry_run=True, say_where=print)
+    assert f"aws ec2 reboot-instances --instance-ids {master} && aws ec2 start-instances" in output
     assert not [call for call in world.calls if call[0] in ("instances.reboot", "instances.start")]
     carried_out(world.ports, request, dry_run=False, say_where=print)
     done = [call for call in world.calls if call[0] in ("instances.reboot", "instances.start")]
@@ -188,17 +188,17 @@ def test_explain_advises_no_launch_where_the_job_is_over(gone: bool) -> None:
     over(world, master)
     if gone:
         world.hear(world.state_event(worker, "terminated"))
-    found = explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), worker)
-    assert "launch" not in found["sentence"] + found["would_change"]
-    assert "`dyntrain cluster restart demo` begins the job again" in found["would_change"]
+    answer = explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), worker)
+    assert "launch" not in answer["sentence"] + answer["would_change"]
+    assert "`dyntrain cluster restart demo` begins the job again" in answer["would_change"]
 
 
 def test_explain_advises_to_launch_another_where_the_job_runs() -> None:
     world, master, (worker,) = running_cluster()
     world.hear(world.tag(worker, present=False))
     world.hear(world.job_event(master, revision=world.target().revision))
-    found = explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), worker)
-    assert (found["reason"], found["would_change"]) == ("TERMINATE_ISSUED", "nothing; launch another instance")
+    answer = explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), worker)
+    assert (answer["reason"], answer["would_change"]) == ("TERMINATE_ISSUED", "nothing; launch another instance")
 
 
 def test_a_report_of_an_earlier_release_says_nothing_of_a_last_word() -> None:

@@ -58,12 +58,12 @@ def test_a_rebuilt_controller_waits_for_the_job_as_long_as_for_a_silent_coordina
 def test_any_word_of_a_node_overrules_what_was_believed_of_it_also_one_that_was_under_way(outcome: str) -> None:
     """It was in the target, so it counts as prepared; its own first attempt knows better, though it spoke before."""
     world, master, (worker,) = running_cluster(1)
-    said = world.report(worker, outcome, attempt=1, reason="of its own")
+    report = world.report(worker, outcome, attempt=1, reason="of its own")
     world.table.clear(), world.stream.clear(), world.pending.clear()
     world.wait(60)
     world.resync()
     assert worker in (world.ports.clusters.get("demo").membership.members)
     world.hear(world.job_event(master, worker, revision=world.target().revision))
-    world.hear(said)
+    world.hear(report)
     world.resync()
     assert worker not in (world.target().members or ())

@@ -33,11 +33,11 @@ WORDS = st.lists(
 def test_law_the_last_word_of_the_last_attempt_counts_in_whatever_order_they_come(words: list, random: Any) -> None:
     heard = list(words)
     random.shuffle(heard)
-    said = [
+    facts = [
         NodeFacts(instance=NODE, preparation=Preparation(attempt=attempt, at=START + at, outcome=outcome))
         for attempt, at, outcome in heard
     ]
-    known = view(join_all(NodeFacts(instance=NODE), said), RULES, START + 10).preparation
+    known = view(join_all(NodeFacts(instance=NODE), facts), RULES, START + 10).preparation
     assert known is not None
     assert (known.attempt, known.at - START, known.outcome) == max(words, key=lambda word: word[:2])
 
@@ -91,37 +91,37 @@ def test_law_the_job_that_began_last_counts_and_of_its_reports_the_last(reports:
     known: JobFacts | None = None
     for started, sequence, at in heard:
         event = world.job_event(NODE, started_at=START + started, sequence=sequence)
-        said = observe(event, ELASTIC)
-        assert isinstance(said, JobFacts)
-        said = said.model_copy(update={"heard_at": START + at})
-        known = said if known is None else known.join(said)
+        facts = observe(event, ELASTIC)
+        assert isinstance(facts, JobFacts)
+        facts = facts.model_copy(update={"heard_at": START + at})
+        known = facts if known is None else known.join(facts)
     assert known is not None
     last = max(reports, key=lambda report: report[:2])
     assert (known.report.started_at - START, known.report.sequence, known.heard_at - START) == last
 
 
-@pytest.mark.parametrize("told", [0.0, 40.0], ids=["no event of the start", "an event of the start"])
+@pytest.mark.parametrize("started", [0.0, 40.0], ids=["no event of the start", "an event of the start"])
 @pytest.mark.parametrize("read", [None, 40.0], ids=["no read of the start", "a read of the start"])
-@pytest.mark.parametrize(("said", "counts"), [(39.0, False), (40.0, True), (41.0, True)])
+@pytest.mark.parametrize(("prepared", "counts"), [(39.0, False), (40.0, True), (41.0, True)])
 def test_a_word_from_before_the_machines_start_is_about_an_earlier_life(
-    told: float, read: float | None, said: float, counts: bool
+    started: float, read: float | None, prepared: float, counts: bool
 ) -> None:
     state = StateRead(started=START + 50, state="running", launched_at=START + read) if read is not None else None
     facts = NodeFacts(
         instance=NODE,
-        started_at=START + told if told else 0.0,
+        started_at=START + started if started else 0.0,
         state_read=state,
-        preparation=Preparation(attempt=1, at=START + said, outcome="prepared"),
+        preparation=Preparation(attempt=1, at=START + prepared, outcome="prepared"),
     )
     known = view(facts, RULES, START + 60).preparation
-    assert (known is not None) == (counts or (not told and read is None))
+    assert (known is not None) == (counts or (not started and read is None))
 
 
 def test_of_two_starts_the_later_one_is_the_beginning_of_this_life() -> None:
-    for told, read in permutations((30.0, 40.0)):
+    for started, read in permutations((30.0, 40.0)):
         facts = NodeFacts(
             instance=NODE,
-            started_at=START + told,
+            started_at=START + started,
             state_read=StateRead(started=START + 50, state="running", launched_at=START + read),
             preparation=Preparation(attempt=1, at=START + 35, outcome="prepared"),
         )

@@ -169,5 +169,5 @@ def test_law_nobody_is_ended_whom_the_target_that_is_obeyed_lists(steps: list[tu
     world.hear(world.job_event(master, *members, revision=obeyed))
     world.resync()
     look()
-    asked = {one for one in workers if world.rules().elastic_tag in world.machines[one].tags}
-    assert ended == set(workers) - asked, "who wishes to leave and may is ended"
+    wanted = {one for one in workers if world.rules().elastic_tag in world.machines[one].tags}
+    assert ended == set(workers) - wanted, "who wishes to leave and may is ended"

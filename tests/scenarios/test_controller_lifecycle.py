@@ -78,8 +78,8 @@ def test_a_base_node_that_cannot_be_prepared_stays_for_people_and_goes_on_when_i
     assert world.standing(base) == ("PREPARE_FAILED", "PREPARE_FAILED")
     assert (world.count("groups.terminate"), world.count("instances.terminate")) == (0, 0)
     assert world.metrics.count(("BasePrepareFailed", "demo", 1)) == 1
-    (told,) = [entry["detail"] for entry in world.trail if entry["kind"] == "BasePrepareFailed"]
-    assert "exit code 2" in told, "the last lines"
+    (detail,) = [entry["detail"] for entry in world.trail if entry["kind"] == "BasePrepareFailed"]
+    assert "exit code 2" in detail, "the last lines"
     world.hear(world.report(base, "prepared"))
     assert world.target().members == (base,)
 

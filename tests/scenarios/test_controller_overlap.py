@@ -64,7 +64,7 @@ def test_a_pass_leaves_the_others_nodes_to_the_passes_of_their_own_records() -> 
     nodes = [world.launch(number, elastic=False, owned=False) for number in range(1, 6)]
     for node in nodes:
         world.hear(world.report(node))
-    puts, asked = world.count("nodes.put"), world.count("instances.by_id")
+    puts, reads = world.count("nodes.put"), world.count("instances.by_id")
     world.take_in(*(world.tag(node) for node in nodes))
     batches, world.stream = [[record] for record in world.stream if record["NewImage"]["wake"]["BOOL"]], []
     taken_in = world.count("nodes.put")
@@ -73,7 +73,7 @@ def test_a_pass_leaves_the_others_nodes_to_the_passes_of_their_own_records() -> 
         assert world.count("nodes.put") == taken_in + number
         assert [world.mirror(node) for node in nodes] == ["ADD_QUEUED"] * number + [None] * (5 - number)
     assert taken_in == puts + 5
-    assert world.count("instances.by_id") == asked
+    assert world.count("instances.by_id") == reads
     assert world.count("parameters.put_target") <= 3, "the first pass already counts all of them as members"
 
 
@@ -270,11 +270,11 @@ def test_who_comes_to_tell_after_its_turn_tells_nothing() -> None:
     world.take_in(world.job_event(master, worker, revision=world.target().revision, generation=2))
     records, world.stream = world.stream, []
     world.take_in(world.tag(worker))
-    told = len(world.trail)
+    entries = len(world.trail)
     world.before["clusters.put"] = [lambda: world.wait(TURN_SECONDS)]
     with pytest.raises(RetryLater, match="its turn"):
         converge(world.ports, world.registry, wake_of(records), ELASTIC)
-    assert len(world.trail) == told
+    assert len(world.trail) == entries
 
 
 def test_who_has_nothing_to_tell_leaves_its_news_to_the_one_that_tells_what_was_before() -> None:

@@ -37,30 +37,30 @@ def test_a_group_that_two_clusters_register_is_the_first_ones_by_name_whoever_ca
         assert world.registry.of_group("nobodys") is None
 
 
-@pytest.mark.parametrize("asked", ["policy", "of_group"])
-def test_what_is_not_known_is_read_again_soon_and_what_is_known_is_kept(asked: str) -> None:
+@pytest.mark.parametrize("question", ["policy", "of_group"])
+def test_what_is_not_known_is_read_again_soon_and_what_is_known_is_kept(question: str) -> None:
     """A cluster that has just been made is found within seconds, and a burst of events costs one read."""
     world = World("demo")
     assert world.registry.policy("demo") is not None
     reads = world.count("parameters.policies")
 
-    def found() -> bool:
-        if asked == "policy":
+    def is_known() -> bool:
+        if question == "policy":
             return world.registry.policy("new") is not None
         return world.registry.of_group("new-workers") is not None
 
     registered(world, "new", groups=("new-workers",))
     world.wait(MISS_SECONDS - 0.5)
-    assert not found()
+    assert not is_known()
     assert world.count("parameters.policies") == reads
     world.wait(0.5)
-    assert found()
+    assert is_known()
     assert world.count("parameters.policies") == reads + 1
     del world.parameters["/dyntrain/new/policy"]
     world.wait(KEEP_SECONDS - 0.5)
-    assert found()
+    assert is_known()
     world.wait(0.5)
-    assert not found()
+    assert not is_known()
 
 
 def test_a_policy_of_another_stage_is_not_there_and_one_of_none_is_there_for_the_only_stage() -> None:

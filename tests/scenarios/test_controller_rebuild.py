@@ -51,14 +51,14 @@ def test_every_field_of_the_target_is_taken_over() -> None:
             "members": (master, workers[0]),
         }
     )
-    told = Target.of(9, live.members or (), live.leave_by).model_copy(
+    target = Target.of(9, live.members or (), live.leave_by).model_copy(
         update={"coordinator": master, "term": 77, "replacing": live.replacing}
     )
-    world.parameters["/dyntrain/demo/target"] = told.model_dump_json()
+    world.parameters["/dyntrain/demo/target"] = target.model_dump_json()
     forget(world)
     world.resync()
     membership = world.ports.clusters.get("demo").membership
-    assert membership.target == told
+    assert membership.target == target
     assert membership.leaving == {workers[1]: 9}
 
 
@@ -196,10 +196,10 @@ def test_a_table_from_a_backup_keeps_the_coordinator_that_was_nominated_since() 
     """The one before would be believed instead: the job that runs would be refused, and taken from its coordinator."""
     before, since = instance_id(1), instance_id(2)
     old = Membership(revision=5, members=(before, since), coordinator=before, term=1000)
-    found = Target.of(9, old.members).model_copy(update={"coordinator": since, "term": 2000})
-    assert above(old, found) == old.model_copy(update={"revision": 10, "coordinator": since, "term": 2000})
+    target = Target.of(9, old.members).model_copy(update={"coordinator": since, "term": 2000})
+    assert above(old, target) == old.model_copy(update={"revision": 10, "coordinator": since, "term": 2000})
     newer = old.model_copy(update={"term": 3000})
-    assert above(newer, found) == newer.model_copy(update={"revision": 10})
+    assert above(newer, target) == newer.model_copy(update={"revision": 10})
 
 
 def of_another_controller(world: World, revision: int, *members: str, term: int = 0) -> Target:

@@ -81,9 +81,9 @@ def test_t22_the_successor_gets_the_base_nodes_instance_profile_before_its_tag()
     with pytest.raises(Refused, match="pass this role"):
         ask(world, old, new)
     assert BASE_TAG not in world.machines[new].tags
-    said = ask(world, old, new)
+    output = ask(world, old, new)
     assert (world.machines[new].profile, world.machines[new].tags[BASE_TAG]) == ("base", old)
-    assert "replace-iam-instance-profile-association" in said
+    assert "replace-iam-instance-profile-association" in output
     ask(world, old, new)
     assert world.count("instances.give_profile") == 2, "what it has it is not given again"
     world.machines[new].profile, world.machines[old].profile = None, None
@@ -205,8 +205,8 @@ def test_t22_what_cannot_be_is_refused_with_what_to_do_and_nothing_is_written() 
         (old, gone): "is terminated",
         (old, third): "is a base node already",
     }
-    for (one, two), said in cases.items():
-        with pytest.raises(GiveUp, match=said):
+    for (one, two), message in cases.items():
+        with pytest.raises(GiveUp, match=message):
             ask(world, one, two)
     assert [call for call in world.calls if call[:2] == ("instances.tag", BASE_TAG)] == []
     ask(world, old, new)

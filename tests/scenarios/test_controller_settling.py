@@ -38,8 +38,8 @@ def reads(started: float) -> dict[str, Any]:
 
 
 def seen(**registers: Any) -> tuple[Any, ...]:
-    found: View = view(NodeFacts(instance=instance_id(1), **registers), RULES, START + 500)
-    return (found.tags and found.tags["said"], found.state, found.group, found.phase)
+    node: View = view(NodeFacts(instance=instance_id(1), **registers), RULES, START + 500)
+    return (node.tags and node.tags["said"], node.state, node.group, node.phase)
 
 
 EVENT, READ = ("event", "stopped", "g", "terminating"), ("read", "running", "h", "in_service")

@@ -293,8 +293,8 @@ def test_one_refused_instance_of_a_batch_costs_the_others_nothing() -> None:
 
 @pytest.mark.parametrize(("choice", "stays"), [("ignore", True), ("leave", False)])
 def test_whether_a_rebalance_recommendation_is_followed_is_policy(choice: str, stays: bool) -> None:
-    world, _master, (told, *_rest) = spot_group(2, rebalance=choice, rebalance_grace_seconds=600.0)
+    world, _master, (node, *_rest) = spot_group(2, rebalance=choice, rebalance_grace_seconds=600.0)
     world.wait(30)
-    world.hear(world.event("aws.ec2", "EC2 Instance Rebalance Recommendation", {"instance-id": told}))
-    assert (told in (world.target().members or ())) is stays
-    assert world.target().leave_by == ({} if stays else {told: world.now + 600.0})
+    world.hear(world.event("aws.ec2", "EC2 Instance Rebalance Recommendation", {"instance-id": node}))
+    assert (node in (world.target().members or ())) is stays
+    assert world.target().leave_by == ({} if stays else {node: world.now + 600.0})

@@ -164,10 +164,10 @@ def test_a_group_that_two_clusters_register_is_read_for_the_first_by_name() -> N
     node = world.launch(1, owned=False, elastic=False)
     world.membership[node] = Member("shared", "in_service")
     world.resync()
-    found = world.ports.nodes.get(node)
-    assert found is not None
-    assert found.facts.named is not None
-    assert found.facts.named.cluster == "a"
+    stored = world.ports.nodes.get(node)
+    assert stored is not None
+    assert stored.facts.named is not None
+    assert stored.facts.named.cluster == "a"
 
 
 def test_who_is_a_member_of_a_group_that_nobody_reads_is_not_taken_to_have_left_it() -> None:

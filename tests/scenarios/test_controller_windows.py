@@ -273,9 +273,9 @@ def test_a_pool_gives_reserved_instances_back_when_the_window_opens_and_takes_th
     pools.reserve(1)
     pools.run()
     assert pools.desired() == 3
-    told = pools.told("Rebalance")[-1]
-    assert (told["why"], told["proposal"]) == ("WAITS_FOR_WINDOW", "1")
-    assert datetime.fromtimestamp(opens, UTC).isoformat(timespec="minutes") in told["detail"]
+    entry = pools.entries("Rebalance")[-1]
+    assert (entry["why"], entry["proposal"]) == ("WAITS_FOR_WINDOW", "1")
+    assert datetime.fromtimestamp(opens, UTC).isoformat(timespec="minutes") in entry["detail"]
     pools.world.now = opens
     pools.run(wait=0.0)
     assert pools.desired() == 1

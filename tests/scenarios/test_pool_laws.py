@@ -95,12 +95,12 @@ def test_law_two_pools_of_one_kind_never_hold_more_than_there_is(inputs: Inputs,
         for pool in inputs.pools
     )
     usage = tuple(line for line in inputs.usage if line.pool is not None and line.instance_type == "g5.xlarge")
-    told = inputs.model_copy(
+    known = inputs.model_copy(
         update={"reserved": (bought("g5.xlarge", there),), "capacity": (), "usage": usage, "pools": (alpha, beta)}
     )
-    decided = {one.pool.cluster: one for one in plan_pools(told).decisions}
+    decided = {one.pool.cluster: one for one in plan_pools(known).decisions}
     for one, other in ((decided["alpha"], decided["beta"]), (decided["beta"], decided["alpha"])):
-        claim = told.claims.get(other.pool.cluster)
+        claim = known.claims.get(other.pool.cluster)
         others = max(other.held, other.pool.current, other.target, claim.count if claim is not None else 0)
         assert one.target <= one.pool.current or one.target + others <= there
 
@@ -111,8 +111,8 @@ def test_law_no_flapping_each_change_was_asked_for_by_enough_equal_readings_in_a
 ) -> None:
     sizes = [0, *followed(a_pool("c5.large", readings=readings), spares)]
     for number, (before, after) in enumerate(pairwise(sizes)):
-        asked = spares[max(0, number + 1 - readings) : number + 1]
-        assert after == before or (len(asked) == readings and set(asked) == {after})
+        readings_before = spares[max(0, number + 1 - readings) : number + 1]
+        assert after == before or (len(readings_before) == readings and set(readings_before) == {after})
 
 
 @given(situations())

@@ -12,7 +12,7 @@ from dyntrain.controller.core.planning import MIRRORED
 IN, OUT, ANEW, LOST = Cause.JOIN_REQUESTED, Cause.LET_GO, Cause.RESTARTED, Cause.JOB_LOST_IT
 
 
-def told(*steps: str) -> list[tuple[float, Status]]:
+def statuses(*steps: str) -> list[tuple[float, Status]]:
     """A status a second."""
     return [(float(at), status) for at, status in enumerate(steps, 1)]  # type: ignore[misc]
 
@@ -40,7 +40,7 @@ def test_only_what_goes_on_needs_no_cause() -> None:
     ids=["a life", "asked again", "the job lost it", "mended", "asked again before anybody was told that it goes"],
 )
 def test_what_follows_its_causes_is_explained(steps: list[str], happened: list[tuple[float, Cause]]) -> None:
-    assert unexplained(told(*steps), happened) == []
+    assert unexplained(statuses(*steps), happened) == []
 
 
 @pytest.mark.parametrize(
@@ -59,5 +59,5 @@ def test_what_follows_its_causes_is_explained(steps: list[str], happened: list[t
     ids=["back", "back out of leaving", "before its cause", "a cause counts once", "no status of a tag"],
 )
 def test_what_has_no_cause_is_told(steps: list[str], happened: list[tuple[float, Cause]], line: str) -> None:
-    (found,) = unexplained(told(*steps), happened)
-    assert found.startswith(f"{line}, without its cause: ")
+    (problem,) = unexplained(statuses(*steps), happened)
+    assert problem.startswith(f"{line}, without its cause: ")

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / "build" / "tools" / "witness" / "bin" / "python"
 
 
-def asked(program: str, question: Any) -> Any:
+def judge(program: str, question: Any) -> Any:
     """What a program beside this file answers inside the witnesses' own environment."""
     if not PYTHON.exists():
         pytest.fail(f"{PYTHON} is not there: run make witnesses")

@@ -58,11 +58,11 @@ def model(service: str) -> Any:
 @cache
 def operations() -> dict[str, list[tuple[str, str]]]:
     """(service, operation) by the name of the client's method."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    methods: dict[str, list[tuple[str, str]]] = {}
     for service in SERVICES:
         for name in model(service).operation_names:
-            found.setdefault(xform_name(name), []).append((service, name))
-    return found
+            methods.setdefault(xform_name(name), []).append((service, name))
+    return methods
 
 
 def tree(path: Path) -> ast.Module:
@@ -145,12 +145,12 @@ def caught_in(path: Path) -> set[str]:
         for node in module.body
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
     }
-    found: set[str] = set()
+    codes: set[str] = set()
     for node in ast.walk(module):
         if isinstance(node, ast.Compare) and _is_code(node.left):
             for part in node.comparators:
                 value = constants.get(part.id, part) if isinstance(part, ast.Name) else part
-                found |= {
+                codes |= {
                     one.value for one in ast.walk(value) if isinstance(one, ast.Constant) and isinstance(one.value, str)
                 }
         if (
@@ -160,8 +160,8 @@ def caught_in(path: Path) -> set[str]:
             and ast.unparse(node).startswith("self.")
             and node.attr != "ClientError"
         ):
-            found.add(node.attr)
-    return found
+            codes.add(node.attr)
+    return codes
 
 
 def _is_code(node: ast.expr) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from asking import ROOT, asked
+from asking import ROOT, judge
 
 VALUES = {
     "AWS::Partition": "aws",
@@ -59,7 +59,7 @@ def filled(part: Any) -> Any:
         return part
     if "Fn::Sub" in part:
         text = part["Fn::Sub"] if isinstance(part["Fn::Sub"], str) else part["Fn::Sub"][0]
-        text = re.sub(r"\$\{([^}]*)\}", lambda found: VALUES[found[1]], text)
+        text = re.sub(r"\$\{([^}]*)\}", lambda match: VALUES[match[1]], text)
         return re.sub(r"\{\{resolve:[^}]*/tables\}\}", "prod-FactsTable-*", text)
     if "Fn::GetAtt" in part:
         place = part["Fn::GetAtt"]
@@ -133,8 +133,8 @@ ENTRIES = dict(statements())
 
 @pytest.fixture(scope="module")
 def tables() -> dict[str, Any]:
-    found: dict[str, Any] = asked("judge_iam.py", sorted({a for e in ENTRIES.values() for a in listed(e["Action"])}))
-    return found
+    actions: dict[str, Any] = judge("judge_iam.py", sorted({a for e in ENTRIES.values() for a in listed(e["Action"])}))
+    return actions
 
 
 def test_all_policies_of_ours_are_judged() -> None:
@@ -163,5 +163,5 @@ def test_a_statement_says_what_iam_understands(place: str, tables: dict[str, Any
 )
 def test_the_judge_finds_what_is_wrong(wrong: dict[str, Any], problem: str) -> None:
     entry = {"Action": "ssm:GetParameter", "Resource": "arn:aws:ssm:*:*:parameter/dyntrain/x", **wrong}
-    (found,) = problems(entry, asked("judge_iam.py", [entry["Action"]]))
-    assert problem in found
+    (line,) = problems(entry, judge("judge_iam.py", [entry["Action"]]))
+    assert problem in line

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from asking import asked
+from asking import judge
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.core.heard.event_rules import matches, rules
 from dyntrain.controller.local.lambdas.rules import matches as as_moto_does
@@ -40,7 +40,7 @@ def events() -> list[dict[str, Any]]:
 
 def test_three_matchers_hand_every_event_to_the_same_handlers() -> None:
     pairs = [(handler, event) for handler in PATTERNS for event in events()]
-    theirs = asked("judge_patterns.py", [(PATTERNS[handler], event) for handler, event in pairs])
+    theirs = judge("judge_patterns.py", [(PATTERNS[handler], event) for handler, event in pairs])
     differing = [
         (handler, event)
         for (handler, event), verdict in zip(pairs, theirs, strict=True)
