@@ -13,11 +13,27 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 
 class NoRecord(Exception):
     pass
+
+
+def named(record: bytes) -> str:
+    return record[:12].decode("latin1") + hashlib.sha256(record).hexdigest()[:8]
+
+
+def gone_on(name: str, ranks: int, state: dict[str, Any], root: Path) -> dict[str, Any]:
+    """What the document of channels has a rank do before it opens the FIFO of an epoch in which it goes on."""
+    asked = root / f"{name}.resume.json"
+    aside = asked.with_suffix(".new")
+    aside.write_text(json.dumps({**state, "ranks": ranks}))
+    aside.rename(asked)
+    while asked.exists():
+        time.sleep(0.02)
+    resumed: dict[str, Any] = json.loads((root / f"{name}.resumed.json").read_text())
+    return resumed
 
 
 def pipe_mode_dataset(channel: str, epoch: int, record_format: str, root: Path) -> Iterator[bytes]:
@@ -62,7 +78,7 @@ def main() -> None:
         for epoch in range(int(epochs)):
             seen = []
             for number, record in enumerate(pipe_mode_dataset(channel, epoch, record_format, root), 1):
-                seen.append(record[:12].decode("latin1") + hashlib.sha256(record).hexdigest()[:8])
+                seen.append(named(record))
                 if number == int(most):
                     break
             print(json.dumps([channel, epoch, seen]), file=told, flush=True)

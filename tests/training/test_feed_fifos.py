@@ -6,7 +6,6 @@ for a FIFO that another one reads.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -27,13 +26,10 @@ from dyntrain.training.feed.channels import channels_of
 from dyntrain.training.feed.keeper import Keeper
 from faulty_s3 import Plan, faulty
 from feed_bed import record_io, tf_record
+from feed_reader import named
 from waiting import wait_for
 
 READER = Path(__file__).parent / "feed_reader.py"
-
-
-def named(record: bytes) -> str:
-    return record[:12].decode("latin1") + hashlib.sha256(record).hexdigest()[:8]
 
 
 def put(

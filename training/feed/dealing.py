@@ -84,6 +84,18 @@ def of_shards(shards: Sequence[Sequence[S3Object]], ranks: int, seed: int | None
     ]
 
 
+def streams_of(
+    channel: str, objects: Sequence[S3Object], prefix: str, ranks: int, seed: int | None, epoch: int
+) -> list[list[Piece]]:
+    """Of an epoch's first ranks: a shard each, where there are shards, else objects. Raises ChannelError."""
+    shards = shards_of(objects, prefix)
+    if shards is not None and len(shards) > 1:
+        enough(channel, len(shards), "shards", ranks)
+        return of_shards(shards, ranks, seed, epoch)
+    enough(channel, len(objects), "objects", ranks)
+    return dealt(objects, ranks, seed, epoch)
+
+
 def enough(channel: str, parts: int, kind: str, ranks: int) -> None:
     """Raises ChannelError for fewer shards or objects than ranks, of which some would have nothing to read."""
     if parts < ranks:

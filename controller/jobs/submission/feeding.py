@@ -15,9 +15,12 @@ MODULES = (
     "__init__",
     "channels",
     "command",
+    "configuration",
+    "contents",
     "copying",
     "crc",
     "dealing",
+    "errands",
     "feeder",
     "fifos",
     "frames",
@@ -27,6 +30,7 @@ MODULES = (
     "opened",
     "places",
     "pump",
+    "resuming",
     "stream",
 )
 # The job's own python3 first, whose packages may have google-crc32c; the tools' has the boto3 that an image may lack.
