@@ -105,8 +105,10 @@ def test_a_cluster_is_given_its_channels_and_the_right_to_read_them() -> None:
     made: dict[str, Any] = dict(parameters_of(request(), Wanted("prod", "s3://p/w.whl", "k", data_of(words)), HARDWARE))
     assert (made["DataBucket"], made["DataPrefix"]) == ("data", "sets")
     assert "DataBucket" not in parameters_of(request(), Wanted("prod", "s3://p/w.whl", "k"), HARDWARE)
-    with pytest.raises(Misconfigured, match="--workers-per-node does not go with --elastic"):
-        check_elastic(request(), ["workers_per_node"])
+    with pytest.raises(
+        Misconfigured, match="--data-root does not go with --elastic: its workers read S3 by job.channel"
+    ):
+        check_elastic(request(), ["data_root"])
 
 
 HARDWARE = Hardware(x86=True, nvidia=False)
