@@ -106,7 +106,7 @@ def test_a_cluster_is_given_its_channels_and_the_right_to_read_them() -> None:
     assert (made["DataBucket"], made["DataPrefix"]) == ("data", "sets")
     assert "DataBucket" not in parameters_of(request(), Wanted("prod", "s3://p/w.whl", "k"), HARDWARE)
     with pytest.raises(
-        Misconfigured, match="--data-root does not go with --elastic: its workers read S3 by job.channel"
+        Misconfigured, match=r"--data-root does not go with --elastic: its workers read S3 by job.channel"
     ):
         check_elastic(request(), ["data_root"])
 
