@@ -335,6 +335,31 @@ def test_what_cannot_be_read_is_named(s3: Any, feed: Feed) -> None:
         assert said in feed.sentences()[-1]
 
 
+@pytest.mark.parametrize(("there", "code"), [(False, 1), (True, 3)])
+def test_a_program_that_fails_before_its_channels_are_listed_is_told_what_they_lack(
+    s3: Any, endpoint: str, through: Environ, feed: Feed, there: bool, code: int
+) -> None:
+    """Which may be why it has failed; where they lack nothing, its exit code is the last word."""
+    if there:
+        put(s3, {"a": noise("a", 1)})
+    plan = Plan(of="/data", refused=6)
+    with faulty(endpoint, plan) as address:
+        through(address)
+        assert feed.run("exit 3", *TRAIN) == code
+    assert ("channel train: there is no object at s3://data/train/" in feed.sentences()) != there
+    assert plan.ranges, "it was listed in the end"
+
+
+def test_a_program_that_ends_well_before_its_channels_are_listed_is_not_held_up(
+    s3: Any, endpoint: str, through: Environ, feed: Feed
+) -> None:
+    plan = Plan(of="/data", refused=10_000)
+    with faulty(endpoint, plan) as address:
+        through(address)
+        assert feed.run("exit 0", *TRAIN) == 0
+    assert "channel" not in feed.said()
+
+
 def test_the_words_of_a_channel_are_checked(feed: Feed) -> None:
     for words, said in (
         (["train=data"], "data is no s3://BUCKET/PREFIX"),
