@@ -27,7 +27,7 @@ def main() -> None:
     name, state = f"train_{rank}", out.parent / f"state-{rank}"
     state.mkdir()
     if first := first_epoch(root, name, sys.argv[5:]):
-        (state / f"{name}-pipe-mode-state").write_text(str(first))
+        (state / f".{name}-pipe_mode-state").write_text(str(first))
     dataset = PipeModeDataset(
         channel=name,
         record_format="TFRecord",

@@ -6,16 +6,13 @@ for a FIFO that another one reads.
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,71 +22,9 @@ from dyntrain.controller.local.pace import patient
 from dyntrain.training.feed.channels import channels_of
 from dyntrain.training.feed.keeper import Keeper
 from faulty_s3 import Plan, faulty
-from feed_bed import record_io, tf_record
+from feed_bed import Feed, noise, put, record_io, tf_record
 from feed_reader import named
 from waiting import wait_for
-
-READER = Path(__file__).parent / "feed_reader.py"
-
-
-def put(
-    s3: Any, parts: dict[str, list[bytes]], frame: Callable[[bytes], bytes] = tf_record, below: str = "train/"
-) -> dict[str, list[str]]:
-    for name, records in parts.items():
-        s3.put_object(Bucket="data", Key=below + name, Body=b"".join(map(frame, records)))
-    return {name: [named(record) for record in records] for name, records in parts.items()}
-
-
-def noise(name: str, count: int, most: int = 3000) -> list[bytes]:
-    draw = random.Random(name)
-    return [f"{name}/{number:<4d}".encode() + draw.randbytes(draw.randint(0, most)) for number in range(count)]
-
-
-@dataclass
-class Feed:
-    """A feed with the shell's command line `command`, where `$READ` reads: channel, format, epochs, file, records."""
-
-    folder: Path
-    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    @property
-    def root(self) -> Path:
-        return self.folder / "ml" / "input" / "data"
-
-    def start(self, command: str, *options: str, **environment: str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "dyntrain.training.feed", "--root", str(self.root), *options]
-        env = {**os.environ, "READ": f"{sys.executable} {READER}", "OUT": str(self.folder), **environment}
-        with (self.folder / "said").open("ab") as said:
-            process = subprocess.Popen([*words, "--", "bash", "-c", command], env=env, stderr=said, stdout=said)
-        self.running.append(process)
-        return process
-
-    def run(self, command: str, *options: str, **environment: str) -> int:
-        return self.start(command, *options, **environment).wait(patient(60))
-
-    def said(self) -> str:
-        return (self.folder / "said").read_text()
-
-    def sentences(self) -> list[str]:
-        return [line.removeprefix("feed: ") for line in self.said().splitlines() if line.startswith("feed: ")]
-
-    def seen(self, name: str = "seen") -> list[tuple[str, int, list[str]]]:
-        file = self.folder / name
-        told = file.read_text().splitlines() if file.exists() else []
-        return [tuple(json.loads(line)) for line in told]
-
-
-@pytest.fixture
-def feed(tmp_path: Path) -> Iterator[Feed]:
-    made = Feed(tmp_path)
-    yield made
-    for process in made.running:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    for line in made.sentences():
-        assert len(line.split()) <= 30, line
-
 
 TRAIN = ("--channel", "train=s3://data/train/")
 

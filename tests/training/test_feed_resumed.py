@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,10 @@ from dyntrain.training.feed.feeder import Read
 from dyntrain.training.feed.frames import LINES, RECORDIO, TFRECORD, WHOLE_OBJECTS
 from dyntrain.training.feed.places import ChannelError, S3Object
 from dyntrain.training.feed.resuming import Resume, dealt_after, place_of, resume_of
-from feed_bed import record_io, tf_record
+from feed_bed import Feed, noise, record_io, tf_record
 from feed_reader import named
 from hypothesis import given
 from hypothesis import strategies as st
-from test_feed_fifos import Feed, noise
 from waiting import wait_for
 
 RANK = Path(__file__).parent / "feed_rank.py"
@@ -36,27 +35,6 @@ FRAMES: dict[str, Callable[[bytes], bytes]] = {
     "RecordIO": record_io,
     "TextLine": lambda data: data.hex().encode() + b"\n",
 }
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Callable[[str], Feed]]:
-    """A feed by the machine's name."""
-    feeds: list[Feed] = []
-
-    def of(name: str) -> Feed:
-        folder = tmp_path / name
-        folder.mkdir()
-        feeds.append(Feed(folder))
-        return feeds[-1]
-
-    yield of
-    for feed in feeds:
-        for process in feed.running:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        for line in feed.sentences() if feed.running else ():
-            assert len(line.split()) <= 30, line
 
 
 class Rank:
