@@ -8,12 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import struct
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+
+DOCUMENT = Path(__file__).parents[2] / "training" / "CHANNELS.md"
 
 
 class NoRecord(Exception):
@@ -25,14 +28,11 @@ def named(record: bytes) -> str:
 
 
 def gone_on(name: str, ranks: int, state: dict[str, Any], root: Path) -> dict[str, Any]:
-    """What the document of channels has a rank do before it opens the FIFO of an epoch in which it goes on."""
-    asked = root / f"{name}.resume.json"
-    aside = asked.with_suffix(".new")
-    aside.write_text(json.dumps({**state, "ranks": ranks}))
-    aside.rename(asked)
-    while asked.exists():
-        time.sleep(0.02)
-    resumed: dict[str, Any] = json.loads((root / f"{name}.resumed.json").read_text())
+    """By the code that the document of channels gives to ranks that go on with an epoch."""
+    (code,) = re.findall(r"```python\n(import json.*?)\nstate = ", DOCUMENT.read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code.replace("/opt/ml/input/data", str(root)), names)  # noqa: S102
+    resumed: dict[str, Any] = names["go_on"](name, ranks, state)
     return resumed
 
 

@@ -74,7 +74,7 @@ def shards_of(objects: Sequence[S3Object], prefix: str) -> list[list[S3Object]] 
 
 def dealt(objects: Sequence[S3Object], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
     """A stream for each rank, of about as many bytes."""
-    return _dealt([Piece(one) for one in in_order(objects, seed, epoch)], ranks)
+    return dealt_anew([Piece(one) for one in in_order(objects, seed, epoch)], ranks)
 
 
 def of_shards(shards: Sequence[Sequence[S3Object]], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
@@ -126,12 +126,7 @@ def left(streams: Sequence[Stream], positions: Sequence[Position]) -> list[Piece
 
 
 def dealt_anew(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
-    """What is `left`, for the ranks that there are now."""
-    return _dealt(pieces, ranks)
-
-
-def _dealt(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
-    """Each to the rank that has the fewest bytes so far."""
+    """A stream for each rank that there is now: each piece to the one that has the fewest bytes so far."""
     streams: list[list[Piece]] = [[] for _ in range(ranks)]
     sizes = [0] * ranks
     for piece in pieces:

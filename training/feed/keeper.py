@@ -9,13 +9,12 @@ import os
 import select
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dyntrain.training.feed import opened as who
-from dyntrain.training.feed.channels import PIPE, Channel, rank_of, unopened
+from dyntrain.training.feed.channels import PIPE, Channel, rank_of
 from dyntrain.training.feed.configuration import configure
 from dyntrain.training.feed.contents import Contents
 from dyntrain.training.feed.crc import fast
@@ -23,32 +22,13 @@ from dyntrain.training.feed.dealing import Piece, Position
 from dyntrain.training.feed.errands import Errands
 from dyntrain.training.feed.feeder import Write, fork, messages, objects_by, write_all
 from dyntrain.training.feed.fifos import ANSWERED, ASKED, Fifo, clear
+from dyntrain.training.feed.offered import Offered, unopened
 from dyntrain.training.feed.places import ChannelError
 from dyntrain.training.feed.pump import ENDED, FAILED, GOING, LEFT, Pump
 from dyntrain.training.feed.resuming import Resume, resume_of
 
-UNOPENED_SECONDS = 60.0
+LOOK_SECONDS = 0.1  # for what ranks ask
 Say = Callable[[str], None]
-
-
-@dataclass
-class _Offered:
-    """FIFOs of one name. `rank` None: the whole channel; else there are `ranks` of them."""
-
-    name: str
-    channel: Channel
-    rank: int | None
-    ranks: int | None
-    epoch: int = 0
-    fifo: Fifo | None = None
-    guard: Fifo | None = None  # of the epoch that is being read, or was last
-    asked: bool = False  # opened before it was known what is in it
-    write: int = -1
-    pump: Pump | None = None
-    reader: str = ""
-    opened_at: float | None = None
-    told_unopened: bool = False
-    rest: dict[int, list[Piece]] = field(default_factory=dict)  # of the epoch that its rank goes on with
 
 
 class Keeper:
@@ -67,6 +47,7 @@ class Keeper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.root, self._channels, self._local, self._say, self._clock = root, channels, local, say, clock
+        self._looks_at = clock()
         self.problem = ""
         self.group = 0  # of feeders, once there is a guardian
         self._s3 = connect()
@@ -78,13 +59,13 @@ class Keeper:
         self._abandoned: list[Pump] = []  # of epochs that their ranks began anew: who reads there is given no end
         root.mkdir(parents=True, exist_ok=True)
         clear(root)
-        self.offered: list[_Offered] = []
+        self.offered: list[Offered] = []
         for channel in channels:
             if channel.mode != PIPE:
                 continue
-            self.offered.append(_Offered(channel.name, channel, None, None))
+            self.offered.append(Offered(channel.name, channel, None, None))
             if channel.dealt:
-                self.offered += [_Offered(channel.of_rank(rank), channel, rank, ranks) for rank in range(ranks)]
+                self.offered += [Offered(channel.of_rank(rank), channel, rank, ranks) for rank in range(ranks)]
             self._contents.ask_for(channel, partial(self._listed, channel))
         for one in self.offered:
             one.fifo = self._offer(one, 0)
@@ -115,11 +96,14 @@ class Keeper:
             self._settle(ready)
             for watch in self._opened.look():
                 self._was_opened(watch)
-            for path in self.root.glob(f"*{ASKED}"):
-                self._resume(path)
+            if self._clock() >= self._looks_at:
+                self._looks_at = self._clock() + LOOK_SECONDS
+                for path in self.root.glob(f"*{ASKED}"):
+                    self._resume(path)
         except ChannelError as error:
             self._fail(str(error))
-        self._look_for_unopened()
+        for sentence in unopened(self.offered, self._local, self._clock()):
+            self._say(sentence)
 
     @property
     def reading(self) -> bool:
@@ -146,7 +130,7 @@ class Keeper:
     def _fail(self, problem: str) -> None:
         self.problem = self.problem or problem
 
-    def _offer(self, one: _Offered, epoch: int) -> Fifo:
+    def _offer(self, one: Offered, epoch: int) -> Fifo:
         return Fifo(self.root / f"{one.name}_{epoch}", self._opened)
 
     def _listed(self, channel: Channel) -> None:
@@ -155,7 +139,7 @@ class Keeper:
                 one.asked = False
                 self._pump(one)
 
-    def stream(self, one: _Offered, epoch: int) -> list[Piece]:
+    def stream(self, one: Offered, epoch: int) -> list[Piece]:
         """What a FIFO has in an epoch. Raises ChannelError."""
         if epoch in one.rest:
             return one.rest[epoch]
@@ -182,7 +166,7 @@ class Keeper:
         aside.rename(answer)
         path.unlink()
 
-    def _of_rank(self, name: str, resume: Resume) -> _Offered:
+    def _of_rank(self, name: str, resume: Resume) -> Offered:
         """Raises ChannelError."""
         one = next((one for one in self.offered if one.name == name), None)
         if one is None:
@@ -190,7 +174,7 @@ class Keeper:
             beside = next((one for one in self.offered if one.channel.name == base and one.channel.dealt), None)
             if beside is None:
                 raise ChannelError(f"{name}{ASKED}: there is no channel {name}")
-            one = _Offered(name, beside.channel, rank, resume.ranks)
+            one = Offered(name, beside.channel, rank, resume.ranks)
             self.offered.append(one)
             configure(self.root, self._channels, resume.ranks)
         alone = one.rank is None and max(resume.ranks, *map(len, resume.records), 1) > 1
@@ -200,7 +184,7 @@ class Keeper:
             one.ranks = resume.ranks
         return one
 
-    def _begin(self, one: _Offered, epoch: int, stream: list[Piece]) -> None:
+    def _begin(self, one: Offered, epoch: int, stream: list[Piece]) -> None:
         """Whoever reads its FIFO still is another rank's, or nobody's any more."""
         if one.pump is not None and one.pump in self._pumps:
             one.pump.hang_up()
@@ -225,7 +209,7 @@ class Keeper:
                 return
         self._opened.done(watch)  # of a FIFO that is withdrawn
 
-    def _taken(self, one: _Offered, taken: Fifo) -> None:
+    def _taken(self, one: Offered, taken: Fifo) -> None:
         one.write = taken.take()
         if one.guard is not None:
             one.guard.withdraw()
@@ -238,7 +222,7 @@ class Keeper:
         else:
             one.asked = True
 
-    def _pump(self, one: _Offered) -> None:
+    def _pump(self, one: Offered) -> None:
         """For the first that opened it; of several that did at once nobody can be turned away any more. Raises
         ChannelError.
         """
@@ -264,7 +248,7 @@ class Keeper:
 
         return fork(work, fifo, self.group)
 
-    def _second(self, one: _Offered, guard: Fifo) -> None:
+    def _second(self, one: Offered, guard: Fifo) -> None:
         found = [who.called(pid) for pid in who.readers(guard.made, self._own())]
         state = "has read it"
         if one.pump is not None and one.pump.state == GOING:
@@ -292,19 +276,3 @@ class Keeper:
             assert pump.state in (LEFT, ENDED)
             pump.close()
             self._pumps.remove(pump)
-
-    def _look_for_unopened(self) -> None:
-        first: dict[str, _Offered] = {}
-        for one in self.offered:
-            if one.opened_at is not None and (base := rank_of(one.name)) is not None:
-                first.setdefault(base[0], one)
-        for one in self.offered:
-            base = rank_of(one.name)
-            if base is None or one.opened_at is not None or one.told_unopened or base[1] not in self._local:
-                continue
-            other = first.get(base[0])
-            if other is None or other.opened_at is None:
-                continue
-            if self._clock() - other.opened_at > UNOPENED_SECONDS:
-                one.told_unopened = True
-                self._say(unopened(one.name, other.name, UNOPENED_SECONDS))

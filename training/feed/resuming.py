@@ -22,7 +22,7 @@ from dyntrain.training.feed.places import ChannelError, S3Object
 
 class Resume(NamedTuple):
     """`records`: of each set of ranks that the epoch has had so far, how many each rank has trained on. `objects`: a
-    digest of the channel's, "" where none is known yet.
+    digest of the channel's, "" where none is known.
     """
 
     epoch: int = 0

@@ -27,6 +27,7 @@ MODULES = (
     "guardian",
     "keeper",
     "listing",
+    "offered",
     "opened",
     "places",
     "pump",
