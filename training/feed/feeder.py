@@ -28,7 +28,7 @@ MOST_AT_ONCE = 256 * 1024  # bytes of a message that is no record alone
 HELD_SECONDS = 60.0  # a FIFO, by a feeder that is done: until it is killed
 HEAD = 12  # of an object, by which its format is known
 Read = Callable[[S3Object, int], bytes]  # from a byte on, as much as there is at once
-Write = Callable[[Sequence[bytes | memoryview]], object]
+Write = Callable[[Sequence["bytes | memoryview"]], object]
 
 
 class Message(NamedTuple):
