@@ -24,6 +24,7 @@ HUNT_SECONDS = "60"
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(10_000))"
 SUMMARY_LINES = re.compile(
     r"^=+ (.*\d+ (?:passed|failed).*) =+$"
+    r"|^(not run: .*)$"
     r"|^(passed only alone: .*|failed twice: .*|patience: .*|killed \d+ of \d+ breaks.*)$",
     re.MULTILINE,
 )
@@ -52,6 +53,7 @@ PARTS: dict[str, Sequence[str]] = {
     "jobs": ("make", "jobs", "STRICT=1"),
     "matrices": ("make", "matrices", "STRICT=1"),
     "python312": (sys.executable, ".ci/pythons.py"),
+    "frameworks": (sys.executable, ".ci/frameworks"),
     "bare": ("make", "bare", "STRICT=1"),
     "horovod": ("make", "jobs", "ENGINE=horovod", "STRICT=1"),
     "busy": ("make", "test"),

@@ -118,6 +118,17 @@ def test_the_template_gets_base_nodes_code_and_command_of_the_job() -> None:
     assert desk.world.record().state == "RUNNING"
 
 
+def test_a_cluster_has_as_many_workers_a_node_as_were_typed() -> None:
+    check_elastic(request(workers_per_node=4), ["workers_per_node"])
+    desk = Desk()
+    desk.make(desk.prepare(workers_per_node=4))
+    (given,) = desk.clouds.made
+    assert json.loads(f"{{{given['NodeFields']}}}") == {
+        "workers_per_node": 4,
+        "environment": {"JOB_ID": "mnist", "NUM_NODES": "2"},
+    }
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

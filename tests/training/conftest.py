@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from channel_bed import endpoint, s3, through  # noqa: F401 - fixtures of all that read channels
+from feed_bed import Feed
 from job_bed import HOLD, JobBed
 from launched_job import Launched, ssh_server
 from session_driver import A, B, C, Driver
@@ -102,3 +103,25 @@ def launched(tmp_path: Path) -> Iterator[Callable[..., Launched]]:
 def ssh_environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     with ssh_server(tmp_path) as environment:
         yield environment
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Callable[[str], Feed]]:
+    """A feed by the machine's name."""
+    feeds: list[Feed] = []
+
+    def of(name: str) -> Feed:
+        (tmp_path / name).mkdir()
+        feeds.append(Feed(tmp_path / name))
+        return feeds[-1]
+
+    yield of
+    for feed in feeds:
+        feed.end()
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Iterator[Feed]:
+    made = Feed(tmp_path)
+    yield made
+    made.end()

@@ -1,13 +1,25 @@
-"""Records as others write them, for the tests of feeds."""
+"""Records as others write them and feeds as they are run, for the tests of feeds."""
 
 from __future__ import annotations
 
+import json
+import os
+import random
 import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+from dyntrain.controller.local.pace import patient
 from dyntrain.training.feed.crc import by_table, fast, masked
 from dyntrain.training.feed.frames import FIRST, LAST, MAGIC, MIDDLE, WHOLE
+from feed_reader import named
 
 CRC = fast() or by_table
+READER = Path(__file__).parent / "feed_reader.py"
 
 
 def tf_record(data: bytes) -> bytes:
@@ -26,3 +38,59 @@ def record_io(data: bytes) -> bytes:
         magic + struct.pack("<I", kind << 29 | len(part)) + part + b"\0" * (-len(part) % 4)
         for kind, part in zip(kinds, parts, strict=True)
     )
+
+
+def put(
+    s3: Any, parts: dict[str, list[bytes]], frame: Callable[[bytes], bytes] = tf_record, below: str = "train/"
+) -> dict[str, list[str]]:
+    for name, records in parts.items():
+        s3.put_object(Bucket="data", Key=below + name, Body=b"".join(map(frame, records)))
+    return {name: [named(record) for record in records] for name, records in parts.items()}
+
+
+def noise(name: str, count: int, most: int = 3000) -> list[bytes]:
+    draw = random.Random(name)
+    return [f"{name}/{number:<4d}".encode() + draw.randbytes(draw.randint(0, most)) for number in range(count)]
+
+
+@dataclass
+class Feed:
+    """A feed with the shell's command line `command`, where `$READ` reads: channel, format, epochs, file, records."""
+
+    folder: Path
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "ml" / "input" / "data"
+
+    def start(self, command: str, *options: str, **environment: str) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "dyntrain.training.feed", "--root", str(self.root), *options]
+        env = {**os.environ, "READ": f"{sys.executable} {READER}", "OUT": str(self.folder), **environment}
+        with (self.folder / "said").open("ab") as said:
+            process = subprocess.Popen([*words, "--", "bash", "-c", command], env=env, stderr=said, stdout=said)
+        self.running.append(process)
+        return process
+
+    def run(self, command: str, *options: str, **environment: str) -> int:
+        return self.start(command, *options, **environment).wait(patient(60))
+
+    def end(self) -> None:
+        """Each sentence is short."""
+        for process in self.running:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        for line in self.sentences() if self.running else ():
+            assert len(line.split()) <= 30, line
+
+    def said(self) -> str:
+        return (self.folder / "said").read_text()
+
+    def sentences(self) -> list[str]:
+        return [line.removeprefix("feed: ") for line in self.said().splitlines() if line.startswith("feed: ")]
+
+    def seen(self, name: str = "seen") -> list[tuple[str, int, list[str]]]:
+        file = self.folder / name
+        told = file.read_text().splitlines() if file.exists() else []
+        return [tuple(json.loads(line)) for line in told]

@@ -50,10 +50,35 @@ def test_how_far_it_is_is_said_and_what_is_there_is_not_copied_again(s3: Any, tm
     said: list[str] = []
     copy(s3, CHANNEL, tmp_path, said.append, lambda: float(next(times)))
     assert said[0] == "channel train: 1 of 2 objects, 0.0 MB of 0.0 MB"
-    (tmp_path / "a").write_bytes(b"x" * 100)
-    (tmp_path / "b").write_bytes(b"x" * 50)
-    copy(s3, CHANNEL, tmp_path, said.append)
-    assert found(tmp_path) == {"a": b"x" * 100, "b": b"2" * 100}
+
+
+@pytest.mark.parametrize("other", ["replaced", "written", "of another size", "gone", "while it was killed"])
+def test_what_is_there_is_not_copied_again_but_for_what_is_not_the_object_any_more(
+    s3: Any, tmp_path: Path, other: str
+) -> None:
+    """An object of the same size, as of features or of images decoded to one size, was taken for the file of before."""
+    put(s3, a=b"1" * 100, b=b"2" * 100)
+    folder = tmp_path / "train"
+    copy(s3, CHANNEL, folder, print)
+    copied = (folder / "b").stat().st_mtime_ns, (folder / "b").stat().st_ino
+    if other == "replaced":
+        put(s3, a=b"3" * 100)
+    elif other == "written":
+        (folder / "a").write_bytes(b"x" * 100)
+    elif other == "of another size":
+        (folder / "a").write_bytes(b"x" * 50)
+    elif other == "gone":
+        (folder / "a").unlink()
+    else:
+        with next(tmp_path.glob(".*")).open("a") as record:
+            record.write('["a", "')  # it was killed
+        put(s3, a=b"3" * 100)
+    copy(s3, CHANNEL, folder, print)
+    assert found(folder) == {
+        "a": (b"3" if other in ("replaced", "while it was killed") else b"1") * 100,
+        "b": b"2" * 100,
+    }
+    assert copied == ((folder / "b").stat().st_mtime_ns, (folder / "b").stat().st_ino)
 
 
 def test_a_prefix_or_a_manifest_gives_the_places(s3: Any, tmp_path: Path) -> None:

@@ -6,17 +6,13 @@ for a FIFO that another one reads.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,74 +22,9 @@ from dyntrain.controller.local.pace import patient
 from dyntrain.training.feed.channels import channels_of
 from dyntrain.training.feed.keeper import Keeper
 from faulty_s3 import Plan, faulty
-from feed_bed import record_io, tf_record
+from feed_bed import Feed, noise, put, record_io, tf_record
+from feed_reader import named
 from waiting import wait_for
-
-READER = Path(__file__).parent / "feed_reader.py"
-
-
-def named(record: bytes) -> str:
-    return record[:12].decode("latin1") + hashlib.sha256(record).hexdigest()[:8]
-
-
-def put(
-    s3: Any, parts: dict[str, list[bytes]], frame: Callable[[bytes], bytes] = tf_record, below: str = "train/"
-) -> dict[str, list[str]]:
-    for name, records in parts.items():
-        s3.put_object(Bucket="data", Key=below + name, Body=b"".join(map(frame, records)))
-    return {name: [named(record) for record in records] for name, records in parts.items()}
-
-
-def noise(name: str, count: int, most: int = 3000) -> list[bytes]:
-    draw = random.Random(name)
-    return [f"{name}/{number:<4d}".encode() + draw.randbytes(draw.randint(0, most)) for number in range(count)]
-
-
-@dataclass
-class Feed:
-    """A feed with the shell's command line `command`, where `$READ` reads: channel, format, epochs, file, records."""
-
-    folder: Path
-    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    @property
-    def root(self) -> Path:
-        return self.folder / "ml" / "input" / "data"
-
-    def start(self, command: str, *options: str, **environment: str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "dyntrain.training.feed", "--root", str(self.root), *options]
-        env = {**os.environ, "READ": f"{sys.executable} {READER}", "OUT": str(self.folder), **environment}
-        with (self.folder / "said").open("ab") as said:
-            process = subprocess.Popen([*words, "--", "bash", "-c", command], env=env, stderr=said, stdout=said)
-        self.running.append(process)
-        return process
-
-    def run(self, command: str, *options: str, **environment: str) -> int:
-        return self.start(command, *options, **environment).wait(patient(60))
-
-    def said(self) -> str:
-        return (self.folder / "said").read_text()
-
-    def sentences(self) -> list[str]:
-        return [line.removeprefix("feed: ") for line in self.said().splitlines() if line.startswith("feed: ")]
-
-    def seen(self, name: str = "seen") -> list[tuple[str, int, list[str]]]:
-        file = self.folder / name
-        told = file.read_text().splitlines() if file.exists() else []
-        return [tuple(json.loads(line)) for line in told]
-
-
-@pytest.fixture
-def feed(tmp_path: Path) -> Iterator[Feed]:
-    made = Feed(tmp_path)
-    yield made
-    for process in made.running:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    for line in made.sentences():
-        assert len(line.split()) <= 30, line
-
 
 TRAIN = ("--channel", "train=s3://data/train/")
 
@@ -337,6 +268,31 @@ def test_what_cannot_be_read_is_named(s3: Any, feed: Feed) -> None:
         command = f"cat {feed.root}/train_3_0" if open_it else "exec sleep 1000"
         assert feed.run(command, "--channel", channel, "--workers-per-node", "4") == 1
         assert said in feed.sentences()[-1]
+
+
+@pytest.mark.parametrize(("there", "code"), [(False, 1), (True, 3)])
+def test_a_program_that_fails_before_its_channels_are_listed_is_told_what_they_lack(
+    s3: Any, endpoint: str, through: Environ, feed: Feed, there: bool, code: int
+) -> None:
+    """Which may be why it has failed; where they lack nothing, its exit code is the last word."""
+    if there:
+        put(s3, {"a": noise("a", 1)})
+    plan = Plan(of="/data", refused=6)
+    with faulty(endpoint, plan) as address:
+        through(address)
+        assert feed.run("exit 3", *TRAIN) == code
+    assert ("channel train: there is no object at s3://data/train/" in feed.sentences()) != there
+    assert plan.ranges, "it was listed in the end"
+
+
+def test_a_program_that_ends_well_before_its_channels_are_listed_is_not_held_up(
+    s3: Any, endpoint: str, through: Environ, feed: Feed
+) -> None:
+    plan = Plan(of="/data", refused=10_000)
+    with faulty(endpoint, plan) as address:
+        through(address)
+        assert feed.run("exit 0", *TRAIN) == 0
+    assert "channel" not in feed.said()
 
 
 def test_the_words_of_a_channel_are_checked(feed: Feed) -> None:

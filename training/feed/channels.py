@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dyntrain.training.feed.frames import FORMATS, checked_format
+from dyntrain.training.feed.frames import checked_format
 from dyntrain.training.feed.places import ChannelError, checked_name, checked_source
 
 PIPE, FILE = MODES = ("pipe", "file")
@@ -68,7 +68,7 @@ def channel_of(word: str) -> Channel:
         checked_source(source),
         mode,
         None if seed is None else int(seed),
-        checked_format(kind) if kind and kind.lower() not in FORMATS else kind.lower(),
+        checked_format(kind) if kind else "",
     )
 
 
@@ -76,8 +76,3 @@ def rank_of(name: str) -> tuple[str, int] | None:
     """Of NAME_3: NAME and 3."""
     matched = _OF_A_RANK.fullmatch(name)
     return None if matched is None else (matched[1], int(matched[2]))
-
-
-def unopened(name: str, first: str, seconds: float) -> str:
-    """For people, of a rank that does not read what is its own."""
-    return f"channel {name}: nobody has opened it, {seconds:.0f} s after {first} was; does that rank's program read it?"

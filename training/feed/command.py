@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from dyntrain.training.feed.channels import FILE, PIPE, ROOT, Channel, channels_of
+from dyntrain.training.feed.configuration import configure
 from dyntrain.training.feed.copying import copy
 from dyntrain.training.feed.crc import fast
 from dyntrain.training.feed.dealing import many_channels
@@ -71,16 +71,15 @@ def run(
 ) -> int:
     """Raises ChannelError."""
     root = root.absolute()
-    pipes = [channel for channel in channels if channel.mode == PIPE]
-    if warning := many_channels(len(pipes)):
+    if warning := many_channels(sum(channel.mode == PIPE for channel in channels)):
         say(warning)
     if fast() is None:
         say("without google-crc32c (a line for requirements.txt) TFRecords' lengths are checked, not their contents")
-    _configuration(root, channels, ranks)
+    configure(root, channels, ranks)
     for channel in channels:
         if channel.mode == FILE:
             copy(connect(), channel, root / channel.name, say)
-    return _attend(Keeper(root, pipes, ranks, local, say, connect), command, _environment(root, channels))
+    return _attend(Keeper(root, channels, ranks, local, say, connect), command, _environment(root, channels))
 
 
 def _attend(keeper: Keeper, command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -141,22 +140,6 @@ def _environment(root: Path, channels: Sequence[Channel]) -> dict[str, str]:
         **{f"SM_CHANNEL_{name}": str(root / channel.name) for channel, name in names.items()},
         **{f"DYNTRAIN_CHANNEL_{name}": channel.source for channel, name in names.items()},
     }
-
-
-def _configuration(root: Path, channels: Sequence[Channel], ranks: int) -> None:
-    """What PipeModeDataset looks a channel up in. Raises ChannelError."""
-    modes = {channel.name: channel.mode for channel in channels}
-    for channel in channels:
-        if channel.dealt:
-            modes.update({channel.of_rank(rank): PIPE for rank in range(ranks)})
-    told = {name: {"TrainingInputMode": mode.capitalize()} for name, mode in modes.items()}
-    folder = root.parent / "config"
-    try:
-        for place in (root, folder):
-            place.mkdir(parents=True, exist_ok=True)
-        (folder / "inputdataconfig.json").write_text(json.dumps(told, indent=1) + "\n")
-    except OSError as error:
-        raise ChannelError(f"{root} cannot be made: {error.strerror}; --root names another folder") from error
 
 
 def _parser() -> argparse.ArgumentParser:

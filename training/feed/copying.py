@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
 import shutil
 import time
@@ -20,6 +22,7 @@ AT_ONCE = 8
 TAKEN = 1024 * 1024
 EVERY_SECONDS = 10.0  # progress
 PART = ".part"
+_Mark = tuple[str, str, int, int]
 
 
 def copy(
@@ -29,24 +32,28 @@ def copy(
     say: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """What is there already, of the object's size, is left; what was copied in part is copied anew. Raises
-    ChannelError, for which nothing that is whole is lost.
+    """What was copied before is left, where object and file are what they were. Raises ChannelError, for which nothing
+    that is whole is lost.
     """
     objects = listed(s3, channel.source)
     if not objects:
         raise ChannelError(f"channel {channel.name}: there is no object at {channel.source}")
-    wanted = {path: one for path, one in _places(channel, objects, folder) if _size(path) != one.size}
+    record = folder.with_name(f".{folder.name}.copied")
+    copied = _recorded(record)
+    wanted = {path: one for path, one in _places(channel, objects, folder) if _mark(path, one) not in copied}
     missing = sum(one.size for one in wanted.values())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _fits(channel, folder, missing)
         began = told = clock()
         done = size = 0
-        with ThreadPoolExecutor(AT_ONCE, "copy") as pool:
+        with record.open("a") as recorded, ThreadPoolExecutor(AT_ONCE, "copy") as pool:
+            recorded.write("\n")  # after what a kill has cut off
             going = {pool.submit(_copied, s3, one, path): one for path, one in wanted.items()}
             try:
                 for future in as_completed(going):
-                    future.result()
+                    recorded.write(json.dumps(future.result()) + "\n")
+                    recorded.flush()
                     done, size = done + 1, size + going[future].size
                     if clock() - told > EVERY_SECONDS:
                         told = clock()
@@ -78,8 +85,20 @@ def _places(channel: Channel, objects: list[S3Object], folder: Path) -> Iterator
         yield path, one
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1
+def _mark(path: Path, source: S3Object) -> _Mark | None:
+    """What says that the file is that object; None: there is no file."""
+    if not path.is_file():
+        return None
+    state = path.stat()
+    return str(path), source.etag, state.st_size, state.st_mtime_ns
+
+
+def _recorded(record: Path) -> set[object]:
+    marks: set[object] = set()
+    for line in record.read_text().splitlines() if record.is_file() else ():
+        with contextlib.suppress(ValueError, TypeError):  # it was being written
+            marks.add(tuple(json.loads(line)))
+    return marks
 
 
 def _fits(channel: Channel, folder: Path, missing: int) -> None:
@@ -95,7 +114,7 @@ def _full(channel: Channel, folder: Path, missing: int) -> ChannelError:
     )
 
 
-def _copied(s3: Any, source: S3Object, path: Path) -> None:
+def _copied(s3: Any, source: S3Object, path: Path) -> _Mark | None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + PART)
     stream = ObjectStream(s3, source)
@@ -104,6 +123,7 @@ def _copied(s3: Any, source: S3Object, path: Path) -> None:
             for at in range(0, source.size, TAKEN):
                 file.write(stream.read(at, min(TAKEN, source.size - at)))
         part.rename(path)
+        return _mark(path, source)
     finally:
         stream.close()
         if part.exists():

@@ -74,7 +74,7 @@ def shards_of(objects: Sequence[S3Object], prefix: str) -> list[list[S3Object]] 
 
 def dealt(objects: Sequence[S3Object], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
     """A stream for each rank, of about as many bytes."""
-    return _dealt([Piece(one) for one in in_order(objects, seed, epoch)], ranks)
+    return dealt_anew([Piece(one) for one in in_order(objects, seed, epoch)], ranks)
 
 
 def of_shards(shards: Sequence[Sequence[S3Object]], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
@@ -82,6 +82,18 @@ def of_shards(shards: Sequence[Sequence[S3Object]], ranks: int, seed: int | None
     return [
         [Piece(one) for shard in shards[rank::ranks] for one in in_order(shard, seed, epoch)] for rank in range(ranks)
     ]
+
+
+def streams_of(
+    channel: str, objects: Sequence[S3Object], prefix: str, ranks: int, seed: int | None, epoch: int
+) -> list[list[Piece]]:
+    """Of an epoch's first ranks: a shard each, where there are shards, else objects. Raises ChannelError."""
+    shards = shards_of(objects, prefix)
+    if shards is not None and len(shards) > 1:
+        enough(channel, len(shards), "shards", ranks)
+        return of_shards(shards, ranks, seed, epoch)
+    enough(channel, len(objects), "objects", ranks)
+    return dealt(objects, ranks, seed, epoch)
 
 
 def enough(channel: str, parts: int, kind: str, ranks: int) -> None:
@@ -114,12 +126,7 @@ def left(streams: Sequence[Stream], positions: Sequence[Position]) -> list[Piece
 
 
 def dealt_anew(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
-    """What is `left`, for the ranks that there are now."""
-    return _dealt(pieces, ranks)
-
-
-def _dealt(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
-    """Each to the rank that has the fewest bytes so far."""
+    """A stream for each rank that there is now: each piece to the one that has the fewest bytes so far."""
     streams: list[list[Piece]] = [[] for _ in range(ranks)]
     sizes = [0] * ranks
     for piece in pieces:

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from dyntrain.training.feed.dealing import Position, Stream
+from dyntrain.training.feed.dealing import Piece, Position, Stream
 from dyntrain.training.feed.fifos import enlarge
 from dyntrain.training.feed.frames import LINES, Check, Damaged, format_of, split
 from dyntrain.training.feed.opened import die_with, keep_only
@@ -28,7 +28,7 @@ MOST_AT_ONCE = 256 * 1024  # bytes of a message that is no record alone
 HELD_SECONDS = 60.0  # a FIFO, by a feeder that is done: until it is killed
 HEAD = 12  # of an object, by which its format is known
 Read = Callable[[S3Object, int], bytes]  # from a byte on, as much as there is at once
-Write = Callable[[Sequence[bytes | memoryview]], object]
+Write = Callable[[Sequence["bytes | memoryview"]], object]
 
 
 class Message(NamedTuple):
@@ -39,38 +39,61 @@ class Message(NamedTuple):
     data: memoryview = memoryview(b"")
 
 
+class Part(NamedTuple):
+    """Whole records of an object, or some bytes of one that has no records. What follows is record `record`, at byte
+    `at`.
+    """
+
+    data: memoryview
+    record: int
+    at: int
+
+
 def messages(
     read: Read, stream: Stream, position: Position, skip: int, kind: str, crc: Check | None
 ) -> Iterator[Message]:
     """From `position` on, without the first `skip` bytes. `kind` "": as the objects are. Raises ChannelError."""
     for index in range(position.pieces, len(stream)):
         piece = stream[index]
-        begun = index == position.pieces and (position.record or position.at)
-        record, at = (position.record, position.at) if begun else (piece.record, piece.at)
-        source, buffer, wanted = piece.source, b"", 1
-        if not kind and at:
-            kind = format_of(read(source, 0)[:HEAD], source.key)
-        while at < source.size:
-            buffer = _more(read, source, at, buffer, min(max(wanted, MOST_AT_ONCE), source.size - at))
-            kind = kind or format_of(buffer[:HEAD], source.key)
-            last = at + len(buffer) == source.size
-            try:
-                end, records, wanted = split(kind, buffer, last, crc)
-            except Damaged as error:
-                sound = split(kind, buffer[: error.at], False, None).records
-                raise ChannelError(
-                    f"{source}, record {record + sound}, at byte {at + error.at}: it is damaged: {error}"
-                ) from error
-            given = memoryview(buffer)[:end]
-            if last and kind == LINES and not buffer.endswith(b"\n"):
-                given = memoryview(buffer + b"\n")  # else the next object's first line would be one with it
-            at, record, buffer = at + end, record + records, buffer[end:]
-            passed = min(skip, len(given))
+        if index == position.pieces and (position.record or position.at):
+            piece = piece._replace(record=position.record, at=position.at)
+        kind, head = known(read, piece, kind)
+        for part in parts(read, piece, head, kind, crc):
+            passed = min(skip, len(part.data))
             skip -= passed
-            yield Message(
-                DATA, Position(index, record, at) if at < source.size else Position(index + 1), given[passed:]
-            )
+            over = part.at == piece.source.size
+            behind = Position(index + 1) if over else Position(index, part.record, part.at)
+            yield Message(DATA, behind, part.data[passed:])
     yield Message(END, Position(len(stream)))
+
+
+def known(read: Read, piece: Piece, kind: str) -> tuple[str, bytes]:
+    """The format of its records, and what was read of it for that. Raises ChannelError."""
+    if kind or not piece.size:
+        return kind, b""
+    head = _more(read, piece.source, 0, b"", min(HEAD, piece.source.size))
+    return format_of(head[:HEAD], piece.source.key), b"" if piece.at else head
+
+
+def parts(read: Read, piece: Piece, buffer: bytes, kind: str, crc: Check | None) -> Iterator[Part]:
+    """`buffer`: what was read of it already. Raises ChannelError."""
+    source, record, at = piece
+    wanted = 1
+    while at < source.size:
+        buffer = _more(read, source, at, buffer, min(max(wanted, MOST_AT_ONCE), source.size - at))
+        last = at + len(buffer) == source.size
+        try:
+            end, records, wanted = split(kind, buffer, last, crc)
+        except Damaged as error:
+            sound = split(kind, buffer[: error.at], False, None).records
+            raise ChannelError(
+                f"{source}, record {record + sound}, at byte {at + error.at}: it is damaged: {error}"
+            ) from error
+        given = memoryview(buffer)[:end]
+        if last and kind == LINES and not buffer.endswith(b"\n"):
+            given = memoryview(buffer + b"\n")  # else the next object's first line would be one with it
+        at, record, buffer = at + end, record + records, buffer[end:]
+        yield Part(given, record, at)
 
 
 def _more(read: Read, source: S3Object, at: int, buffer: bytes, wanted: int) -> bytes:

@@ -26,6 +26,7 @@ WHOLE, FIRST, MIDDLE, LAST = range(4)
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _TF_HEADER, _TF_FRAME = 12, 16  # bytes
+NO_BOUND = 1 << 62  # records
 Check = Callable[[bytes], int]
 
 
@@ -83,15 +84,27 @@ def split(kind: str, buffer: bytes, last: bool, crc: Check | None) -> Split:
     return found
 
 
+def end_of(kind: str, buffer: bytes, records: int) -> int:
+    """The byte behind so many records, which are whole in the buffer."""
+    if kind == TFRECORD:
+        return _tf_records(buffer, None, records).end
+    if kind == RECORDIO:
+        return _record_io(buffer, records).end
+    end = 0
+    for _ in range(records):
+        end = buffer.index(b"\n", end) + 1
+    return end
+
+
 def _sound(buffer: bytes, start: int, length: int, crc: Check = by_table) -> bool:
     told: int = _CRC.unpack_from(buffer, start + length)[0]
     return masked(crc(buffer[start : start + length])) == told
 
 
-def _tf_records(buffer: bytes, crc: Check | None) -> Split:
+def _tf_records(buffer: bytes, crc: Check | None, most: int = NO_BOUND) -> Split:
     at = count = 0
     size = len(buffer)
-    while size - at >= _TF_HEADER:
+    while size - at >= _TF_HEADER and count < most:
         if not _sound(buffer, at, 8, crc or by_table):
             raise Damaged(at, "the checksum of the record's length is wrong")
         length = _LENGTH.unpack_from(buffer, at)[0]
@@ -104,10 +117,10 @@ def _tf_records(buffer: bytes, crc: Check | None) -> Split:
     return Split(at, count, _TF_FRAME)
 
 
-def _record_io(buffer: bytes) -> Split:
+def _record_io(buffer: bytes, most: int = NO_BOUND) -> Split:
     end = at = count = 0
     within = False
-    while len(buffer) - at >= HEADER.size:
+    while len(buffer) - at >= HEADER.size and count < most:
         magic, told = HEADER.unpack_from(buffer, at)
         kind, length = told >> 29, told & (1 << 29) - 1
         if magic != MAGIC or kind > LAST or (kind in (MIDDLE, LAST)) != within:

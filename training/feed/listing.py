@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, manifest_of, parsed
+from dyntrain.training.feed.stream import LONGEST_PAUSE, PATIENCE
 
 AT_ONCE = 16  # questions to S3, each a round trip, of which a channel may need thousands
 Asked = TypeVar("Asked")
@@ -48,6 +50,20 @@ def listed(s3: Any, source: str) -> list[S3Object]:
     else:
         found = sorted(_below(_of_prefix(s3, bucket, rest), rest), key=lambda one: one.key)
     return list(dict.fromkeys(found))
+
+
+def patiently_listed(s3: Any, source: str) -> list[S3Object]:
+    """As `listed`, also where S3 is away for a while. Raises ChannelError."""
+    until, pause = time.monotonic() + PATIENCE, 0.1
+    while True:
+        try:
+            return listed(s3, source)
+        except (BotoCoreError, ClientError) as error:
+            status = error.response["ResponseMetadata"]["HTTPStatusCode"] if isinstance(error, ClientError) else 503
+            if status < 500 or time.monotonic() > until:
+                raise ChannelError(f"{source} cannot be listed: {error}") from error
+        time.sleep(pause)
+        pause = min(LONGEST_PAUSE, pause * 2)
 
 
 def _of_prefix(s3: Any, bucket: str, prefix: str) -> list[S3Object]:

@@ -57,14 +57,13 @@ class Pump:
                 return
 
     def hang_up(self) -> None:
-        """The reader has closed it, before the end."""
+        """The reader has closed it before the end, or is to get no more; until `close` it is given no end."""
         if self.state == GOING:
             self._over(LEFT)
 
     def close(self) -> None:
-        """The reader gets no end when there is a problem: it would take it for the end of the data."""
-        if self.state == GOING:
-            self._over(LEFT)
+        """The reader, if it is there still, is given an end."""
+        self.hang_up()
         with contextlib.suppress(OSError):
             os.close(self._write)
 

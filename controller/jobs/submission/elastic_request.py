@@ -33,7 +33,6 @@ UNFIT = {
     "max_hours": "a cluster trains until it is done, and stays until `dyntrain job stop`",
     "requirements": "a prepare-data.py in the code runs on each node first, and may install what the script needs",
     "artifacts": "the folder is job.output; with the commits it is uploaded after each epoch",
-    "workers_per_node": "its template has them",
     "data_root": "its workers read S3 by job.channel",
     "wait": "a cluster stays when its training is over",
 }
@@ -66,7 +65,7 @@ def check_elastic(request: JobRequest, typed: Sequence[str]) -> None:
         raise Misconfigured(f"the program {request.command[0]!r} cannot be started in a cluster")
     if "{{resolve:" in command + json.dumps(dict(request.env)):
         raise Misconfigured("CloudFormation would take '{{resolve:' in the command or a variable for a reference")
-    if (size := len(command) + len(_environment(request))) > NODE_BYTES:
+    if (size := len(command) + len(_node_fields(request))) > NODE_BYTES:
         raise Misconfigured(
             f"command and --env have {size} bytes, more than the {NODE_BYTES} that fit into a node's configuration"
         )
@@ -81,7 +80,7 @@ def parameters_of(request: JobRequest, wanted: Wanted, hardware: Hardware) -> di
         "CodeSource": f"s3://{request.bucket}/{files.code_key(request.name)}",
         "TrainingCommand": json.dumps(request.command),
         "OutputLocation": f"s3://{request.bucket}/{files.artifacts_prefix(request.name)}".rstrip("/"),
-        "NodeFields": f'"environment": {_environment(request)}',
+        "NodeFields": _node_fields(request),
         "WorkerCount": str(request.nodes - 1),
         "MaxWorkers": str(max(ROOM, 2 * request.nodes)),
         "InstanceType": request.instance_type,
@@ -110,6 +109,8 @@ def elastic_phase(record: JobRecord, stack: Stack | None, job_state: str | None,
     return ("SUCCEEDED" if job_state == "finished" else "RUNNING"), ""
 
 
-def _environment(request: JobRequest) -> str:
-    """Variables for the command besides those that every cluster sets."""
-    return json.dumps({"JOB_ID": request.name, "NUM_NODES": str(request.nodes), **request.env})
+def _node_fields(request: JobRequest) -> str:
+    """The command's variables besides those that every cluster sets, and how many workers run on each node."""
+    environment = {"JOB_ID": request.name, "NUM_NODES": str(request.nodes), **request.env}
+    many = {} if request.workers_per_node == 1 else {"workers_per_node": request.workers_per_node}
+    return json.dumps({**many, "environment": environment})[1:-1]

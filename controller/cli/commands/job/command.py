@@ -95,7 +95,7 @@ for command in (job_list, status, logs, stop, template):
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="Ranks on each machine, among which a channel is dealt.",
+    help="Ranks on each machine, among which a channel is dealt; with --elastic workers, as one for each GPU.",
 )
 @click.option("--data-root", default="", help="Where channels are.  [default: /opt/ml/input/data]")
 @click.option("--wait", is_flag=True, help="Stay until the job ends; the exit code says how.")

@@ -203,10 +203,11 @@ def lines_of(cluster: SeenCluster) -> list[str]:
 
 def _description(request: JobRequest, package: str, size: str, price: float | None) -> str:
     """What will be created, and its price."""
+    each = f", {request.workers_per_node} times on each node" if request.workers_per_node > 1 else ""
     lines = [
         f"job {request.name}: a cluster of {request.nodes} base nodes of type {request.instance_type}, one of them "
         "the master, as the stack of that name",
-        f"  runs        {printable(' '.join(request.command))}",
+        f"  runs        {printable(' '.join(request.command))}{each}",
         f"  code        {size}, into s3://{request.bucket}/{request.name}/",
         f"  installs    {package}",
         "  ends        when you stop it; nothing else ends it",

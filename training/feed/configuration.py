@@ -1,0 +1,28 @@
+"""What PipeModeDataset looks a channel up in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from dyntrain.training.feed.channels import PIPE, Channel
+from dyntrain.training.feed.places import ChannelError
+
+
+def configure(root: Path, channels: Sequence[Channel], ranks: int) -> None:
+    """Makes the folders, too. Raises ChannelError."""
+    modes = {channel.name: channel.mode for channel in channels}
+    for channel in channels:
+        if channel.dealt:
+            modes.update({channel.of_rank(rank): PIPE for rank in range(ranks)})
+    told = {name: {"TrainingInputMode": mode.capitalize()} for name, mode in modes.items()}
+    folder = root.parent / "config"
+    try:
+        for place in (root, folder):
+            place.mkdir(parents=True, exist_ok=True)
+        aside = folder / ".inputdataconfig.json"  # programs may look while ranks are added
+        aside.write_text(json.dumps(told, indent=1) + "\n")
+        aside.rename(folder / "inputdataconfig.json")
+    except OSError as error:
+        raise ChannelError(f"{root} cannot be made: {error.strerror}; --root names another folder") from error

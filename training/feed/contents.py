@@ -1,0 +1,96 @@
+"""What channels have: their objects, listed once, and which of them each rank reads in an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple
+from typing import Any
+
+from dyntrain.training.feed.channels import Channel
+from dyntrain.training.feed.dealing import Piece, in_order, shards_of, streams_of, without_indices
+from dyntrain.training.feed.errands import Errands
+from dyntrain.training.feed.feeder import objects_by
+from dyntrain.training.feed.listing import patiently_listed
+from dyntrain.training.feed.places import ChannelError, S3Object, parsed
+from dyntrain.training.feed.resuming import Resume, dealt_after, digest_of
+
+
+class Contents:
+    """`say` is for people."""
+
+    def __init__(self, s3: Any, errands: Errands, say: Callable[[str], None]) -> None:
+        self._s3, self._errands, self._say = s3, errands, say
+        self._objects: dict[str, list[S3Object]] = {}
+        # By channel, and whether ranks share it; None: it is being looked for
+        self._rests: dict[tuple[str, bool, Resume], list[list[Piece]] | None] = {}
+
+    def ask_for(self, channel: Channel, done: Callable[[], None]) -> None:
+        """`done` may raise ChannelError."""
+
+        def ask() -> list[tuple[object, ...]]:
+            return [astuple(one) for one in patiently_listed(self._s3, channel.source)]
+
+        def listed(answer: Any) -> None:
+            objects = without_indices([S3Object(*one) for one in answer])
+            self._objects[channel.name] = self._checked(channel, objects)
+            done()
+
+        self._errands.send(channel.name, ask, listed)
+
+    def known(self, channel: Channel) -> bool:
+        return channel.name in self._objects
+
+    def streams(self, channel: Channel, ranks: int | None, epoch: int) -> list[list[Piece]]:
+        """For each rank; for None a single one, of the whole channel. Raises ChannelError."""
+        objects = self._objects[channel.name]
+        if ranks is None:
+            return [[Piece(one) for one in in_order(objects, channel.seed, epoch)]]
+        return streams_of(channel.name, objects, parsed(channel.source)[1], ranks, channel.seed, epoch)
+
+    def rest(self, channel: Channel, resume: Resume, *, shared: bool) -> list[list[Piece]] | None:
+        """What is left of an epoch, a stream for each rank; None: ask again. Raises ChannelError."""
+        objects = self._objects[channel.name]
+        if resume.records and resume.objects not in ("", digest_of(objects)):
+            raise ChannelError(
+                f"channel {channel.name}: its objects at {channel.source} are others than when epoch {resume.epoch} "
+                "began; begin that epoch anew, with no records"
+            )
+        key = channel.name, shared, resume
+        if key not in self._rests:
+            for other in [one for one, known in self._rests.items() if one[:2] == key[:2] and known is not None]:
+                del self._rests[other]
+            self._rests[key] = None
+            ranks = len(resume.records[0]) if resume.records else resume.ranks
+            first = self.streams(channel, ranks if shared else None, resume.epoch)
+            numbers = {one: number for number, one in enumerate(objects)}
+
+            def ask() -> list[list[tuple[int, int, int]]]:
+                streams = dealt_after(first, resume, channel.format, lambda: objects_by(self._s3))
+                return [[(numbers[one.source], one.record, one.at) for one in stream] for stream in streams]
+
+            def dealt(answer: Any) -> None:
+                self._rests[key] = [[Piece(objects[number], *place) for number, *place in rest] for rest in answer]
+
+            self._errands.send(channel.name, ask, dealt)
+        return self._rests[key]
+
+    def answer(self, channel: Channel, resume: Resume) -> Resume:
+        """What the rank is to keep."""
+        return resume._replace(objects=digest_of(self._objects[channel.name]))
+
+    def _checked(self, channel: Channel, objects: Sequence[S3Object]) -> list[S3Object]:
+        """Those that have a byte. Raises ChannelError."""
+        full = [one for one in objects if one.size]
+        if not full:
+            what = "all its objects are empty" if objects else f"there is no object at {channel.source}"
+            raise ChannelError(f"channel {channel.name}: {what}")
+        if len(full) < len(objects):
+            empty = next(one for one in objects if not one.size)
+            self._say(f"channel {channel.name}: {len(objects) - len(full)} empty objects are passed over, as {empty}")
+        shards = shards_of(objects, parsed(channel.source)[1]) if channel.dealt else None
+        for rank, shard in enumerate(shards or ()):
+            if not any(one.size for one in shard):
+                raise ChannelError(
+                    f"channel {channel.name}: shard {rank} is empty, as {shard[0]}; rank {rank} would read nothing"
+                )
+        return full

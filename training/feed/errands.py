@@ -1,0 +1,80 @@
+"""Questions to S3 that take their time: a child asks, and its answer is JSON. One that dies is sent again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dyntrain.training.feed.feeder import Write, fork
+from dyntrain.training.feed.places import ChannelError
+from dyntrain.training.feed.pump import MOST_DEATHS
+
+
+@dataclass
+class _Errand:
+    channel: str
+    ask: Callable[[], Any]
+    done: Callable[[Any], None]
+    child: int
+    answer: bytearray = field(default_factory=bytearray)
+    deaths: int = 0
+
+
+class Errands:
+    """`fail` is given the sentence of one that came to nothing. Of one thread."""
+
+    def __init__(self, fail: Callable[[str], None]) -> None:
+        self._fail = fail
+        self._going: dict[int, _Errand] = {}
+
+    @property
+    def pipes(self) -> set[int]:
+        """What to wait for."""
+        return set(self._going)
+
+    @property
+    def children(self) -> set[int]:
+        return {errand.child for errand in self._going.values()}
+
+    def send(self, channel: str, ask: Callable[[], Any], done: Callable[[Any], None], deaths: int = 0) -> None:
+        """`ask` runs in a child and may raise ChannelError; `done` is given what it returned, as JSON has it."""
+
+        def work(write: Write) -> None:
+            try:
+                answer = ["", ask()]
+            except ChannelError as error:
+                answer = [str(error), None]
+            write([json.dumps(answer).encode()])
+
+        child, pipe = fork(work)
+        os.set_blocking(pipe, False)
+        self._going[pipe] = _Errand(channel, ask, done, child, deaths=deaths)
+
+    def listen(self, pipe: int) -> None:
+        """Raises ChannelError, as `done` does."""
+        errand = self._going[pipe]
+        try:
+            more = os.read(pipe, 1024 * 1024)
+        except BlockingIOError:
+            return
+        errand.answer += more
+        if more:
+            return
+        os.close(pipe)
+        os.waitpid(errand.child, 0)
+        del self._going[pipe]
+        try:
+            problem, answer = json.loads(errand.answer)
+        except ValueError:  # it was killed
+            if errand.deaths < MOST_DEATHS:
+                self.send(errand.channel, errand.ask, errand.done, errand.deaths + 1)
+            else:
+                self._fail(f"channel {errand.channel}: the process that asks S3 ended {MOST_DEATHS + 1} times")
+            return
+        if problem:
+            self._fail(f"channel {errand.channel}: {problem}")
+        else:
+            errand.done(answer)

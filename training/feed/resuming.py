@@ -1,0 +1,87 @@
+"""What a rank says of an epoch that it goes on with, alone or among other ranks than before: NAME.resume.json.
+
+A record counts when the program says so, which keeps with its model how many of each rank's records that has seen. So
+what a rank had read ahead when it was killed, or trained on after the checkpoint, comes again; nothing else does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import astuple
+from typing import Any, NamedTuple
+
+from dyntrain.training.feed.dealing import Piece, Position, Stream, dealt_anew, left
+from dyntrain.training.feed.feeder import Read, known, parts
+from dyntrain.training.feed.fifos import ASKED
+from dyntrain.training.feed.frames import end_of
+from dyntrain.training.feed.listing import side_by_side
+from dyntrain.training.feed.places import ChannelError, S3Object
+
+
+class Resume(NamedTuple):
+    """`records`: of each set of ranks that the epoch has had so far, how many each rank has trained on. `objects`: a
+    digest of the channel's, "" where none is known.
+    """
+
+    epoch: int = 0
+    ranks: int = 1
+    records: tuple[tuple[int, ...], ...] = ()
+    objects: str = ""
+
+    def text(self) -> str:
+        """As the rank finds it, and keeps it with its model."""
+        return json.dumps(self._asdict()) + "\n"
+
+
+def resume_of(name: str, content: str) -> Resume:
+    """Raises ChannelError."""
+    try:
+        fields: Any = json.loads(content)
+        resume = Resume(**{**fields, "records": tuple(map(tuple, fields.get("records", ())))})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ChannelError(f"{name}{ASKED} is not as CHANNELS.md has it: {error}") from error
+    numbers = [resume.epoch, resume.ranks - 1, *(count for counts in resume.records for count in counts)]
+    if not all(type(number) is int and number >= 0 for number in numbers) or not all(resume.records):
+        raise ChannelError(f"{name}{ASKED}: epoch, ranks and records are whole numbers, records one for each rank")
+    return resume
+
+
+def digest_of(objects: Sequence[S3Object]) -> str:
+    """By which an epoch's rest is known to be of these."""
+    return hashlib.sha256(json.dumps([astuple(one) for one in objects]).encode()).hexdigest()[:16]
+
+
+def dealt_after(first: list[list[Piece]], resume: Resume, kind: str, reader: Callable[[], Read]) -> list[list[Piece]]:
+    """A stream for each rank of what is left. `first`: those of the epoch's first ranks. `reader` is for one thread.
+    Raises ChannelError.
+    """
+    streams = first
+    for counts, ranks in zip(resume.records, [*map(len, resume.records[1:]), resume.ranks]):  # noqa: B905  # Python 3.9
+        places = side_by_side(lambda one: place_of(reader(), *one, kind), list(zip(streams, counts)))  # noqa: B905
+        for rank, (_, beyond) in enumerate(places):
+            if beyond:
+                raise ChannelError(
+                    f"epoch {resume.epoch}: rank {rank} cannot have trained on {counts[rank]} records, of "
+                    f"{counts[rank] - beyond}; is the checkpoint of this data?"
+                )
+        streams = dealt_anew(left(streams, [place for place, _ in places]), ranks)
+    return streams
+
+
+def place_of(read: Read, stream: Stream, records: int, kind: str) -> tuple[Position, int]:
+    """Where a stream goes on after so many records, and how many of them it lacks. Raises ChannelError."""
+    for index, piece in enumerate(stream):
+        if not records:
+            return Position(index), 0
+        kind, head = known(read, piece, kind)
+        record, at = piece.record, piece.at
+        for part in parts(read, piece, head, kind, None):
+            if records < part.record - record:
+                return Position(index, record + records, at + end_of(kind, bytes(part.data), records)), 0
+            records -= part.record - record
+            record, at = part.record, part.at
+            if not records and at < piece.source.size:
+                return Position(index, record, at), 0
+    return Position(len(stream)), records
