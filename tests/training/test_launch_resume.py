@@ -203,7 +203,7 @@ async def given_up(
 def test_a_base_host_that_cannot_be_reached_ends_the_launch_before_it_begins_with_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = r"node at ip: 127\.0\.0\.2 ended 5 times, it is not launched again; .* take it out of the host file"
+    said = r"node at ip: 127\.0\.0\.2 ended 5 times, it is not launched again; .* remove it from the host file"
     with pytest.raises(LaunchError, match=said):
         asyncio.run(given_up(monkeypatch, tmp_path, reachable=("127.0.0.1",)))
 
