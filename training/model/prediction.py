@@ -99,17 +99,17 @@ def release(dealt: Dealt, workers: int, machines: Machines) -> Bound:
     anything, all others wait for all keys.
 
     Each survivor pushes the zeros for its share of the keys, and is answered with every sum for its gradients, and with
-    those of its share once more. A server's node sends each sum to the survivors on other nodes, and once more to the
-    one that pushes.
+    those of its share once more. A server's node has a survivor of its own, and sends the others each sum, and what the
+    zeros that they push are answered with.
     """
-    twice = 1 + 1 / (workers - 1)
-    own = twice * (dealt.total - (dealt.least if len(dealt.servers) == workers else 0))
-    beside = (workers - 1) * dealt.fullest
+    share = 1 / (workers - 1)
+    own = (1 + share) * (dealt.total - (dealt.least if len(dealt.servers) == workers else 0))
+    beside = (workers - 1 - share) * dealt.fullest
     last = 2 * min(dealt.largest, dealt.fullest)
     return _slowest(
         {
             "link": (max(own, beside) + last) / machines.link,
-            "connection": twice * dealt.fullest / machines.connection,
+            "connection": (1 + share) * dealt.fullest / machines.connection,
             "server": dealt.fullest / machines.serving,
         },
         machines.latency,
