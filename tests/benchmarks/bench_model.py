@@ -114,7 +114,7 @@ def main(out: Path) -> list[Figure]:
             found["overlap"] = overlap(groups, machines)
             for workers, servers in RELEASES:
                 groups.form(KEYS, workers, servers)
-                seconds = groups.release(workers, pumping=workers - 2)  # on a host without a server
+                seconds = groups.release(workers)
                 each = compared(seconds, release(deal(KEYS, servers), workers, machines).seconds)
                 found["release"][f"{workers}_workers.{servers}_servers"] = each
         finally:

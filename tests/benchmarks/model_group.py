@@ -109,9 +109,9 @@ class Groups:
         found = [worker.answer()["seconds"] for worker in self.workers[:workers]]
         return [max(each) for each in zip(*found, strict=True)]
 
-    def release(self, workers: int, pumping: int) -> float:
-        """The last worker is killed, the others push and wait, and worker `pumping` pushes the zeros: seconds from that
-        order until all are free. The group of the survivors is left.
+    def release(self, workers: int) -> float:
+        """The last worker is killed, the others push and wait, and then each pushes a share of the zeros: seconds from
+        that order until all are free. The group of the survivors is left.
         """
         survivors = self.workers[: workers - 1]
         self.workers.pop(workers - 1).kill()
@@ -123,8 +123,9 @@ class Groups:
             worker.tell(do="abort", generation=self._number)
             if (phase := worker.answer()["phase"]) != "wait":
                 raise RuntimeError(f"a survivor is in phase {phase}, and was to wait for what nobody pushes")
-        survivors[pumping].tell(do="pump", generation=self._number, count=1)
-        began = float(survivors[pumping].answer()["began"])
+        for share, worker in enumerate(survivors):
+            worker.tell(do="pump", generation=self._number, count=1, share=share, shares=len(survivors))
+        began = min(float(worker.answer()["began"]) for worker in survivors)
         for worker in survivors:
             worker.tell(do="freed")
         freed = max(float(worker.answer()["at"]) for worker in survivors)

@@ -163,11 +163,11 @@ class Worker:
         self._guard.handle(Abort(generation=generation))
         return {"phase": self._answer().phase}
 
-    def pump(self, generation: int, count: int) -> dict[str, Any]:
+    def pump(self, generation: int, count: int, share: int, shares: int) -> dict[str, Any]:
         from dyntrain.training.protocol.messages import Pump
 
         began = time.monotonic()
-        self._guard.handle(Pump(generation=generation, count=count))
+        self._guard.handle(Pump(generation=generation, count=count, share=share, shares=shares))
         pumped = self._answer()
         return {"began": began, "rounds": pumped.rounds, "seconds": pumped.seconds}
 

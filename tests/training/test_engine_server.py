@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 from dyntrain.controller.local.pace import patient
+from dyntrain.training.protocol.engines import SERVER_MEMORY
 from job_bed import free_port
+from waiting import wait_for
 
 SERVER = """
 import sys
@@ -72,6 +75,27 @@ engine.dissolve()
 print("LEFT", flush=True)
 os._exit(0)
 """
+STEPS = """
+import os, sys
+from dyntrain.training.engine.pslite import PsLite
+import mxnet as mx
+engine = PsLite()
+print("STANDS", flush=True)
+sys.stdin.readline()
+keys = [(str(n), (1000000,), "float32") for n in range(KEYS)]
+engine.form({}, keys)
+arrays = [mx.nd.ones((1000000,)) for _ in keys]
+mx.nd.waitall()
+print("FORMED", flush=True)
+for line in sys.stdin:
+    for (name, _, _), array in zip(keys, arrays):
+        engine.kvstore.pushpull(name, array)
+    mx.nd.waitall()
+    print("SUMMED", flush=True)
+os._exit(0)
+"""
+KEYS = 12
+PAGES = KEYS * 4_000_000 // resource.getpagesize()  # of what a worker sends in a step
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -151,3 +175,42 @@ def test_t7_zeros_free_a_survivor_wherever_the_lost_worker_was_in_its_pushes(sta
     added, *rest = out.splitlines()
     assert added in ("DOUBLES 16777216.0", "DOUBLES 16777217.0")
     assert rest == ["THERE [True, False, False]", "MENDED [True, True, True] [0]", "LEFT"]
+
+
+def given(process: subprocess.Popen[str]) -> int:
+    """Pages that the kernel has handed out to it so far."""
+    return int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+
+def told(process: subprocess.Popen[str], line: str = "") -> str:
+    """What it answers to `line`."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if line:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def test_a_server_adds_up_in_the_memory_of_the_step_before(start: Start) -> None:
+    """To be given it page by page, again in each step, takes as long as adding up."""
+    start("scheduler", SERVER, "scheduler")
+    server = start("server", SERVER, "server")
+    worker = start("worker", STEPS.replace("KEYS", str(KEYS)), DMLC_ROLE="worker")
+    assert [told(worker), told(worker, "form")] == ["STANDS", "FORMED"]
+    seen = []
+    for _ in range(12):
+        assert told(worker, "step") == "SUMMED"
+        seen.append(given(server))
+    assert seen[-1] - seen[3] < PAGES / 2, "in eight steps less than half of what one takes"
+
+
+def test_a_server_is_given_its_memory_before_the_first_step(start: Start) -> None:
+    start("scheduler", SERVER, "scheduler")
+    server = start("server", SERVER, "server", **{SERVER_MEMORY: str(3 * KEYS * 4_000_000)})
+    wait_for(lambda: given(server) > 3 * PAGES, 30, "it is given what it was told")
+    worker = start("worker", STEPS.replace("KEYS", str(KEYS)), DMLC_ROLE="worker")
+    assert [told(worker), told(worker, "form")] == ["STANDS", "FORMED"]
+    before = given(server)
+    assert told(worker, "step") == "SUMMED"
+    assert given(server) - before < PAGES / 2

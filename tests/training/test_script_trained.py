@@ -4,14 +4,16 @@ ever.
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
-from conducted import Conductor, Death, Plain
+from conducted import ConductedMembership, Conductor, Death, Plain
 from dyntrain.training.worker.loop.agreed.rates import UnequalRates
-from dyntrain.training.worker.loop.agreed.trained import TrainableSet
+from dyntrain.training.worker.loop.agreed.trained import agree, known
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd
 from test_script_idioms import all_close
@@ -57,7 +59,7 @@ WAYS = {"for a while": for_a_while, "by turns": by_turns, "now and then": now_an
 DEATHS = {
     "none": [],
     "before the first sum": [Death(5, 1), Death(9, 0)],
-    "between the sums": [Death(4, 1, 1), Death(9, 0, 1)],
+    "between the sums": [Death(4, 1, 1), Death(6, 1, 1), Death(9, 0, 1)],
     "after the sums": [Death(5, 1, 0, "applied"), Death(9, 1, 1, "applied")],
 }
 
@@ -67,6 +69,22 @@ DEATHS = {
 def test_what_trains_may_change_at_any_step(sets: Set, deaths: list[Death]) -> None:
     conductor = Conductor({0: 1, 4: 3, 8: 2}, deaths, 1)
     all_close(conductor.run(lambda job: trained(job, sets, True)), trained(Plain(), sets, True))
+    assert conductor._died or not deaths, "not every way has a second sum in each of these steps"
+
+
+def test_the_first_step_after_a_change_sums_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A joiner has heard from the others' state what all sum; to ask for it would make the links wait once more."""
+    sums, exchange = Counter[tuple[int, int, int]](), ConductedMembership.exchange
+
+    def counted(self: ConductedMembership, *args: Any) -> bool:
+        sums[self.generation, self._at.step, self.kvstore.rank] += 1
+        return exchange(self, *args)
+
+    monkeypatch.setattr(ConductedMembership, "exchange", counted)
+    conductor = Conductor({0: 1, 4: 3, 8: 2}, [Death(6, 1)], 1)
+    conductor.run(lambda job: trained(job, lambda net, batches: None, True))
+    assert conductor.reformed > 3
+    assert {step for (_, step, _), times in sums.items() if times > 1} == {0}
 
 
 def adds_up(net: Any, batches: int) -> None:
@@ -91,16 +109,16 @@ def test_what_trains_by_a_counter_of_the_scripts_own_is_refused_where_it_differs
 
 def test_what_stays_as_it_was_is_summed_at_once() -> None:
     """A second sum in each step would wait for the links once more."""
-    sums, (some, all_of_them) = TrainableSet(), (frozenset({0}), frozenset({0, 1}))
-    assert sums.known("trainer") == frozenset(), "a joiner knows of none"
-    for now, known in [
+    own: dict[str, Any] = {}
+    some, all_of_them = frozenset({0}), frozenset({0, 1})
+    assert known(own, 0) == frozenset(), "where a job begins nobody knows"
+    for now, then in [
         (all_of_them, all_of_them),
         (some, some),
         (some, some),
         (all_of_them, some),
         (all_of_them, all_of_them),
     ]:
-        sums.agreed("trainer", now)
-        assert sums.known("trainer") == known
-    sums.formed()
-    assert sums.known("trainer") == frozenset()
+        agree(own, 0, now)
+        assert known(json.loads(json.dumps(own)), 0) == then, "also by a joiner, who receives it"
+    assert known(own, 1) == frozenset(), "each trainer has its own"

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import pytest
 from dyntrain.training.events import Forming
+from dyntrain.training.protocol.engines import SERVER_MEMORY
 from dyntrain.training.protocol.messages import Position, StepStatus
 from dyntrain.training.protocol.node_messages import GroupReady, StartGroup
 from dyntrain.training.session.generation.generation import Cause
 from dyntrain.training.session.job.state import Phase
 from dyntrain.training.session.orders import Order, ToNode
-from session_driver import A, B, C, Driver, announced, forms, restarted, words
+from session_driver import A, B, C, D, Driver, announced, forms, restarted, words
 
 
 @pytest.fixture
@@ -53,6 +54,19 @@ def test_t22_the_servers_move_with_the_exchange_at_one_boundary_and_nothing_is_l
     driver.form(A, C)
     driver.do("node_lost", B)
     assert (driver.session.job.phase, driver.session.job.number, restarted(driver.orders)) == (Phase.TRAINING, 2, set())
+
+
+@pytest.mark.parametrize(("summed", "memory"), [(300, 600), (0, 0), (2 << 40, 1 << 30)])
+def test_a_server_is_told_how_much_memory_a_step_of_all_workers_takes(summed: int, memory: int) -> None:
+    """Four workers and two servers, of which each has half of the bytes; up to a bound."""
+    driver = Driver(workers=4)
+    for name in (A, B, C, D):
+        driver.node(name, base=name in (A, B))
+        driver.worker(name, summed_bytes=summed)
+    driver.want(A, B, C, D)
+    starts = [order.message for order in driver.orders if isinstance(getattr(order, "message", None), StartGroup)]
+    told = [(process.role, process.environment.get(SERVER_MEMORY)) for start in starts for process in start.processes]
+    assert told == [("scheduler", None), ("server", str(memory)), ("server", str(memory))]
 
 
 def test_t22_until_the_successor_can_serve_nobody_is_exchanged(driver: Driver) -> None:

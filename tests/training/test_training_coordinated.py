@@ -58,6 +58,13 @@ def test_a_worker_is_out_of_its_old_group_before_it_is_prepared_and_in_the_new_o
     )
 
 
+def test_a_worker_says_how_many_bytes_it_sends_in_a_step(worker: Worker) -> None:
+    keys = [("votes", (3,), "float64"), ("weights", (2, 5), "float16")]
+    worker.enter(form(2, START), GO, go_on(START), keys=keys)
+    assert worker.line.hello is not None
+    assert worker.line.hello.summed_bytes == 44
+
+
 def test_t9_prepared_is_said_after_the_seal(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, bool]] = []
     worker.state.seen = lambda what: said.append((what, "prepared" in worker.log))

@@ -184,14 +184,16 @@ def test_what_can_be_had_without_swapping_is_read_in_bytes(tmp_path: Path, monke
 # ---- the header of a packed state, and its checksums
 
 
-def block_of(offset: int = 4, values: str = "a", counts: int = 1, arrays: bytes = b"abcdefgh", step: int = 3) -> bytes:
+def block_of(
+    offset: int = 4, values: str = "a", counts: int = 1, arrays: bytes = b"abcdefgh", step: int = 3, summed: int = 0
+) -> bytes:
     """Two arrays that must be equal and one of the worker's own."""
     header = json.dumps(
         {
             "layout": "x",
             "position": {"epoch": 1, "offset": offset, "step": step},
             "scalars": {"values": values, "untouched": values, "counts": counts},
-            "own": {"memory": values},
+            "own": {"memory": values, "summed": {"0": [[summed], [summed]]}},
             "arrays": [["p0", [2], "uint8"], ["o0.0.0", [], "float32"], ["a0", [2], "uint8"]],
         }
     ).encode()
@@ -209,6 +211,7 @@ def test_workers_are_compared_by_all_that_must_be_equal_and_by_nothing_else() ->
         ({"values": "b"}, [0]),
         ({"offset": 5}, [0]),
         ({"step": 4}, [0]),
+        ({"summed": 1}, [0]),
     ):
         found = checksums(block_of(**changed))  # type: ignore[arg-type]
         assert [i for i in range(3) if found[i] != whole[i]] == which, changed

@@ -12,9 +12,10 @@ import pytest
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.state import training_state
 from dyntrain.training.worker.state.block import StateError
 from dyntrain.training.worker.state.equal import NO_ARRAY, checksums
-from dyntrain.training.worker.state.slots import write
+from dyntrain.training.worker.state.slots import same, write
 from dyntrain.training.worker.state.training_state import TrainingState
 from mxnet import autograd, gluon
 
@@ -78,6 +79,27 @@ def test_each_check_is_of_the_array_or_the_numbers_that_it_names() -> None:
     assert changed() == [name, f"{trainer._params[0].name} in the optimizer"]
     trainer._optimizer.wd = 0.5
     assert changed()[0] == NO_ARRAY
+
+
+def test_what_is_looked_at_at_each_boundary_is_read_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator for each array, as for those on devices, would have everybody wait at each boundary."""
+    net, trainer, state = model(1)
+    train(net, trainer, 2)
+    positions = [Position(epoch=0, offset=0, step=step) for step in range(20)]
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(training_state, "in_place", lambda array: None)
+        by_operators = [state.sampled(at) for at in positions]
+    monkeypatch.setattr(mx.nd, "take", None)
+    assert [state.sampled(at) for at in positions] == by_operators
+    assert len(set(by_operators)) > 1, "in time all values are looked at"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+def test_arrays_are_the_same_bit_by_bit(dtype: str) -> None:
+    array, other = mx.nd.ones((3, 5), dtype=dtype), mx.nd.ones((3, 5), dtype=dtype)
+    assert same(array, other)
+    other[2, 4] = 2
+    assert not same(array, other)
 
 
 def test_running_statistics_travel_but_may_differ_between_workers() -> None:

@@ -8,8 +8,13 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 
+from dyntrain.training.host.allocator import fill_memory, keep_freed_memory, share_freed_memory
 from dyntrain.training.host.forkserver import serve
+from dyntrain.training.protocol.engines import SERVER_MEMORY
+
+MOST_KEPT = 2**31 - 1  # bytes that a server frees between two steps
 
 
 def become(role: str, environment: dict[str, str]) -> None:
@@ -27,6 +32,12 @@ def become(role: str, environment: dict[str, str]) -> None:
     from mxnet.base import _LIB, check_call
 
     os.environ.update(environment, DMLC_ROLE=role, MXNET_KVSTORE_BIGARRAY_BOUND=str(2**31 - 1))
+    if role == "server":
+        share_freed_memory()
+        keep_freed_memory(MOST_KEPT)
+        memory = int(os.environ.get(SERVER_MEMORY, 0))
+        # beside ps-lite's start, which is mostly waiting, and while the workers can send nothing yet
+        threading.Thread(target=fill_memory, args=(memory,), daemon=True).start()
     store = mxnet.kv.create("dist")
     refuse = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_refuse)
     check_call(_LIB.MXKVStoreRunServer(store.handle, refuse, None))

@@ -98,17 +98,18 @@ def release(dealt: Dealt, workers: int, machines: Machines) -> Bound:
     """From the order to push zeros to the last survivor that is free, at worst: one worker died before it had pushed
     anything, all others wait for all keys.
 
-    As if one survivor pushed the zeros for every key, as the last one does, and were answered with every sum twice: for
-    its gradients and for its zeros. Several push a share each. A server's node sends each sum to the survivors on other
-    nodes, and once more to the one that pushes.
+    Each survivor pushes the zeros for its share of the keys, and is answered with every sum for its gradients, and with
+    those of its share once more. A server's node has a survivor of its own, and sends the others each sum, and what the
+    zeros that they push are answered with.
     """
-    own = 2 * (dealt.total - (dealt.least if len(dealt.servers) == workers else 0))
-    beside = (workers - 1) * dealt.fullest
+    share = 1 / (workers - 1)
+    own = (1 + share) * (dealt.total - (dealt.least if len(dealt.servers) == workers else 0))
+    beside = (workers - 1 - share) * dealt.fullest
     last = 2 * min(dealt.largest, dealt.fullest)
     return _slowest(
         {
             "link": (max(own, beside) + last) / machines.link,
-            "connection": 2 * dealt.fullest / machines.connection,
+            "connection": (1 + share) * dealt.fullest / machines.connection,
             "server": dealt.fullest / machines.serving,
         },
         machines.latency,

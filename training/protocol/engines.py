@@ -1,4 +1,4 @@
-"""Names of the communication engines, and the variable that tells a worker which one the job uses."""
+"""Names of the communication engines, and the variables that tell their processes what to be."""
 
 from __future__ import annotations
 
@@ -6,3 +6,4 @@ from typing import Literal
 
 EngineName = Literal["pslite", "horovod"]
 VARIABLE = "DYNTRAIN_ENGINE"
+SERVER_MEMORY = "DYNTRAIN_SERVER_MEMORY"  # bytes that a ps-lite server is given before it needs them

@@ -114,6 +114,7 @@ class LoopTerms(Message):
         "fixed-global", description="how batch and rate follow the number of workers, in words, or MODULE"
     )
     layout: str = Field(description="digest of the parameters' names, shapes and types: members must agree")
+    summed_bytes: int = Field(0, ge=0, description="of what is summed in a step: what a worker sends to all servers")
     loop: int = Field(0, ge=0, description="which of the script's loops over epochs, one after another")
     another: bool = Field(False, description="whether another may follow: then the job ends with the script")
 

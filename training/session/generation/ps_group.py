@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from dyntrain.training.protocol.engines import EngineName
+from dyntrain.training.protocol.engines import SERVER_MEMORY, EngineName
 from dyntrain.training.protocol.node_messages import GroupReady, NodeHello, PsProcess, StartGroup
 from dyntrain.training.protocol.slots import node_of, places
 from dyntrain.training.session.orders import ToNode
+
+# The kernel hands out memory page by page as it is first used, which takes a server as long as adding up. Beyond so
+# much it does: a large job's server would hold twice its memory where the one before it has not ended yet.
+SERVER_MEMORY_AT_MOST = 1 << 30
 
 
 @dataclass
@@ -52,11 +56,17 @@ def choose_scheduler(nodes: Mapping[str, ConnectedNode]) -> str | None:
 
 
 def plan_group(
-    engine: EngineName, number: int, nodes: Mapping[str, ConnectedNode], scheduler: str, workers: Sequence[str]
+    engine: EngineName,
+    number: int,
+    nodes: Mapping[str, ConnectedNode],
+    scheduler: str,
+    workers: Sequence[str],
+    summed_bytes: int = 0,
 ) -> Group:
+    """`summed_bytes`: what each worker sends in a step."""
     if engine == "horovod":
         return plan_rendezvous(number, nodes[scheduler], workers)
-    return plan_servers(number, nodes, scheduler, len(workers))
+    return plan_servers(number, nodes, scheduler, len(workers), summed_bytes)
 
 
 def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) -> Group:
@@ -80,8 +90,12 @@ def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) ->
     return Group(where, (host.hello.name,), (order,), ranks)
 
 
-def plan_servers(number: int, nodes: Mapping[str, ConnectedNode], scheduler: str, workers: int) -> Group:
-    """A scheduler on one base node and a server on each of `nodes` that holds blanks."""
+def plan_servers(
+    number: int, nodes: Mapping[str, ConnectedNode], scheduler: str, workers: int, summed_bytes: int
+) -> Group:
+    """A scheduler on one base node and a server on each of `nodes` that holds blanks. In a step all workers' parts may
+    be with a server at once.
+    """
     root = nodes[scheduler]
     assert root.group is not None
     hosts = tuple(i for i, node in sorted(nodes.items()) if node.holds(2 if i == scheduler else 1))
@@ -93,12 +107,16 @@ def plan_servers(number: int, nodes: Mapping[str, ConnectedNode], scheduler: str
     }
     roles: dict[str, list[Literal["scheduler", "server"]]] = {host: ["server"] for host in hosts}
     roles[scheduler].insert(0, "scheduler")
+    memory = min(SERVER_MEMORY_AT_MOST, workers * summed_bytes // len(hosts))
+    more = {"server": {SERVER_MEMORY: str(memory)}, "scheduler": {}}
     orders = tuple(
         ToNode(
             host,
             StartGroup(
                 generation=number,
-                processes=tuple(PsProcess(role=role, environment=environment) for role in roles[host]),
+                processes=tuple(
+                    PsProcess(role=role, environment={**environment, **more[role]}) for role in roles[host]
+                ),
             ),
         )
         for host in hosts

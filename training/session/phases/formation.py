@@ -57,7 +57,8 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
     )
     roster.leaving.update({i: hello for i, hello in roster.members.items() if i not in members})
     roster.members = {i: roster.members[i] if i in roster.members else roster.standing.pop(i) for i in members}
-    group = plan_group(engine_of(job), job.number, hosts, scheduler, members)
+    summed_bytes = roster.members[generation.source].summed_bytes
+    group = plan_group(engine_of(job), job.number, hosts, scheduler, members, summed_bytes)
     job.round = Round(
         generation=generation,
         holders=held,

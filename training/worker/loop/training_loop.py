@@ -287,7 +287,6 @@ class TrainingLoop:
 
     def _expect(self, position: Position, number: int, workers: int) -> None:
         """A generation that begins there is being formed."""
-        self.updates.trained.formed()
         self.shares.begins = self._tries(position.step)
         self.loading.expect(position, number, workers)
 

@@ -18,7 +18,7 @@ from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
 from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal
 from dyntrain.training.worker.loop.agreed.reduction import Total
-from dyntrain.training.worker.loop.agreed.trained import TrainableSet
+from dyntrain.training.worker.loop.agreed.trained import agree, known
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus, consensus_key
 from dyntrain.training.worker.loop.batch.current_batch import OUTSIDE, CurrentBatch, gradients_of, summed
 from dyntrain.training.worker.loop.batch.groups import NOT_DUE
@@ -52,7 +52,7 @@ class Updates:
         self._loop = loop
         self._divisors = Divisors(loop.trainers, config.batching)
         self.rates = WorkerRates(config.batching, loop.trainers, config.samples)
-        self._voids, self.trained = AbortedSteps(), TrainableSet()
+        self._voids = AbortedSteps()
 
     def _in_hand(self, what: str) -> CurrentBatch:
         if self._loop.current is None:
@@ -135,18 +135,19 @@ class Updates:
     def _sum(self, trainer: ElasticTrainer, current: CurrentBatch) -> bool:
         """False: not all was pushed, as a new generation follows."""
         loop, shared = self._loop, self._loop.membership.shared
+        t, own = loop.trainers.index(trainer), loop.state.own
         now = frozenset(i for i, param in enumerate(trainer._params) if summed(param))
-        known = self.trained.known(trainer) if shared else now
-        beside = [(consensus_key(loop.trainers.index(trainer)), [current.consensus.vote])]
+        at_once = known(own, t) if shared else now
+        beside = [(consensus_key(t), [current.consensus.vote])]
         current.carried = [] if current.updated else loop.rows  # once in a step
         for rows in current.carried:
             beside += [(key, [array]) for key, array in rows.share(current.size, not current.spectates, loop.rank == 0)]
-        if not self._push(trainer, known, beside if shared else [], aside=not known):
+        if not self._push(trainer, at_once, beside if shared else [], aside=not at_once):
             return False
         if not shared or not current.consensus.sums_alike(loop.workers):
             return True  # where they differ, what follows tells why
-        self.trained.agreed(trainer, now)
-        return now <= known or self._push(trainer, now - known, [], aside=bool(known))
+        agree(own, t, now)
+        return now <= at_once or self._push(trainer, now - at_once, [], aside=bool(at_once))
 
     def _push(
         self, trainer: ElasticTrainer, numbers: frozenset[int], beside: list[tuple[str, list[Any]]], aside: bool

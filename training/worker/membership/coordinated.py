@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import math
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from dyntrain.controller.contract.messages import ControlFile
 from dyntrain.training.engine import Engine
 from dyntrain.training.host.standby import wait_until_needed
@@ -142,6 +144,7 @@ class CoordinatedMembership(Membership):
             seed=seed,
             batching=batching,
             layout=state.layout,
+            summed_bytes=sum(math.prod(shape) * np.dtype(dtype).itemsize for _, shape, dtype in self._keys),
             loop=self._loop,
             another=another,
         )

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 from dyntrain.training.worker.state.block import checksum, header_of
 
-NO_ARRAY = "the position, a rate, or the number of updates"
+NO_ARRAY = "the position, a rate, the number of updates, or what is summed"
+SUMMED = "summed"  # of what the job remembers, that which all must have alike, or they wait for each other's sums
 
 
 def checksums(block: bytes | bytearray | memoryview) -> list[str]:
@@ -21,7 +22,8 @@ def checksums(block: bytes | bytearray | memoryview) -> list[str]:
         # Where an epoch begins, one worker's script may have set this epoch's rate already and another's not yet.
         for name in ("values", "untouched"):
             scalars.pop(name, None)
-    sums = [checksum(json.dumps([header["layout"], header["position"], scalars], sort_keys=True).encode()).hex()[:16]]
+    alike = [header["layout"], header["position"], scalars, header["own"].get(SUMMED)]
+    sums = [checksum(json.dumps(alike, sort_keys=True).encode()).hex()[:16]]
     for name, shape, dtype in header["arrays"]:
         if name.startswith("a"):  # each worker's own, which stand last
             break

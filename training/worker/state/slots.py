@@ -16,6 +16,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.sampling.statistics import Doubles
 
 Raw = np.ndarray[Any, np.dtype[np.uint8]]
+_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,40 @@ def settle(array: Any) -> None:
     array.wait_to_read()
 
 
-def as_shaped(array: Any) -> None:
+def as_shaped(array: Any) -> int | None:
     """Its numbers back in the order of its shape: a forward pass that does not train leaves a convolution's weights in
     a layout of oneDNN's own. MXNet copies nothing from outside into it, and of arrays of three or five dimensions not
-    even its own. To ask for an array's address lays it out anew (MXNDArrayGetData in MXNet's src/c_api/c_api.cc).
+    even its own. To ask for an array's address, which is returned, lays it out anew (MXNDArrayGetData in MXNet's
+    src/c_api/c_api.cc).
     """
     settle(array)
-    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(ctypes.c_void_p())))
+    address = ctypes.c_void_p()
+    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))
+    return address.value
+
+
+def in_place(array: Any) -> Raw | None:
+    """Its bytes where they are, with a row for each number, as long as nothing is under way with it; None where they
+    are in the memory of a device.
+    """
+    if not array.context.device_type.startswith("cpu"):
+        return None
+    width = np.dtype(array.dtype).itemsize
+    address = as_shaped(array) if array.size else None
+    if address is None:
+        return np.zeros((0, width), np.uint8)
+    return np.frombuffer((ctypes.c_uint8 * (array.size * width)).from_address(address), np.uint8).reshape(-1, width)
+
+
+def same(array: Any, copy: Any) -> bool:
+    """Bit by bit. `copy` is in the host's memory; where the array is, too, no other copy is made of it."""
+    mine, was = in_place(array), in_place(copy)
+    if mine is None:
+        settle(array)
+        mine = array.asnumpy()
+    assert was is not None
+    addresses = (ctypes.c_void_p(each.ctypes.data) for each in (mine, was))
+    return bool(_LIBC.memcmp(*addresses, ctypes.c_size_t(was.size)) == 0)
 
 
 def zeros_like(array: Any) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dyntrain.training.worker.arrays import on_host
-from dyntrain.training.worker.state.slots import overwrite, settle
+from dyntrain.training.worker.state.slots import overwrite, same
 from dyntrain.training.worker.state.training_state import TrainingState
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class ForwardWrites:
     def script_writes(self, array: Any) -> None:
         """To what may be a weight, outside of its nets: from now on a pass is known by what differs from that."""
         for param, copy in self._before:
-            if param.list_data()[0] is array and _bytes(array) != _bytes(self._since.get(id(array), copy)):
+            if param.list_data()[0] is array and not same(array, self._since.get(id(array), copy)):
                 self._found.add(id(array))
 
     def script_wrote(self, array: Any) -> None:
@@ -63,7 +63,7 @@ class ForwardWrites:
         return [float(self._written(param.list_data()[0], copy)) for param, copy in self._before]
 
     def _written(self, array: Any, copy: Any) -> bool:
-        return id(array) in self._found or _bytes(array) != _bytes(self._since.get(id(array), copy))
+        return id(array) in self._found or not same(array, self._since.get(id(array), copy))
 
     def learn(self, state: TrainingState, found: Sequence[int]) -> None:
         """Some worker's batch has written to these."""
@@ -75,8 +75,3 @@ class ForwardWrites:
                 "outside of its steps have written",
                 ", ".join(p.name for p in state.written),
             )
-
-
-def _bytes(array: Any) -> bytes:
-    settle(array)
-    return bytes(array.asnumpy().tobytes())
