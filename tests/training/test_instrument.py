@@ -17,6 +17,8 @@ import pytest
 from dyntrain import training
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.loop.instrument import Listeners
+from dyntrain.training.worker.loop.slices import Slices
 from dyntrain.training.worker.replaced import Replaced
 from idioms import BATCH, SAMPLES, data, mlp
 from mxnet import autograd, gluon
@@ -97,6 +99,12 @@ def test_what_one_loop_replaces_stays_until_the_last_one_has_ended() -> None:
     assert gluon.Block.__call__ is not before
     first.close()
     assert gluon.Block.__call__ is before
+
+
+def test_of_two_listeners_one_alone_can_answer() -> None:
+    assert Listeners(Slices()).splits is not None
+    with pytest.raises(ValueError, match="splits"):
+        Listeners(Slices(), Slices())
 
 
 def test_what_was_inherited_is_inherited_again() -> None:
