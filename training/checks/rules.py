@@ -78,9 +78,6 @@ _ROWS = (
     Rule("DT302", "warning", "the gradient of {name} is multiplied before it is summed, by what may be this share's "
          "own",
          "trainer.allreduce_grads(), the change, then trainer.update(n) in place of step(n)"),
-    Rule("DT305", "warning", "{name} does not train, and the script writes to it in a batch: it must be the same on "
-         "all workers",
-         "epoch.sum(...) of what it is made of"),
     # ---- DT4: step(n), and what all workers must mean alike
     Rule("DT401", "error", "step({n:g}) with {here} of the {all} samples of this batch here is no batch size",
          "{batch}, or the samples in hand; step(epoch.sum(n)) for what is counted{more}", fixed=True),

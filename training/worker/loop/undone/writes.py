@@ -27,8 +27,8 @@ class Writes(Listener):
         if not loop.owners.is_undoable(array):
             return
         loop.undo.script_writes(array)
-        if not thread_context.in_block and (name := loop.state.script_sets(array)):
-            loop.findings.find("DT305", name=name)
+        if not thread_context.in_block:
+            loop.state.script_sets(array)
 
     def takes_part(self, array: Any) -> None:
         self.writes(array)
