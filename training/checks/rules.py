@@ -111,9 +111,6 @@ _ROWS = (
          "epoch.enumerate(...) numbers batches; an epoch is its own number"),
     Rule("DT607", "warning", "what goes beside the batches or epochs in zip(...) begins anew on a worker that joins",
          "one dataset of pairs; values[epoch]"),
-    Rule("DT611", "warning", "{names}: changed in the loop and used after it, through which a worker that joins "
-         "later does not go",
-         "memory = job.memory({memory})"),
     Rule("DT612", "warning", "another loop over {job}.epochs() may follow, and this one has no name: the job ends "
          "with it",
          "{job}.epochs(..., name='...') of each"),
