@@ -370,10 +370,10 @@ def test_a_loss_that_does_not_fit_what_was_told_is_refused_before_the_first_step
 @pytest.mark.parametrize(
     ("loss_of", "step", "loss", "says"),
     [
-        (columns, BATCH, None, "DT115"),
-        (summed_columns, BATCH, None, "DT115"),
-        (time_averaged, BATCH, None, "DT115"),
-        (time_summed, BATCH, None, "DT115"),
+        (columns, BATCH, None, "DT114"),
+        (summed_columns, BATCH, None, "DT114"),
+        (time_averaged, BATCH, None, "DT114"),
+        (time_summed, BATCH, None, "DT114"),
         (held, BATCH, None, "DT111"),
         (held, 8, "own", "DT111"),
         (held_beside, BATCH, None, "DT111"),
@@ -441,7 +441,7 @@ def test_gradients_that_backward_is_given_hide_no_mean() -> None:
 
 
 def test_gradients_that_backward_is_given_are_told_of() -> None:
-    with tells("DT112"):
+    with tells("DT114"):
         given(ElasticJob.join(), lambda x: mx.nd.ones_like(x) / len(x))
 
 

@@ -75,7 +75,7 @@ ALL = pytest.mark.parametrize("loss_of", [of_function, mean_of_function, divides
 
 @ALL
 def test_a_backward_pass_of_the_scripts_own_is_told_of(loss_of: Loss) -> None:
-    with tells("DT113"):
+    with tells("DT114"):
         script(ElasticJob.join(), loss_of)
 
 

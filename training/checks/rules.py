@@ -52,15 +52,8 @@ _ROWS = (
     Rule("DT111", "warning", "the loss has a term of weights and arrays through no layer, which counts once for each "
          "worker",
          "divide it by the workers; loss='sum' where it is of the batch"),
-    Rule("DT112", "warning", "backward() is given gradients that are not 1: what they come to does not show",
+    Rule("DT114", "warning", "whether the loss is a sum over the samples, or a mean, does not show",
          "say job.trainer(..., loss='sum'), 'mean' or 'own'"),
-    Rule("DT113", "warning", "the loss is an autograd.Function or a CustomOp, whose backward pass does not show",
-         "say job.trainer(..., loss='sum'), 'mean' or 'own'"),
-    Rule("DT114", "warning", "the loss is one number for the batch, and does not show what it is",
-         "say job.trainer(..., loss='sum'), 'mean' or 'own'"),
-    Rule("DT115", "warning", "the loss is reduced along its first axis: the samples' or the time's, which does not "
-         "show",
-         "say job.trainer(..., loss='sum') or 'mean'"),
     Rule("DT116", "error", "the loss has a number for each sample, with loss='mean'",
          "leave loss='mean' out where trainer.step() is told the batch size"),
     # ---- DT2: the trial of the first batch

@@ -26,13 +26,11 @@ from dyntrain.training.worker.loop.record.operators import (
 from dyntrain.training.worker.loop.record.recorded import Graph, Node
 
 SUM, MEAN, WEIGHTS, DIVIDED, UNKNOWN = "a sum", "a mean", "weights alone", "a quotient", "unknown"
-EACH, CHOSEN, GIVEN = "a number for each sample", "a mean over chosen places", "gradients that are given"
+EACH, CHOSEN = "a number for each sample", "a mean over chosen places"
 PICKED = "a mean over places by their numbers"
 PENALTY = "a sum of weights and arrays, through no layer"
 MIXED, CURVED = "samples that meet the batch", "a function of the batch"
-OPAQUE = "a backward pass of the script's own"
 NORMALISED = "divided in its backward pass"
-ALONG = "reduced along the first axis"
 ALL, SUM_ALONG, MEAN_ALONG = "all", "a sum along the first axis", "a mean along it"
 
 
@@ -49,7 +47,7 @@ class Loss:
         if any(self._nodes[at].normalises for at in self.graph.below(self._top)):
             return {NORMALISED}
         if self._opaque[self._top]:
-            return {OPAQUE}
+            return {UNKNOWN}
         if not self.several:
             return self._of_one_number(self._top)
         return self._summed(self._top) or {EACH}
@@ -168,7 +166,7 @@ class Loss:
             return {DIVIDED}
         if found & {EACH, PENALTY} and found & {ALL, SUM_ALONG, MEAN, MEAN_ALONG}:
             return {MIXED}
-        return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: ALONG}.get(kind, kind) for kind in found}
+        return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: UNKNOWN}.get(kind, kind) for kind in found}
 
     def _averaged(self, at: int) -> set[str]:
         """What a mean over this comes to."""
@@ -178,7 +176,7 @@ class Loss:
         if CURVED in found:
             return {CURVED}
         if found & {ALL, SUM_ALONG}:
-            return {ALONG} if found == {SUM_ALONG} else {SUM} if found <= {ALL, SUM_ALONG} else {MIXED}
+            return {UNKNOWN} if found == {SUM_ALONG} else {SUM} if found <= {ALL, SUM_ALONG} else {MIXED}
         below = [self._nodes[number] for number in self.graph.below(at)]
         if any(node.op in MASKS for node in below):
             return {CHOSEN}
