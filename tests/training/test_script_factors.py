@@ -100,9 +100,13 @@ def mean_by_length(epoch: Any, losses: Any, y: Any) -> Any:
     return losses.mean() / len(y)
 
 
-def test_a_count_of_the_share_beside_a_mean_that_was_told_is_refused_too() -> None:
-    with pytest.raises(UnequalRates, match="DT411"):
-        Conductor({0: 3}, [], 4).run(lambda job: script(job, mean_by_length, 1, loss="mean"))
+@pytest.mark.parametrize(
+    ("loss_of", "loss", "code"),
+    [(mean_by_length, "mean", "DT411"), (by_length, "own", "DT412"), (each_by_length, "own", "DT412")],
+)
+def test_a_count_of_the_share_is_refused_whatever_was_told(loss_of: Loss, loss: str, code: str) -> None:
+    with pytest.raises(UnequalRates, match=code):
+        Conductor({0: 3}, [], 4).run(lambda job: script(job, loss_of, 1, loss=loss))
 
 
 FACTORS = st.sets(st.tuples(st.sampled_from(["pick", "smooth_l1"]), st.integers(1, 9).map(str)), max_size=3)

@@ -302,6 +302,8 @@ TOLD = [  # the loss, step's number, what the trainer is told
     (time_summed, BATCH, "mean"),
     (of_sums, BATCH, None),
     (total, 1, "own"),
+    (each, 1, "own"),
+    (by_own_length, 1, "own"),
 ]
 
 
@@ -355,7 +357,6 @@ def test_t2_what_was_told_of_the_loss_gives_the_weights_of_one_process(
         (hidden, BATCH, None, "DT109"),
         (hidden, 1, "mean", "DT109"),
         (of_two, BATCH, None, "DT109"),
-        (each, 1, "own", "DT407"),
         (each, 1, None, "DT401"),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
@@ -531,6 +532,7 @@ def test_a_penalty_with_a_backward_of_its_own_is_refused_as_one_in_the_loss() ->
 
 def test_what_the_person_said_of_a_loss_that_does_not_show_is_believed() -> None:
     assert len(script(ElasticJob.join(), hidden, BATCH, "sum")) == 4
+    assert len(script(ElasticJob.join(checks="off"), each, 1, "own")) == 4
 
 
 def one_by_one(net: Any, x: Any, y: Any) -> list[Any]:

@@ -84,8 +84,6 @@ _ROWS = (
          "job.trainer(..., accumulate={n:g}), or pass the batch size", fixed=True),
     Rule("DT406", "error", "step({n:g}): must be above 0, and the same on every worker",
          "step(max(1, epoch.sum(n))) where a batch may have nothing that counts", fixed=True),
-    Rule("DT407", "error", "step(1) with loss='own', in a batch without epoch.sum(): own means do not add up",
-         "step(n) with what it was divided by, or loss='mean'", fixed=True),
     Rule("DT411", "error", "the workers divide by different numbers: {what}",
          "a number in step() that is the same on all, as epoch.sum(n) is", fixed=True),
     Rule("DT412", "error", "the workers' losses or gradients count differently: {what}",

@@ -70,7 +70,6 @@ class CurrentBatch:
         self.found: set[str] = set()  # what is differentiated, as far as that was looked at
         self.refused = False  # for what this worker has seen in it
         self.raw: dict[int, Raw] = {}  # by ids: gradients that the script changes before they are summed
-        self.undivided: bool | None = None  # whether all of that are sums in which nothing is divided; None: unknown
         self.judged = False  # it has been held against a trainer: the next is of another update
         self.counted = False  # whether the script asked for a sum over the workers
         self.slices: list[int] | None = None  # samples of each device that has any, where the script's split told

@@ -122,7 +122,7 @@ class Losses(Listener):
             return
         self._looks += 1
         if current.judged:
-            current.found, current.judged, current.undivided = set(), False, None
+            current.found, current.judged = set(), False
         told = {trainer.loss_kind for trainer in loop.trainers}
         said = all(trainer.loss_said for trainer in loop.trainers)
         if told == {"sum"} and said:
@@ -130,7 +130,6 @@ class Losses(Listener):
         for each, gradient in zip(losses, gradients, strict=True):
             given = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
             current.found |= {UNKNOWN} if given else each.kinds
-            current.undivided = current.undivided is not False and not given and each.undivided
         if len(told) == 1 and (wrong := diagnose(told.pop(), said, current.found)):
             self._find(wrong)
 

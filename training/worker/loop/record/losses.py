@@ -52,14 +52,6 @@ class Loss:
             return self._of_one_number(self._top)
         return self._summed(self._top) or {EACH}
 
-    @property
-    def undivided(self) -> bool:
-        """Whether it is a sum, and nothing in it is divided by an array that may have been counted in the batch."""
-        return self.kinds == {SUM} and not any(
-            self._nodes[at].op in QUOTIENTS and not self._own_lengths[self._nodes[at].inputs[-1]]
-            for at in self.graph.below(self._top, lambda node: node.inputs if node.op in LINEAR | MEANS else ())
-        )
-
     # ---- what follows from what
 
     def _stays(self, node: Node) -> Sequence[int]:
@@ -93,13 +85,6 @@ class Loss:
                 self.graph.reduces(at, node) and not (self.several and node.along and not self.graph.weights[at])
             ),
             lambda node: node.inputs if node.op in ELEMENTWISE else (),
-        )
-
-    @cached_property
-    def _own_lengths(self) -> list[bool]:
-        """Whether it is made of a reduction of each sample, number by number."""
-        return self.graph.where(
-            lambda at, node: node.of_each, lambda node: node.inputs if node.op in ELEMENTWISE else ()
         )
 
     @cached_property
