@@ -157,6 +157,7 @@ LOSSES: dict[str, Loss] = {
 LOSSES |= {
     "mean": lambda net, x, y: each(net, x, y).mean(),
     "total": lambda net, x, y: each(net, x, y).sum(),
+    "scaled": lambda net, x, y: each(net, x, y) * 128,
     "halves": lambda net, x, y: (0.5 * each(net, x, y).mean() + each(net, x / 2, y).mean() / 2).reshape((1,)),
     "summed halves": lambda net, x, y: mx.nd.sum(each(net, x, y)) * 0.5 - -(CROSS(net(x) * 0.5, y).sum()),
     "decayed": lambda net, x, y: each(net, x, y).sum() + decay(net),

@@ -53,6 +53,7 @@ RIGHT: list[Case] = [
     # divided twice, as GluonNLP's sentiment_analysis_cnn does
     *((name, BATCH, "mean") for name in ("mean", "mean, decayed", "columns, summed", "time, summed")),
     *((name, 1, "own") for name in ("each", "total", "by own length")),
+    ("scaled", 128 * BATCH, "own"),
 ]
 
 
@@ -83,7 +84,7 @@ REFUSED: dict[str, list[Case]] = {
         *((name, BATCH, None) for name in ("decayed", "decay beside", "tasks that are weighed")), ("decayed", 8, "own"),
     ],
     "DT116": [("each", 1, "mean")],
-    "DT401": [("mean", 5, "mean"), ("each", 1, None)],
+    "DT401": [("mean", 5, "mean"), ("each", 1, None), ("scaled", 128 * BATCH, None)],
 }  # fmt: skip
 UNSEEN: dict[str, list[Case]] = {
     "DT111": [

@@ -73,7 +73,8 @@ _ROWS = (
          "trainer.allreduce_grads(), the change, then trainer.update(n) in place of step(n)"),
     # ---- DT4: step(n), and what all workers must mean alike
     Rule("DT401", "error", "step({n:g}) with {here} of the {all} samples of this batch here is no batch size",
-         "{batch}, or the samples in hand; step(epoch.sum(n)) for what is counted{more}", fixed=True),
+         "{batch}, or the samples in hand; step(epoch.sum(n)) for what is counted; loss='own' takes any other{more}",
+         fixed=True),
     Rule("DT402", "error", "step({n:g}) after {batches} batches may mean {meanings}",
          "job.trainer(..., loss='own') with a number that is the same on every worker{more}", fixed=True),
     Rule("DT403", "error", "step(epoch.sum(n)) after several batches",
