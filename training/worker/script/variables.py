@@ -18,6 +18,7 @@ SHOWS = {  # or waits
 }  # fmt: skip
 CHANGES = {"append", "appendleft", "pop", "popleft", "extend", "clear"}  # what holds others
 CLOCKS = {"time", "perf_counter", "monotonic", "now"}
+READS = {"get", "get_name_value"}  # of a metric
 OF_THE_JOB = {"keep", "memory", "rows"}
 
 
@@ -173,6 +174,9 @@ def _kept_by_the_job(tree: ast.Module) -> set[str]:
 
 
 def _only_shows(node: ast.stmt) -> bool:
+    """Or reads a metric or a clock for that."""
+    if isinstance(node, ast.Assign):
+        return _name_called(node.value) in READS | CLOCKS
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and _name_called(node.value) in SHOWS)
 
 
