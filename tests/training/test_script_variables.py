@@ -75,7 +75,10 @@ def test_what_goes_from_pass_to_pass_and_is_computed_by_is_found(case: str) -> N
         ("if (i + 1) % 4 == 0:\n    trainer.step(8)", True),
         ("loss = fit(x) * i", True),
         ("if i % 50 == 0:\n    logging.info('%d', i)", False),
-        ("if i and not i % 50:\n    name, value = metric.get()\n    log('%d %f', i, value)\n    tic = time.time()", False),
+        (
+            "if i and not i % 50:\n    name, value = metric.get()\n    log('%d %f', i, value)\n    tic = time.time()",
+            False,
+        ),
         ("print(i, fit(x))", False),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from types import FrameType
 
 from dyntrain.training.checks.findings import Findings, Place
@@ -26,9 +27,8 @@ def advise(findings: Findings, caller: FrameType, named: bool) -> None:
         raise ValueError(findings.stops)
 
 
-def _advice(site: Site, tree: ast.Module) -> tuple[Advice, ...]:
-    return (*leavings(site, tree), *unnamed(site, tree), *of_variables(site, tree))
-
-
-NOTHING: tuple[Advice, ...] = ()
-_of = once_a_site(_advice, without=NOTHING)
+@once_a_site
+def _of(site: Site, tree: ast.Module) -> Iterator[Advice]:
+    yield from leavings(site, tree)
+    yield from unnamed(site, tree)
+    yield from of_variables(site, tree)
