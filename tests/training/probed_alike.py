@@ -290,6 +290,7 @@ scripts(
     mean_of_losses=lambda: train(
         lambda net, epoch, x, y: cross_entropy(net(x), y).mean(), loss="mean", told=lambda *_: 1
     ),
+    noise_like_the_samples=lambda: train(lambda net, _, x, y: cross_entropy(net(x + nd.random.normal_like(x)), y)),
     loaded_by_processes=lambda: train(plain, loader={"num_workers": 1}),
     counted_over_all_workers=lambda: train(
         lambda net, epoch, x, y: cross_entropy(net(x), y) * (y > 0),
