@@ -62,24 +62,20 @@ def _cut(
         if found is None or found[0] == found[1]:
             return draw(*args, **said)
         few, all_, rows = found
-        given = [*args, *said.values()]
-        of_arrays = any(_has_rows(each, few, draw) for each in given)
-        tuples = [each for each in given if isinstance(each, tuple)]
-        if of_arrays and said_as == "size" and not all(each[:1] == (few,) for each in tuples):
-            return draw(*args, **said)  # the arrays are none of the samples'
+        of_arrays = any(_has_rows(each, few, draw) for each in (*args, *said.values()))
 
         def larger(each: Any, is_length: bool) -> Any:
             if _has_rows(each, few, draw):
-                return _spread(each, all_, rows)
-            if of_arrays and said_as == "shape":
-                return each  # so many for each of the samples
+                return each.take(mx.nd.array(np.clip(np.arange(all_) - rows.start, 0, few - 1), ctx=each.ctx))
+            if of_arrays:
+                return each  # a shape is of what is drawn for each sample, then
             if isinstance(each, tuple) and each[:1] == (few,):
                 return (all_, *each[1:])
             return all_ if is_length and each == few else each
 
         places = [larger(each, by_length and not at) for at, each in enumerate(args)]
         named = {name: larger(each, name == said_as) for name, each in said.items()}
-        is_larger = any(a is not b for a, b in zip(given, [*places, *named.values()], strict=True))
+        is_larger = any(a is not b for a, b in zip((*args, *said.values()), (*places, *named.values()), strict=True))
         if said.get("out") is not None or not is_larger:
             return draw(*args, **said)
         made = draw(*places, **named)
@@ -89,18 +85,9 @@ def _cut(
 
 
 def _has_rows(given: Any, samples: int, draw: Callable[..., Any]) -> bool:
-    """Whether it is an array with a row for each sample; one row is enough for a distribution over numbers."""
+    """Whether it is one of MXNet's arrays with a row for each sample; a distribution over numbers has a row itself."""
     least = 2 if "multinomial" in draw.__name__ else 1
-    is_array = isinstance(given, mx.nd.NDArray | np.ndarray)
-    return is_array and given.ndim >= least and given.shape[0] == samples
-
-
-def _spread(array: Any, size: int, rows: slice) -> Any:
-    """Of `size` rows, of which these are the array's; the others are copies of its first and last."""
-    places = np.clip(np.arange(size) - rows.start, 0, len(array) - 1)
-    if isinstance(array, np.ndarray):
-        return array[places]
-    return array.take((mx.np if isinstance(array, mx.np.ndarray) else mx.nd).array(places, ctx=array.ctx))
+    return type(given) is mx.nd.NDArray and given.ndim >= least and given.shape[0] == samples
 
 
 def generators() -> list[Any]:
