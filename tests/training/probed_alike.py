@@ -15,8 +15,11 @@ from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.probe import on_cpu
 from mxnet import autograd, gluon, nd
 from probed_bed import (
+    ADDS_UP,
     BATCH,
     CLASSES,
+    DIFFERS,
+    DRAWS,
     INPUTS,
     SAMPLES,
     X,
@@ -25,29 +28,20 @@ from probed_bed import (
     mlp,
     plain,
     script,
+    scripts,
     squares,
     train,
     weights_of_classes,
 )
 
 
-@script
-def sum_of_losses() -> None:
-    train(plain)
-
-
-@script
-def mean_of_losses() -> None:
-    train(lambda net, epoch, x, y: cross_entropy(net(x), y).mean(), loss="mean", told=lambda *_: 1)
-
-
-@script
+@script(ADDS_UP)
 def layers_of_the_batch() -> None:
     net = mlp(gluon.nn.BatchNorm(in_channels=16), gluon.nn.Dropout(0.5))
     train(plain, net)
 
 
-@script
+@script(ADDS_UP)
 def layers_of_the_batch_by_numpys_names() -> None:
     mx.npx.set_np()
     try:
@@ -68,7 +62,7 @@ class Recurrent(gluon.HybridBlock):
         return self.out(self.lstm(x.expand_dims(2)))
 
 
-@script
+@script(ADDS_UP)
 def recurrent_layers() -> None:
     net = Recurrent()
     net.initialize(mx.init.Xavier())
@@ -76,12 +70,7 @@ def recurrent_layers() -> None:
     train(plain, net)
 
 
-@script
-def loaded_by_processes() -> None:
-    train(plain, loader={"num_workers": 1})
-
-
-@script
+@script(ADDS_UP)
 def a_batch_of_a_loading_process_is_held() -> None:
     """By the script, while the next one is probed: it lies in memory that counts who has it."""
     net, job = mlp(), ElasticJob.join()
@@ -97,15 +86,7 @@ def a_batch_of_a_loading_process_is_held() -> None:
     nd.waitall()
 
 
-@script
-def counted_over_all_workers() -> None:
-    train(
-        lambda net, epoch, x, y: cross_entropy(net(x), y) * (y > 0),
-        told=lambda epoch, y: epoch.sum((y > 0).sum().asscalar()),
-    )
-
-
-@script
+@script(ADDS_UP)
 def divided_by_what_all_workers_counted() -> None:
     def own(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         n = epoch.sum((y > 0).sum().asscalar())
@@ -114,12 +95,7 @@ def divided_by_what_all_workers_counted() -> None:
     train(own, loss="own", told=lambda *_: 1)
 
 
-@script
-def one_draw_for_the_batch() -> None:
-    train(lambda net, epoch, x, y: cross_entropy(net(x * np.random.uniform(0.5, 2)), y))
-
-
-@script
+@script(DRAWS, "random")
 def a_coin_for_the_batch() -> None:
     """Scheduled sampling."""
     train(lambda net, epoch, x, y: cross_entropy(net(x * (2 if random.random() < 0.5 else 1)), y))
@@ -141,7 +117,7 @@ class Thrice:
         return self._left
 
 
-@script
+@script(ADDS_UP)
 def loops_within_the_loop() -> None:
     net, job = mlp(), ElasticJob.join()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
@@ -156,7 +132,7 @@ def loops_within_the_loop() -> None:
             trainer.step(BATCH)
 
 
-@script
+@script(DRAWS, "np.random.gamma")
 def noise_of_each_sample() -> None:
     def noisy(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         drawn = nd.random.normal(0, 1, x.shape) + nd.random_uniform(shape=x.shape) + nd.random.randn(*x.shape)
@@ -180,14 +156,14 @@ class Autoencoder(gluon.HybridBlock):
         return self.decoder(mean + F.exp(0.5 * variance) * noise)
 
 
-@script
+@script(ADDS_UP)
 def variational_autoencoder() -> None:
     net = Autoencoder()
     net.initialize(mx.init.Xavier())
     train(lambda net, epoch, x, y: squares(net(x), x), net)
 
 
-@script
+@script(ADDS_UP)
 def two_networks() -> None:
     generator, critic, job = mlp(outputs=INPUTS), mlp(outputs=1), ElasticJob.join()
     both = [job.trainer(each.collect_params(), "adam", {"learning_rate": 0.01}) for each in (critic, generator)]
@@ -206,7 +182,7 @@ def two_networks() -> None:
             both[1].step(BATCH)
 
 
-@script
+@script(DIFFERS)
 def generator_that_counts() -> None:
     """What the second trainer sums is looked at, too."""
     nets, job = [mlp(), mlp()], ElasticJob.join()
@@ -221,7 +197,7 @@ def generator_that_counts() -> None:
                 trainer.step(BATCH)
 
 
-@script
+@script(DIFFERS)
 def several_batches_an_update() -> None:
     net, job = mlp(), ElasticJob.join()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, accumulate=2)
@@ -234,7 +210,7 @@ def several_batches_an_update() -> None:
                 trainer.step(16)
 
 
-@script
+@script(ADDS_UP)
 def reduced_over_all_workers() -> None:
     def own(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         return (cross_entropy(net(x), y) * (y > 0)).sum() / epoch.reduce("n", (y > 0).sum().asscalar())
@@ -259,7 +235,7 @@ class InAFile:
         return found, Y[index]
 
 
-@script
+@script(ADDS_UP)
 def read_from_an_open_file() -> None:
     with tempfile.TemporaryDirectory() as folder:
         train(plain, dataset=InAFile(Path(folder, "samples")))
@@ -278,13 +254,13 @@ def by_indices(loss_of: Any, dataset: Any) -> None:
             trainer.step(BATCH)
 
 
-@script
+@script(ADDS_UP)
 def loaded_by_the_script() -> None:
     with tempfile.TemporaryDirectory() as folder:
         by_indices(lambda net, x, y: cross_entropy(net(x), y), InAFile(Path(folder, "samples")))
 
 
-@script
+@script(DIFFERS)
 def loaded_by_the_script_and_counted() -> None:
     with tempfile.TemporaryDirectory() as folder:
         samples = InAFile(Path(folder, "samples"))
@@ -308,11 +284,26 @@ def on_device(loss_of: Any) -> None:
             trainer.step(BATCH)
 
 
-@script
-def on_a_device() -> None:
-    on_device(cross_entropy)
-
-
-@script
-def on_a_device_and_counted() -> None:
-    on_device(lambda out, y: cross_entropy(out, y) * weights_of_classes(y))
+scripts(
+    ADDS_UP,
+    sum_of_losses=lambda: train(plain),
+    mean_of_losses=lambda: train(
+        lambda net, epoch, x, y: cross_entropy(net(x), y).mean(), loss="mean", told=lambda *_: 1
+    ),
+    noise_like_the_samples=lambda: train(lambda net, _, x, y: cross_entropy(net(x + nd.random.normal_like(x)), y)),
+    loaded_by_processes=lambda: train(plain, loader={"num_workers": 1}),
+    counted_over_all_workers=lambda: train(
+        lambda net, epoch, x, y: cross_entropy(net(x), y) * (y > 0),
+        told=lambda epoch, y: epoch.sum((y > 0).sum().asscalar()),
+    ),
+    on_a_device=lambda: on_device(cross_entropy),
+)
+scripts(
+    DRAWS,
+    "np.random.uniform",
+    one_draw_for_the_batch=lambda: train(lambda net, epoch, x, y: cross_entropy(net(x * np.random.uniform(0.5, 2)), y)),
+)
+scripts(
+    DIFFERS,
+    on_a_device_and_counted=lambda: on_device(lambda out, y: cross_entropy(out, y) * weights_of_classes(y)),
+)

@@ -13,24 +13,22 @@ from dyntrain.training.sampling.sharding import epoch_order
 from mxnet import autograd, gluon, nd
 from probed_bed import (
     BATCH,
+    DIFFERS,
     SAMPLES,
+    SILENCED,
     X,
     Y,
     cross_entropy,
     mlp,
     script,
+    scripts,
     squares,
     train,
     weights_of_classes,
 )
 
 
-@script
-def classes_counted_in_the_batch() -> None:
-    train(lambda net, epoch, x, y: cross_entropy(net(x), y) * weights_of_classes(y))
-
-
-@script
+@script(DIFFERS)
 def classes_counted_in_a_second_loop() -> None:
     net, job = mlp(), ElasticJob.join()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
@@ -44,7 +42,7 @@ def classes_counted_in_a_second_loop() -> None:
                 trainer.step(BATCH)
 
 
-@script
+@script(DIFFERS)
 def classes_that_few_samples_share() -> None:
     """Center loss for faces: of many classes the first twelve samples have each another one."""
     order, y = epoch_order(SAMPLES, 0, 0), Y.copy()
@@ -58,12 +56,7 @@ def classes_that_few_samples_share() -> None:
     train(weighed, mlp(outputs=12), dataset=dataset)
 
 
-@script
-def accepted() -> None:
-    train(lambda net, epoch, x, y: cross_entropy(net(x), y) * weights_of_classes(y), probe=False)
-
-
-@script
+@script(DIFFERS)
 def weights_divided_by_their_mean() -> None:
     def weighed(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         with autograd.pause():
@@ -73,7 +66,7 @@ def weights_divided_by_their_mean() -> None:
     train(weighed)
 
 
-@script
+@script(DIFFERS)
 def mean_over_picked_places() -> None:
     def of_positives(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         return cross_entropy(net(x), y).take(nd.array(np.flatnonzero(y.asnumpy() > 0))).mean()
@@ -81,7 +74,7 @@ def mean_over_picked_places() -> None:
     train(of_positives, loss="mean", told=lambda *_: 1)
 
 
-@script
+@script(DIFFERS)
 def outputs_with_the_time_first() -> None:
     """Gluon's losses take axis 0 for the batch's."""
 
@@ -91,7 +84,7 @@ def outputs_with_the_time_first() -> None:
     train(of_steps, mlp(outputs=4))
 
 
-@script
+@script(DIFFERS)
 def target_of_the_whole_batch() -> None:
     """As in deep embedded clustering: it is sharpened by what all samples of a cluster come to."""
 
@@ -105,7 +98,7 @@ def target_of_the_whole_batch() -> None:
     train(divergence)
 
 
-@script
+@script(DIFFERS)
 def divided_within_a_product() -> None:
     def weighed(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         return nd.dot(nd.ones((1, len(x))) / float(len(x)) ** 0.5, cross_entropy(net(x), y).expand_dims(1)).sum()
@@ -113,16 +106,7 @@ def divided_within_a_product() -> None:
     train(weighed)
 
 
-@script
-def mean_of_the_largest() -> None:
-    train(
-        lambda net, epoch, x, y: cross_entropy(net(x), y).topk(k=3, ret_typ="value").mean(),
-        loss="mean",
-        told=lambda *_: 1,
-    )
-
-
-@script
+@script(DIFFERS)
 def norm_of_the_scripts_own() -> None:
     def normed(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         out = net(x)
@@ -131,7 +115,7 @@ def norm_of_the_scripts_own() -> None:
     train(normed)
 
 
-@script
+@script(DIFFERS)
 def a_count_below_many_norms() -> None:
     """With the statistics that a norm begins with, such a net's outputs grow with each layer, until they are no
     numbers.
@@ -155,7 +139,7 @@ class Residual(gluon.HybridBlock):
         return x + self.layer(self.norm(x) * 20)
 
 
-@script
+@script(DIFFERS)
 def classes_counted_beside_noise() -> None:
     def noisy(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         return cross_entropy(net(x + nd.random.normal(shape=x.shape)), y) * weights_of_classes(y)
@@ -163,7 +147,24 @@ def classes_counted_beside_noise() -> None:
     train(noisy)
 
 
-@script
+@script(DIFFERS)
 def samples_beside_those_of_the_batch() -> None:
     rehearsed, labels = nd.array(X[:5]), nd.array(Y[:5])
     train(lambda net, epoch, x, y: cross_entropy(net(x), y).sum() + cross_entropy(net(rehearsed), labels).sum())
+
+
+scripts(
+    DIFFERS,
+    classes_counted_in_the_batch=lambda: train(
+        lambda net, epoch, x, y: cross_entropy(net(x), y) * weights_of_classes(y)
+    ),
+    mean_of_the_largest=lambda: train(
+        lambda net, epoch, x, y: cross_entropy(net(x), y).topk(k=3, ret_typ="value").mean(),
+        loss="mean",
+        told=lambda *_: 1,
+    ),
+)
+scripts(
+    SILENCED,
+    accepted=lambda: train(lambda net, epoch, x, y: cross_entropy(net(x), y) * weights_of_classes(y), probe=False),
+)

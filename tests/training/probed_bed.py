@@ -18,12 +18,20 @@ X = RANDOM.randn(SAMPLES, INPUTS).astype("float32")
 Y = RANDOM.randint(0, CLASSES, SAMPLES).astype("float32")
 cross_entropy, squares = gluon.loss.SoftmaxCrossEntropyLoss(), gluon.loss.L2Loss()
 Scripted = Callable[[], Any]
-SCRIPTS: dict[str, Scripted] = {}
+DIFFERS, ADDS_UP, DRAWS, UNTRIED, SILENCED = "differs", "adds up", "draws", "untried", "silenced"
+SCRIPTS: dict[str, tuple[Scripted, str, str]] = {}  # and what their trials come to: by which function one draws, or why
 
 
-def script(run: Scripted) -> Scripted:
-    SCRIPTS[run.__name__] = run
-    return run
+def script(outcome: str, of: str = "") -> Callable[[Scripted], Scripted]:
+    def add(run: Scripted) -> Scripted:
+        SCRIPTS[run.__name__] = run, outcome, of
+        return run
+
+    return add
+
+
+def scripts(outcome: str, of: str = "", **runs: Scripted) -> None:
+    SCRIPTS.update({name: (run, outcome, of) for name, run in runs.items()})
 
 
 def mlp(*layers: gluon.nn.HybridBlock, outputs: int = CLASSES) -> Any:

@@ -38,7 +38,7 @@ def main() -> None:
     for name in sys.argv[1:] or SCRIPTS:
         heard.said, raised = [], None
         try:
-            SCRIPTS[name]()
+            SCRIPTS[name][0]()
         except ValueError as error:
             raised = str(error)
         sys.stdout.write(json.dumps([name, raised, heard.said]) + "\n")

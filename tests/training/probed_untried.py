@@ -15,26 +15,29 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.job import ElasticJob
 from mxnet import autograd, gluon, nd
 from probed_bed import (
+    ADDS_UP,
     BATCH,
     INPUTS,
     SAMPLES,
+    UNTRIED,
     X,
     Y,
     cross_entropy,
     mlp,
     plain,
     script,
+    scripts,
     train,
 )
 
 
-@script
+@script(UNTRIED, "the script draws other numbers for other samples")
 def noise_of_a_generator_of_its_own() -> None:
     own = np.random.default_rng(0)
     train(lambda net, epoch, x, y: cross_entropy(net(x + nd.array(own.normal(size=x.shape))), y))
 
 
-@script
+@script(UNTRIED, "not compute the same of the same samples twice")
 def noise_of_a_new_generator() -> None:
     def noisy(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         return cross_entropy(net(x + nd.array(np.random.default_rng().normal(size=x.shape))), y)
@@ -53,12 +56,7 @@ class Augmented(gluon.data.Dataset):
         return X[index] + self._own.normal(size=INPUTS).astype("float32"), Y[index]
 
 
-@script
-def samples_that_differ_each_time() -> None:
-    train(plain, dataset=Augmented())
-
-
-@script
+@script(UNTRIED, "the script does not step in it")
 def short_batches_without_a_step() -> None:
     net, job = mlp(), ElasticJob.join()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
@@ -80,7 +78,7 @@ def whole(batches: Any) -> Any:
         yield batch
 
 
-@script
+@script(UNTRIED, "GeneratorExit")
 def short_batches_end_the_epoch() -> None:
     """In a child the script comes to the end of its epoch, where it must not close what is its parent's."""
     net, job = mlp(), ElasticJob.join()
@@ -94,7 +92,7 @@ def short_batches_end_the_epoch() -> None:
             trainer.step(BATCH)
 
 
-@script
+@script(UNTRIED, "StopIteration")
 def an_iterator_that_ends_early() -> None:
     with tempfile.TemporaryDirectory() as folder:
 
@@ -108,7 +106,7 @@ def an_iterator_that_ends_early() -> None:
             assert Path(folder).exists()
 
 
-@script
+@script(UNTRIED, "talks to another process")
 def a_queue_of_another_process() -> None:
     """Who takes from it, takes it from the parent."""
     numbers: Any = multiprocessing.get_context("fork").SimpleQueue()
@@ -124,7 +122,7 @@ def a_queue_of_another_process() -> None:
     assert taken == [0, 1]
 
 
-@script
+@script(UNTRIED, "talks to another process")
 def a_second_loader_of_gluons() -> None:
     """What its processes have loaded can be fetched once."""
     net, job = mlp(), ElasticJob.join()
@@ -140,12 +138,7 @@ def a_second_loader_of_gluons() -> None:
             trainer.step(BATCH)
 
 
-@script
-def samples_that_are_mixed() -> None:
-    train(lambda net, epoch, x, y: cross_entropy(net(x + x[nd.array(np.random.permutation(len(x)))]), y))
-
-
-@script
+@script(UNTRIED, "MXNetError: ")
 def only_whole_batches() -> None:
     with tempfile.TemporaryDirectory() as folder:
 
@@ -158,12 +151,7 @@ def only_whole_batches() -> None:
             assert Path(folder).exists()
 
 
-@script
-def imported_net() -> None:
-    train(plain, imported(gluon.nn.BatchNorm(in_channels=16)))
-
-
-@script
+@script(UNTRIED, "MovesOn: ")
 def imported_net_with_a_norm_over_devices() -> None:
     net = imported(gluon.contrib.nn.SyncBatchNorm(in_channels=16, num_devices=1))
     train(plain, net)
@@ -177,12 +165,7 @@ def imported(norm: Any) -> Any:
         return gluon.SymbolBlock.imports(f"{folder}/net-symbol.json", ["data"], f"{folder}/net-0000.params")
 
 
-@script
-def numbers_without_end() -> None:
-    train(lambda net, epoch, x, y: cross_entropy(net(x) * 1e38 * 1e38, y) * 0)
-
-
-@script
+@script(UNTRIED, "its process crashed")
 def crash() -> None:
     begun = os.getpid()
 
@@ -192,3 +175,26 @@ def crash() -> None:
         return cross_entropy(net(x), y)
 
     train(crashes)
+
+
+scripts(
+    UNTRIED,
+    "not compute the same of the same samples twice",
+    samples_that_differ_each_time=lambda: train(plain, dataset=Augmented()),
+)
+scripts(
+    UNTRIED,
+    "the script draws other numbers for other samples",
+    samples_that_are_mixed=lambda: train(
+        lambda net, _, x, y: cross_entropy(net(x + x[nd.array(np.random.permutation(len(x)))]), y)
+    ),
+)
+scripts(
+    ADDS_UP,
+    imported_net=lambda: train(plain, imported(gluon.nn.BatchNorm(in_channels=16))),
+)
+scripts(
+    UNTRIED,
+    "gradients are not finite",
+    numbers_without_end=lambda: train(lambda net, epoch, x, y: cross_entropy(net(x) * 1e38 * 1e38, y) * 0),
+)

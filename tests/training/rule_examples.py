@@ -66,16 +66,6 @@ def whole(example: str) -> str:
     return f"{first}{above if empty else ''}\n{LOOP}{indent(batch if empty else example, ' ' * 8)}"
 
 
-class Squares(autograd.Function):  # type: ignore[misc]
-    def forward(self, out: Any) -> Any:
-        self.save_for_backward(out)
-        return out**2
-
-    def backward(self, gradient: Any) -> Any:
-        (out,) = self.saved_tensors
-        return 2 * out * gradient
-
-
 def names() -> dict[str, Any]:
     """What a script has above its trainer."""
     body, head, both, net = nn.HybridSequential(), nn.Dense(3), nn.HybridSequential(), mlp()
@@ -88,7 +78,6 @@ def names() -> dict[str, Any]:
         "np": np,
         "autograd": autograd,
         "gluon": gluon,
-        "Squares": Squares,
         "net": net,
         "params": list(net.collect_params().values()),
         "body": body,

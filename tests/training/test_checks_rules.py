@@ -50,10 +50,10 @@ def test_all_rules_are_listed_and_an_unknown_code_is_said_to_be_none() -> None:
 def test_a_warning_is_told_once_for_a_line_and_stops_nothing(told: Callable[[], list[str]]) -> None:
     findings = Findings()
     for line in (3, 3, 4):
-        assert findings.find("DT305", Place("train.py", line, line), name="dense0_weight") is None
-    assert told() == ["DT305", "DT305"]
+        assert findings.find("DT302", Place("train.py", line, line), name="dense0_weight") is None
+    assert told() == ["DT302", "DT302"]
     assert findings.stops is None
-    assert "DT305" in (Findings(mode="strict").find("DT305", HERE, name="x") or ""), "but where it is asked for"
+    assert "DT302" in (Findings(mode="strict").find("DT302", HERE, name="x") or ""), "but where it is asked for"
 
 
 def test_all_that_stops_a_job_is_said_together() -> None:
@@ -71,16 +71,16 @@ def test_all_that_stops_a_job_is_said_together() -> None:
 def test_what_is_ignored_is_neither_told_nor_stops_and_stands_in_what_was_silenced(
     mode: str, monkeypatch: pytest.MonkeyPatch, told: Callable[[], list[str]]
 ) -> None:
-    monkeypatch.setenv(IGNORE_VARIABLE, "DT305, DT101")
+    monkeypatch.setenv(IGNORE_VARIABLE, "DT302, DT101")
     findings = Findings(("DT604",), mode)
-    assert not any(findings.find(code, HERE, name="x", names="x", memory="x") for code in ("DT305", "DT101", "DT604"))
+    assert not any(findings.find(code, HERE, name="x", names="x", memory="x") for code in ("DT302", "DT101", "DT604"))
     assert not told()
-    assert set(findings.silenced) == {"DT305", "DT101", "DT604"}
+    assert set(findings.silenced) == {"DT302", "DT101", "DT604"}
 
 
 def test_a_comment_silences_its_statement_alone(tmp_path: Path) -> None:
     script, findings = tmp_path / "train.py", Findings()
-    script.write_text('a = find(\n    "DT101",  # dyntrain: ignore[DT305, DT101]\n)\nb = find("DT101")\n')
+    script.write_text('a = find(\n    "DT101",  # dyntrain: ignore[DT302, DT101]\n)\nb = find("DT101")\n')
     names = {"find": findings.find, "__name__": "train"}
     exec(compile(script.read_text(), str(script), "exec"), names)  # noqa: S102
     assert names["a"] is None

@@ -30,7 +30,7 @@ WORKERS = {  # from which step on, where one alone does not show it
     "DT412": {0: 2},
     "DT413": {0: 1, 4: 2},
 }
-LOOPS = {"DT611": 2, "DT612": 2}
+LOOPS = {"DT612": 2}
 OTHERWISE = {  # in one process the bad one trains to other weights
     "DT109",  # another loss
     "DT202",  # other draws

@@ -42,39 +42,9 @@ def script(job: Any, loss_of: Loss, step: float = BATCH, accumulate: int = 1, **
     return weights(net)
 
 
-def by_length(epoch: Any, losses: Any, y: Any) -> Any:
-    return losses.sum() / len(y)
-
-
-def times_inverse(epoch: Any, losses: Any, y: Any) -> Any:
-    return mx.nd.add_n(*[(losses * (1 / len(y))).sum() * 0.5] * 2)
-
-
-def by_counted(epoch: Any, losses: Any, y: Any) -> Any:
-    """GluonNLP's dependency parser."""
-    return losses.sum() / int((y >= 0).sum().asscalar())
-
-
-def each_by_length(epoch: Any, losses: Any, y: Any) -> Any:
-    return losses / len(y)
-
-
 def count(y: Any) -> Any:
     """As before the net is called: nothing that is differentiated has a part in it."""
     return mx.nd.array(y.asnumpy() >= 0).sum()
-
-
-def by_array(epoch: Any, losses: Any, y: Any) -> Any:
-    """What is counted stays an array, which MXNet's record knows by name alone."""
-    return losses / count(y)
-
-
-def times_array(epoch: Any, losses: Any, y: Any) -> Any:
-    return mx.nd.broadcast_mul(1 / count(y), losses)
-
-
-def sum_times_array(epoch: Any, losses: Any, y: Any) -> Any:
-    return losses.sum() * (1 / count(y))
 
 
 def drawn(epoch: Any, losses: Any, y: Any) -> Any:
@@ -83,26 +53,41 @@ def drawn(epoch: Any, losses: Any, y: Any) -> Any:
     return share * losses + (1 - share) * losses[::-1]
 
 
+COUNTED: dict[str, Loss] = {
+    "by length": lambda epoch, losses, y: losses.sum() / len(y),
+    "times inverse": lambda epoch, losses, y: mx.nd.add_n(*[(losses * (1 / len(y))).sum() * 0.5] * 2),
+    # GluonNLP's dependency parser
+    "by what is counted": lambda epoch, losses, y: losses.sum() / int((y >= 0).sum().asscalar()),
+    "each by length": lambda epoch, losses, y: losses / len(y),
+    # What is counted stays an array, which MXNet's record knows by name alone
+    "by an array": lambda epoch, losses, y: losses / count(y),
+    "times an array": lambda epoch, losses, y: mx.nd.broadcast_mul(1 / count(y), losses),
+    "a sum times an array": lambda epoch, losses, y: losses.sum() * (1 / count(y)),
+    "drawn": drawn,
+}
+
+
 @pytest.mark.parametrize("plan", BEGINS.values(), ids=BEGINS.keys())
 @pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize(
-    "loss_of",
-    [by_length, times_inverse, by_counted, each_by_length, by_array, times_array, sum_times_array, drawn],
-)
+@pytest.mark.parametrize("name", COUNTED)
 def test_a_number_that_each_worker_counts_in_its_share_is_refused_before_the_first_step_of_several(
-    loss_of: Loss, plan: dict[int, int], accumulate: int
+    name: str, plan: dict[int, int], accumulate: int
 ) -> None:
     with pytest.raises(UnequalRates, match=r"DT412: .* on \d of 3.*epoch\.sum"):
-        Conductor(plan, [], 4).run(lambda job: script(job, loss_of, accumulate=accumulate))
+        Conductor(plan, [], 4).run(lambda job: script(job, COUNTED[name], accumulate=accumulate))
 
 
-def mean_by_length(epoch: Any, losses: Any, y: Any) -> Any:
-    return losses.mean() / len(y)
-
-
-def test_a_count_of_the_share_beside_a_mean_that_was_told_is_refused_too() -> None:
-    with pytest.raises(UnequalRates, match="DT411"):
-        Conductor({0: 3}, [], 4).run(lambda job: script(job, mean_by_length, 1, loss="mean"))
+@pytest.mark.parametrize(
+    ("loss_of", "loss", "code"),
+    [
+        (lambda epoch, losses, y: losses.mean() / len(y), "mean", "DT411"),
+        (COUNTED["by length"], "own", "DT412"),
+        (COUNTED["each by length"], "own", "DT412"),
+    ],
+)
+def test_a_count_of_the_share_is_refused_whatever_was_told(loss_of: Loss, loss: str, code: str) -> None:
+    with pytest.raises(UnequalRates, match=code):
+        Conductor({0: 3}, [], 4).run(lambda job: script(job, loss_of, 1, loss=loss))
 
 
 FACTORS = st.sets(st.tuples(st.sampled_from(["pick", "smooth_l1"]), st.integers(1, 9).map(str)), max_size=3)
@@ -173,7 +158,7 @@ def test_a_count_that_parts_later_is_found_in_one_of_the_steps_that_follow() -> 
 @pytest.mark.parametrize("workers", [BATCH, BATCH + 1, 2 * BATCH])
 def test_shares_of_one_sample_and_none_are_told_from_a_number_too(workers: int) -> None:
     with pytest.raises(UnequalRates, match="DT412"):
-        Conductor({0: workers}, [], None).run(lambda job: script(job, by_length))
+        Conductor({0: workers}, [], None).run(lambda job: script(job, COUNTED["by length"]))
     all_close(Conductor({0: workers}, [], None).run(lambda job: script(job, halved)), script(Plain(), halved))
 
 
@@ -252,17 +237,14 @@ def halved(epoch: Any, losses: Any, y: Any) -> Any:
     return (losses.sum() / 2 + losses.sum() * 4) / 4.5
 
 
-def annealed(epoch: Any, losses: Any, y: Any) -> Any:
-    return losses * ((1 + epoch) / 10)
-
-
-def scaled_mean(epoch: Any, losses: Any, y: Any) -> Any:
-    return losses.mean() * 0.25
-
-
 @pytest.mark.parametrize(
     ("loss_of", "step", "told"),
-    [(halved, BATCH, {}), (annealed, BATCH, {}), (halved_by_an_array, BATCH, {}), (scaled_mean, 1, {"loss": "mean"})],
+    [
+        (halved, BATCH, {}),
+        (lambda epoch, losses, y: losses * ((1 + epoch) / 10), BATCH, {}),
+        (halved_by_an_array, BATCH, {}),
+        (lambda epoch, losses, y: losses.mean() * 0.25, 1, {"loss": "mean"}),
+    ],
 )
 def test_t2_constants_and_what_follows_from_the_epoch_train_as_in_one_process(
     loss_of: Loss, step: float, told: dict[str, Any]
@@ -271,20 +253,12 @@ def test_t2_constants_and_what_follows_from_the_epoch_train_as_in_one_process(
     all_close(conductor.run(lambda job: script(job, loss_of, step, **told)), script(Plain(), loss_of, step, **told))
 
 
-def temperature(count: int, losses: Any, net: Any, x: Any, y: Any) -> Any:
-    return CROSS(net(x) / (5 - count / 4), y)
-
-
-def exponent(count: int, losses: Any, net: Any, x: Any, y: Any) -> Any:
-    return losses ** (1 + count / 8)
-
-
-def additive_margin(count: int, losses: Any, net: Any, x: Any, y: Any) -> Any:
-    return (net(x).sum(axis=1) - 0.1 * count).relu()
-
-
-def bound(count: int, losses: Any, net: Any, x: Any, y: Any) -> Any:
-    return CROSS(net(x).clip(-1 - count, 1 + count), y)
+WITHIN: dict[str, Callable[..., Any]] = {
+    "temperature": lambda count, losses, net, x, y: CROSS(net(x) / (5 - count / 4), y),
+    "exponent": lambda count, losses, net, x, y: losses ** (1 + count / 8),
+    "margin": lambda count, losses, net, x, y: (net(x).sum(axis=1) - 0.1 * count).relu(),
+    "bound": lambda count, losses, net, x, y: CROSS(net(x).clip(-1 - count, 1 + count), y),
+}
 
 
 def counting(job: Any, loss_of: Any, own: bool) -> list[Any]:
@@ -302,7 +276,7 @@ def counting(job: Any, loss_of: Any, own: bool) -> list[Any]:
     return weights(net)
 
 
-@pytest.mark.parametrize("loss_of", [temperature, exponent, additive_margin, bound])
+@pytest.mark.parametrize("loss_of", WITHIN.values(), ids=WITHIN)
 def test_t2_numbers_within_the_loss_that_are_others_on_a_worker_that_joins_are_refused(loss_of: Any) -> None:
     """They are no factors of it."""
     with pytest.raises(UnequalRates, match="DT412"):

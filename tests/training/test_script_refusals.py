@@ -162,7 +162,7 @@ def test_a_clip_over_two_trainers_is_told_to_have_one() -> None:
     ("options", "n", "sentence"),
     [
         ({}, 1, "DT401"),
-        ({}, 5, "DT401"),
+        ({}, 5, r"DT401: .*; loss='own' takes any other\."),
         ({"loss": "own"}, 0, "DT406"),
     ],
 )

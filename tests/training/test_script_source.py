@@ -15,7 +15,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.script import source
-from dyntrain.training.worker.script.source import Site, once_a_site
+from dyntrain.training.worker.script.source import Advice, Site, once_a_site
 from idioms import data
 
 
@@ -24,12 +24,12 @@ class Analysis:
 
     def __init__(self) -> None:
         self.sites: list[Site] = []
-        self.of = once_a_site(self._work, without="no source")
+        self.of = once_a_site(self._work)
 
-    def _work(self, site: Site, tree: ast.Module) -> str:
+    def _work(self, site: Site, tree: ast.Module) -> list[Advice]:
         self.sites.append(site)
         assert ast.unparse(tree) == ast.unparse(ast.parse(site.source))
-        return site.source.splitlines()[site.line - 1].strip()
+        return [(site.source.splitlines()[site.line - 1].strip(), site.line, ())]
 
 
 def asked(analysis: Analysis, file: Path, text: str, **variables: Any) -> list[str]:
@@ -40,7 +40,7 @@ def asked(analysis: Analysis, file: Path, text: str, **variables: Any) -> list[s
 
     def ask() -> None:
         caller: FrameType = sys._getframe(1)
-        found.append(analysis.of(caller))
+        found.extend(text for text, _, _ in analysis.of(caller))
 
     exec(compile(text, str(file), "exec"), {"ask": ask, **variables})  # noqa: S102  # our own test's lines
     return found
@@ -97,6 +97,6 @@ def test_where_there_is_no_tree_nothing_is_found_and_nothing_is_kept(
             raise SystemError("AST constructor recursion depth mismatch")
 
         patched.setattr(source.ast, "parse", parse)
-        assert asked(analysis, file, "ask()") == ["no source"]
+        assert asked(analysis, file, "ask()") == []
     assert asked(analysis, file, "ask()") == ["ask()"]
     assert asked(analysis, tmp_path / "torn.py", "ask()") == ["ask()"]

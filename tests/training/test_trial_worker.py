@@ -175,22 +175,37 @@ def test_a_kill_is_of_one_worker_and_happens_once(tmp_path: Path, monkeypatch: p
 def test_draws_for_a_share_are_rows_of_those_for_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the share is another one in the next step."""
     for module, _ in draws.MODULES:
-        for name in {*draws.KINDS, *draws.NUMPYS, *draws.BY_LENGTH, *(f"random_{kind}" for kind in draws.KINDS)}:
+        for name in draws.NAMES:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(module, name))
     at_hand: list[Any] = [None]
     draws.draw_for_rows(lambda: at_hand[0])
 
-    def drawn(few: int) -> Any:
+    of_samples = mx.nd.arange(16).reshape((8, 2))
+
+    def drawn(at: slice) -> tuple[list[Any], float]:
         mx.random.seed(3)
         np.random.seed(3)
-        return mx.nd.random.normal(shape=(few, 2)).asnumpy(), np.random.rand(few, 2), np.random.rand()
+        mine = of_samples[at]
+        few, ones = len(mine), mx.nd.ones_like(mine)
+        return [
+            mx.nd.random.normal(shape=(few, 2)).asnumpy(),
+            np.random.rand(few, 2),
+            mx.nd.random.normal_like(mine).asnumpy(),
+            mx.nd.random.uniform_like(data=mine).asnumpy(),
+            mx.nd.random.normal(mine, ones).asnumpy(),
+            mx.nd.sample_uniform(mine, mine + 1).asnumpy(),
+            mx.nd.random.multinomial(mx.nd.softmax(mine)).asnumpy(),
+            mx.nd.random.multinomial(mx.nd.softmax(mine), get_prob=True)[1].asnumpy(),
+        ], np.random.rand()
 
-    whole = drawn(8)
+    whole, after = drawn(slice(0, 8))
     for at in (slice(0, 3), slice(3, 8)):
-        few = at.stop - at.start
-        at_hand[0] = few, 8, at
-        share = drawn(few)
-        assert np.array_equal(share[0], whole[0][at])
-        assert np.array_equal(share[1], whole[1][at])
-        assert share[2] == whole[2], "as much was drawn"
+        at_hand[0] = at.stop - at.start, 8, at
+        share, next_one = drawn(at)
+        for number, (mine, all_) in enumerate(zip(share, whole, strict=True)):
+            assert np.array_equal(mine, all_[at]), number
+        assert next_one == after, "as much was drawn"
+        several = mx.nd.random.normal(loc=of_samples[at][:, 0], scale=mx.nd.ones(len(mine)), shape=(len(mine),))
+        assert several.shape == (len(mine), len(mine)), "so many for each of them"
+        assert mx.nd.random.multinomial(mx.nd.ones(len(mine)) / len(mine), shape=2).shape == (2,), "none of the samples"

@@ -52,15 +52,8 @@ _ROWS = (
     Rule("DT111", "warning", "the loss has a term of weights and arrays through no layer, which counts once for each "
          "worker",
          "divide it by the workers; loss='sum' where it is of the batch"),
-    Rule("DT112", "warning", "backward() is given gradients that are not 1: what they come to does not show",
+    Rule("DT114", "warning", "whether the loss is a sum over the samples, or a mean, does not show",
          "say job.trainer(..., loss='sum'), 'mean' or 'own'"),
-    Rule("DT113", "warning", "the loss is an autograd.Function or a CustomOp, whose backward pass does not show",
-         "say job.trainer(..., loss='sum'), 'mean' or 'own'"),
-    Rule("DT114", "warning", "the loss is one number for the batch, and does not show what it is",
-         "say job.trainer(..., loss='sum'), 'mean' or 'own'"),
-    Rule("DT115", "warning", "the loss is reduced along its first axis: the samples' or the time's, which does not "
-         "show",
-         "say job.trainer(..., loss='sum') or 'mean'"),
     Rule("DT116", "error", "the loss has a number for each sample, with loss='mean'",
          "leave loss='mean' out where trainer.step() is told the batch size"),
     # ---- DT2: the trial of the first batch
@@ -78,12 +71,10 @@ _ROWS = (
     Rule("DT302", "warning", "the gradient of {name} is multiplied before it is summed, by what may be this share's "
          "own",
          "trainer.allreduce_grads(), the change, then trainer.update(n) in place of step(n)"),
-    Rule("DT305", "warning", "{name} does not train, and the script writes to it in a batch: it must be the same on "
-         "all workers",
-         "epoch.sum(...) of what it is made of"),
     # ---- DT4: step(n), and what all workers must mean alike
     Rule("DT401", "error", "step({n:g}) with {here} of the {all} samples of this batch here is no batch size",
-         "{batch}, or the samples in hand; step(epoch.sum(n)) for what is counted{more}", fixed=True),
+         "{batch}, or the samples in hand; step(epoch.sum(n)) for what is counted; loss='own' takes any other{more}",
+         fixed=True),
     Rule("DT402", "error", "step({n:g}) after {batches} batches may mean {meanings}",
          "job.trainer(..., loss='own') with a number that is the same on every worker{more}", fixed=True),
     Rule("DT403", "error", "step(epoch.sum(n)) after several batches",
@@ -94,8 +85,6 @@ _ROWS = (
          "job.trainer(..., accumulate={n:g}), or pass the batch size", fixed=True),
     Rule("DT406", "error", "step({n:g}): must be above 0, and the same on every worker",
          "step(max(1, epoch.sum(n))) where a batch may have nothing that counts", fixed=True),
-    Rule("DT407", "error", "step(1) with loss='own', in a batch without epoch.sum(): own means do not add up",
-         "step(n) with what it was divided by, or loss='mean'", fixed=True),
     Rule("DT411", "error", "the workers divide by different numbers: {what}",
          "a number in step() that is the same on all, as epoch.sum(n) is", fixed=True),
     Rule("DT412", "error", "the workers' losses or gradients count differently: {what}",
@@ -114,9 +103,6 @@ _ROWS = (
          "epoch.enumerate(...) numbers batches; an epoch is its own number"),
     Rule("DT607", "warning", "what goes beside the batches or epochs in zip(...) begins anew on a worker that joins",
          "one dataset of pairs; values[epoch]"),
-    Rule("DT611", "warning", "{names}: changed in the loop and used after it, through which a worker that joins "
-         "later does not go",
-         "memory = job.memory({memory})"),
     Rule("DT612", "warning", "another loop over {job}.epochs() may follow, and this one has no name: the job ends "
          "with it",
          "{job}.epochs(..., name='...') of each"),

@@ -58,13 +58,13 @@ class Listener:
         """`array[key]`, which is another array over the same memory."""
 
     def gradient_of(self, weight: Any) -> Any:
-        """The array that is its gradient, of which MXNet makes another object each time; None: unknown."""
+        """The array that is its gradient, where MXNet makes another object each time; None: unknown. One can answer."""
 
     def wrote_between(self, array: Any) -> None:
         """Outside of batches and of blocks."""
 
     def splits(self, split: Method, data: Any, slices: int, axis: int) -> list[Any]:  # type: ignore[empty-body]
-        """In place of `gluon.utils.split_data`, which is `split`."""
+        """In place of `gluon.utils.split_data`, which is `split`. One can answer."""
 
     def trainer_acts(self, trainer: Any) -> None:
         """`step`, `allreduce_grads` or `update` of any of Gluon's trainers."""
@@ -78,14 +78,21 @@ class Listeners:
             has = (each for each in listeners if getattr(type(each), name) is not getattr(Listener, name))
             return tuple(getattr(each, name) for each in has)
 
+        def one_with(name: str) -> Method | None:
+            """Raises ValueError for two: one alone can answer."""
+            answer, *more = those_with(name) or (None,)
+            if more:
+                raise ValueError(f"several listeners answer {name}()")
+            return answer
+
         self.calls_block = those_with("calls_block")
         self.called_hybrid = those_with("called_hybrid")
         self.operated = those_with("operated")
         self.differentiates = those_with("differentiates")
         self.writes, self.wrote = those_with("writes"), those_with("wrote")
-        self.takes_part, self.gradient_of = those_with("takes_part"), those_with("gradient_of")
+        self.takes_part, self.gradient_of = those_with("takes_part"), one_with("gradient_of")
         self.wrote_between = those_with("wrote_between")
-        self.splits, self.trainer_acts = those_with("splits"), those_with("trainer_acts")
+        self.splits, self.trainer_acts = one_with("splits"), those_with("trainer_acts")
 
     @property
     def attributes(self) -> Iterator[Attribute]:
@@ -245,11 +252,8 @@ def _get_item(get_item: Method) -> Method:
 
 def _grad(own: property) -> property:
     def grad(self: Any) -> Any:
-        if listeners := _in_batch():
-            for known in listeners.gradient_of:
-                if (gradient := known(self)) is not None:
-                    return gradient
-        return own.fget(self)  # type: ignore[misc]  # it has one
+        gradient = listeners.gradient_of(self) if (listeners := _in_batch()) and listeners.gradient_of else None
+        return own.fget(self) if gradient is None else gradient  # type: ignore[misc]  # it has one
 
     return property(grad, doc=own.__doc__)
 
@@ -297,9 +301,8 @@ def _call_cached_op(call: Method) -> Method:
 def _split_data(split: Method) -> Method:
     @wraps(split)
     def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> Any:
-        if listeners := _in_batch():
-            for instead in listeners.splits:
-                return instead(split, data, num_slice, batch_axis)
+        if (listeners := _in_batch()) and listeners.splits:
+            return listeners.splits(split, data, num_slice, batch_axis)
         return split(data, num_slice, batch_axis, even_split)
 
     return split_data

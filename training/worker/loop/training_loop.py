@@ -21,10 +21,9 @@ from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.agreed.reduction import REDUCE
 from dyntrain.training.worker.loop.agreed.totals import Totals
 from dyntrain.training.worker.loop.batch.consensus import consensus_keys
-from dyntrain.training.worker.loop.batch.current_batch import (
-    CurrentBatch,
-)
+from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.batch.groups import group_of
+from dyntrain.training.worker.loop.batch.owners import Owners
 from dyntrain.training.worker.loop.batch.parts import refuse_unfit
 from dyntrain.training.worker.loop.batch.rows import ROWS_ADD_UP, Rows, refuse_rows
 from dyntrain.training.worker.loop.batch_feeder import BatchFeeder
@@ -100,6 +99,12 @@ class TrainingLoop:
     def undo(self) -> Undo:
         assert self._undo is not None
         return self._undo
+
+    @property
+    def owners(self) -> Owners:
+        """Of what the trainers have in the batch at hand."""
+        assert self.current is not None
+        return self.current.owners(self.trainers)
 
     @property
     def seed(self) -> int:

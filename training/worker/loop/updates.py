@@ -65,7 +65,6 @@ class Updates:
         if loop.probe_child is not None:
             return 1.0
         n = n if isinstance(n, Total) else number(n)
-        self._divisors.look(trainer, current)
         if current.void or (math.isnan(n) and loop.membership.broken):
             return 1.0  # it may come of a sum in which a worker was lost
         singles = current.size <= loop.workers

@@ -23,10 +23,12 @@ OWN = (random.Random, np.random.Generator, np.random.RandomState)
 MODULES = ((mx.nd, "shape"), (mx.nd.random, "shape"), (mx.random, "shape"), (mx.np.random, "size"), (np.random, "size"))
 KINDS = (
     "uniform", "normal", "poisson", "exponential", "gamma", "negative_binomial", "generalized_negative_binomial",
-    "randint",
+    "randint", "multinomial",
 )  # fmt: skip
 NUMPYS = ("standard_normal", "binomial", "beta", "laplace", "lognormal", "gumbel", "logistic")
 BY_LENGTH = ("rand", "randn", "random", "random_sample")  # whose first argument is one
+LIKE = ("normal_like", "uniform_like")
+NAMES = (*KINDS, *NUMPYS, *BY_LENGTH, *LIKE, *(f"{where}_{kind}" for where in ("random", "sample") for kind in KINDS))
 
 
 Rows = tuple[int, int, slice]  # samples here, samples of all, and which of those are here
@@ -45,7 +47,7 @@ def draw_for_rows(rows: Callable[[], Rows | None]) -> None:
     """The same, for the samples that are at hand whenever something is drawn; None: for none."""
     replaced = Replaced()
     for module, said_as in MODULES:
-        for name in (*KINDS, *NUMPYS, *BY_LENGTH, *(f"random_{kind}" for kind in KINDS)):
+        for name in NAMES:
             if callable(getattr(module, name, None)):
                 cut = functools.partial(_cut, said_as=said_as, at_hand=rows, by_length=name in BY_LENGTH)
                 replaced.replace(module, name, cut)
@@ -60,21 +62,32 @@ def _cut(
         if found is None or found[0] == found[1]:
             return draw(*args, **said)
         few, all_, rows = found
+        of_arrays = any(_has_rows(each, few, draw) for each in (*args, *said.values()))
 
-        def larger(shape: Any) -> Any:
-            if isinstance(shape, tuple) and shape[:1] == (few,):
-                return (all_, *shape[1:])
-            return shape
+        def larger(each: Any, is_length: bool) -> Any:
+            if _has_rows(each, few, draw):
+                return each.take(mx.nd.array(np.clip(np.arange(all_) - rows.start, 0, few - 1), ctx=each.ctx))
+            if of_arrays:
+                return each  # a shape is of what is drawn for each sample, then
+            if isinstance(each, tuple) and each[:1] == (few,):
+                return (all_, *each[1:])
+            return all_ if is_length and each == few else each
 
-        size = said.get(said_as)
-        more = all_ if size == few else larger(size)
-        places = [all_ if by_length and not at and each == few else larger(each) for at, each in enumerate(args)]
-        is_larger = more is not size or any(a is not b for a, b in zip(args, places, strict=True))
+        places = [larger(each, by_length and not at) for at, each in enumerate(args)]
+        named = {name: larger(each, name == said_as) for name, each in said.items()}
+        is_larger = any(a is not b for a, b in zip((*args, *said.values()), (*places, *named.values()), strict=True))
         if said.get("out") is not None or not is_larger:
             return draw(*args, **said)
-        return draw(*places, **(said if more is size else {**said, said_as: more}))[rows]
+        made = draw(*places, **named)
+        return [each[rows] for each in made] if isinstance(made, list) else made[rows]
 
     return drawn
+
+
+def _has_rows(given: Any, samples: int, draw: Callable[..., Any]) -> bool:
+    """Whether it is one of MXNet's arrays with a row for each sample; a distribution over numbers has a row itself."""
+    least = 2 if "multinomial" in draw.__name__ else 1
+    return type(given) is mx.nd.NDArray and given.ndim >= least and given.shape[0] == samples
 
 
 def generators() -> list[Any]:

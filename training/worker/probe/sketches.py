@@ -42,13 +42,10 @@ def sketch(gradient: NDArray[Any]) -> Sketch:
 
 @dataclass(frozen=True)
 class Difference:
-    """The parts' gradients of the parameter `name` together differ from the whole's by this `share` of it; they are so
-    many `times` it.
-    """
+    """The parts' gradients of the parameter `name` together differ from the whole's by this `share` of it."""
 
     name: str
     share: float
-    times: float
 
 
 def difference(
@@ -69,5 +66,5 @@ def difference(
         one = np.array(whole[key].sums)
         other = np.sum([weight * np.array(part[key].sums) for weight, part in parts], axis=0)
         if size > least and (share := float(np.linalg.norm(one - other)) / size) > tolerance:
-            found.append(Difference(names[key], share, float(one @ other / (one @ one)) if one.any() else math.inf))
+            found.append(Difference(names[key], share))
     return max(found, key=lambda each: each.share, default=None)

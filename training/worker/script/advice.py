@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from types import FrameType
 
 from dyntrain.training.checks.findings import Findings, Place
@@ -11,27 +12,23 @@ from dyntrain.training.worker.script.phases import unnamed
 from dyntrain.training.worker.script.source import Advice, Site, once_a_site
 from dyntrain.training.worker.script.variables import of_variables
 
-OF_SEVERAL = ("DT611",)  # where another loop follows, as this one's name says
-OF_ONE = ("DT612",)
-
 
 def advise(findings: Findings, caller: FrameType, named: bool) -> None:
     """`caller` is about to begin a loop, which has a name. Raises ValueError where findings are strict."""
     if findings.off:
         return
-    left_out, file = OF_ONE if named else OF_SEVERAL, caller.f_code.co_filename
+    file = caller.f_code.co_filename
     stops = [
         findings.find(code, Place(file, line, line), **dict(values))
         for code, line, values in _of(caller)
-        if code not in left_out
+        if not (named and code == "DT612")
     ]
     if any(stops):
         raise ValueError(findings.stops)
 
 
-def _advice(site: Site, tree: ast.Module) -> tuple[Advice, ...]:
-    return (*leavings(site, tree), *unnamed(site, tree), *of_variables(site, tree))
-
-
-NOTHING: tuple[Advice, ...] = ()
-_of = once_a_site(_advice, without=NOTHING)
+@once_a_site
+def _of(site: Site, tree: ast.Module) -> Iterator[Advice]:
+    yield from leavings(site, tree)
+    yield from unnamed(site, tree)
+    yield from of_variables(site, tree)

@@ -39,9 +39,7 @@ def _leaves(
             yield from _leaves(node.body, site, epoch, "the batches of an epoch", batches)
             yield from _leaves(node.orelse, site, epoch, over, own)
         elif not isinstance(node, SCOPES):
-            for part in ast.iter_child_nodes(node):
-                block = part.body if isinstance(part, ast.ExceptHandler | ast.match_case) else [part]
-                yield from _leaves(block, site, epoch, over, own)
+            yield from _leaves([*ast.iter_child_nodes(node)], site, epoch, over, own)
 
 
 def names_in(target: ast.expr) -> set[str]:

@@ -21,36 +21,22 @@ WITHIN = "job.epochs() within the loop over another job.epochs(): one follows th
 
 
 def unnamed(site: Site, tree: ast.Module) -> Iterator[Advice]:
-    """Of the loop that begins at the site, where another one of the same job may follow."""
-    for call in _epochs_in(tree):
-        if call.lineno <= site.line <= (call.end_lineno or call.lineno) and is_followed(tree, call):
-            yield "DT612", site.line, (("job", ast.unparse(call.func.value)),)  # type: ignore[attr-defined]
-            return
-
-
-def is_followed(tree: ast.Module, loop: ast.expr) -> bool:
-    """Whether its function has another loop of the same job, by the name that the script has for it, or this one is
-    itself in a loop.
+    """Of the loop that begins at the site, where its function has another one of the same job, by the name that the
+    script has for it, or this one is itself in a loop.
     """
-    own = next(iter(_epochs_in(loop)), None)
+    calls = [node for node in ast.walk(tree) if _is_epochs(node)]
+    own = next((each for each in calls if each.lineno <= site.line <= (each.end_lineno or each.lineno)), None)
     if own is None:
-        return False
-    alike = (each for each in _epochs_in(tree) if ast.unparse(each.func) == ast.unparse(own.func))
-    others = [each for each in alike if each is not own and _scope_of(tree, each) is _scope_of(tree, own)]
-    outer = [node for node in way_to(tree, own) if isinstance(node, LOOPS) and own not in ast.walk(_iterated(node))]
-    return bool(others or outer)
+        return
+    others = (each for each in calls if each is not own and ast.unparse(each.func) == ast.unparse(own.func))
+    loops = (node for node in way_to(tree, own) if isinstance(node, LOOPS))
+    again = any(own not in ast.walk(getattr(loop, "iter", ast.Pass())) for loop in loops)
+    if again or any(_scope_of(tree, each) is _scope_of(tree, own) for each in others):
+        yield "DT612", site.line, (("job", ast.unparse(own.func.value)),)  # type: ignore[attr-defined]
 
 
 def _scope_of(tree: ast.Module, node: ast.AST) -> ast.AST:
     return [each for each in way_to(tree, node) if isinstance(each, (ast.Module, *SCOPES))][-1]
-
-
-def _iterated(loop: ast.AST) -> ast.AST:
-    return getattr(loop, "iter", ast.Pass())
-
-
-def _epochs_in(tree: ast.AST) -> list[ast.Call]:
-    return [node for node in ast.walk(tree) if _is_epochs(node)]
 
 
 def _is_epochs(node: ast.AST) -> TypeGuard[ast.Call]:

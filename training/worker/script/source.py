@@ -6,14 +6,13 @@ import ast
 import functools
 import linecache
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import CO_OPTIMIZED
 from types import FrameType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from dyntrain.training.worker.data.loader import Loader
 
-Result = TypeVar("Result")
 Advice = tuple[str, int, tuple[tuple[str, str | int], ...]]  # a rule's code, a line, and values for its sentence
 KEPT = 256  # results of an analysis, the least recently used of which go first
 ONE = threading.Lock()  # CPython 3.11 may not make two trees at once: "AST constructor recursion depth mismatch"
@@ -37,21 +36,21 @@ class _NoTree(Exception):
     pass
 
 
-def once_a_site(analysis: Callable[[Site, ast.Module], Result], without: Result) -> Callable[[FrameType], Result]:
-    """`analysis` of the frame that begins a loop, worked out once for the same place in the same source. `analysis` may
-    change its tree. `without`: what is returned where there is no tree, and not kept.
+def once_a_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> Callable[[FrameType], Sequence[Advice]]:
+    """`analysis` of the frame that begins a loop, worked out once for the same place in the same source. Where there is
+    no tree there is no advice, which is not kept.
     """
 
     @functools.lru_cache(KEPT)
-    def result(site: Site) -> Result:
-        return analysis(site, _tree_of(site.source))
+    def advice(site: Site) -> Sequence[Advice]:
+        return tuple(analysis(site, _tree_of(site.source)))
 
-    def of(caller: FrameType) -> Result:
+    def of(caller: FrameType) -> Sequence[Advice]:
         with ONE:
             try:
-                return result(_site_of(caller))
+                return advice(_site_of(caller))
             except _NoTree:
-                return without
+                return ()
 
     return of
 

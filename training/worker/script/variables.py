@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 
 from dyntrain.training.worker.script.left_early import begins, is_of_batches, names_in
-from dyntrain.training.worker.script.phases import is_followed
-from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, Advice, Site, way_to
+from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, Advice, Site
 
 SHOWS = {  # or waits
     "print", "write", "log", "debug", "info", "warning", "warn", "error", "add_scalar", "add_scalars", "add_histogram",
@@ -20,6 +18,7 @@ SHOWS = {  # or waits
 }  # fmt: skip
 CHANGES = {"append", "appendleft", "pop", "popleft", "extend", "clear"}  # what holds others
 CLOCKS = {"time", "perf_counter", "monotonic", "now"}
+READS = {"get", "get_name_value"}  # of a metric
 OF_THE_JOB = {"keep", "memory", "rows"}
 
 
@@ -27,14 +26,13 @@ def of_variables(site: Site, tree: ast.Module) -> Iterator[Advice]:
     kept = _kept_by_the_job(tree)
     for loop in [node for node in ast.walk(tree) if isinstance(node, ast.For) and begins(node, site.line)]:
         epoch, inner = names_in(loop.target), [node for node in ast.walk(loop) if isinstance(node, ast.For)]
-        passes = [_pass(each) for each in (loop, *(e for e in inner if is_of_batches(e.iter, site, epoch)))]
+        loops = [loop, *(each for each in inner if is_of_batches(each.iter, site, epoch))]
+        passes = [_pass(each) for each in loops]
         carried = [name for each in passes for name in each.carried if name not in kept or name in each.renamed]
-        carried = list(dict.fromkeys(carried))
-        if carried:
-            yield "DT604", loop.lineno, _named(carried)
-        if is_followed(tree, loop.iter) and (later := _used_later(tree, loop, {*carried, *kept})):
-            yield "DT611", loop.lineno, _named(later)
-        for each in (loop, *(e for e in inner if is_of_batches(e.iter, site, epoch))):
+        if names := list(dict.fromkeys(carried)):
+            memory = ", ".join(f"{name.split('.')[-1]}=..." for name in names)
+            yield "DT604", loop.lineno, (("names", ", ".join(names)), ("memory", memory))
+        for each in loops:
             if "zip" in _builtins(each.iter):
                 yield "DT607", each.lineno, ()
             number = each.target.elts[0] if isinstance(each.target, ast.Tuple) else None
@@ -164,18 +162,6 @@ def _pass(loop: ast.For) -> _Pass:
     return once
 
 
-def _used_later(tree: ast.Module, loop: ast.For, but: set[str]) -> list[str]:
-    """What the loop changes, and lines after it in its function or in the file use."""
-    after = _Pass()
-    way = [*pairwise(way_to(tree, loop))]
-    scopes = [at for at, (outer, _) in enumerate(way) if isinstance(outer, (ast.Module, *SCOPES))]
-    for outer, inner in way[scopes[-1] :][::-1]:
-        for block in (getattr(outer, part, None) for part in ("body", "orelse", "finalbody")):
-            if isinstance(block, list) and inner in block:
-                after.run(each for each in block[block.index(inner) + 1 :] if not _is_of_who_writes(each))
-    return [name for name in after.first if name in (_pass(loop).changed & after.used) - but]
-
-
 def _kept_by_the_job(tree: ast.Module) -> set[str]:
     """Names of what job.memory, job.keep and job.rows gave or were given."""
     kept = set[str]()
@@ -187,11 +173,10 @@ def _kept_by_the_job(tree: ast.Module) -> set[str]:
     return kept
 
 
-def _is_of_who_writes(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and any(getattr(each, "attr", "") == "writes" for each in ast.walk(node.test))
-
-
 def _only_shows(node: ast.stmt) -> bool:
+    """Or reads a metric or a clock for that."""
+    if isinstance(node, ast.Assign):
+        return _name_called(node.value) in READS | CLOCKS
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and _name_called(node.value) in SHOWS)
 
 
@@ -202,8 +187,3 @@ def _builtins(node: ast.AST) -> set[str]:
 
 def _name_called(node: ast.AST | None) -> str:
     return str(getattr(node.func, "id", getattr(node.func, "attr", ""))) if isinstance(node, ast.Call) else ""
-
-
-def _named(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    memory = ", ".join(f"{name.split('.')[-1]}=..." for name in names)
-    return ("names", ", ".join(names)), ("memory", memory)

@@ -102,15 +102,11 @@ class TrainingState:
         """Those of them that a forward pass writes, as far as that is known."""
         return [self._equal[i] for i in self.own.get("written", [])]
 
-    def script_sets(self, array: Any) -> str | None:
-        """In a batch. From now on it must be equal on all workers, where it is a parameter that does not train; its
-        name, the first time.
-        """
+    def script_sets(self, array: Any) -> None:
+        """In a batch. From now on it must be equal on all workers, where it is a parameter that does not train."""
         for i, param in enumerate(self._each):
             if any(array is data for data in param._data) and not (self._is_set(i) or is_running(param.name)):
                 self.own["set"] = sorted([*self.own.get("set", []), i])
-                return str(param.name)
-        return None
 
     @property
     def set_by_script(self) -> list[Any]:

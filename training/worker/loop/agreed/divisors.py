@@ -30,12 +30,6 @@ def _mixed(current: CurrentBatch, workers: int, unsure: list[float], sure: list[
 class Divisors:
     def __init__(self, trainers: Sequence[ElasticTrainer], batching: Batching) -> None:
         self._trainers, self._batching = trainers, batching
-        self._sums: set[ElasticTrainer] = set()  # whose losses are sums that nothing divides
-
-    def look(self, trainer: ElasticTrainer, current: CurrentBatch) -> None:
-        """Whether its losses are sums. Also in a step that is void: it may be the only one in which that shows."""
-        if current.undivided:
-            self._sums.add(trainer)
 
     def of(
         self, trainer: ElasticTrainer, n: float, current: CurrentBatch, full: int, own: dict[str, Any], singles: bool
@@ -61,8 +55,6 @@ class Divisors:
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
                 raise NoMeaning("DT406", n=n)
-            if n == 1 and not current.counted and not self._takes_sums(trainer, current):
-                raise NoMeaning("DT407")
             by, left = float(n), of_a_sum
         elif trainer.loss_kind == "mean":
             by, left, current.unsure[trainer] = divisor_of_means(
@@ -112,10 +104,6 @@ class Divisors:
             raise NoMeaning("DT405", n=by)
         own["meanings"] = {**meanings, number: [AS_IT_IS]}
         return by
-
-    def _takes_sums(self, trainer: ElasticTrainer, current: CurrentBatch) -> bool:
-        """Whether its losses were seen to be sums that nothing divides. Who has one sample has not looked."""
-        return trainer in self._sums or (current.undivided is None and len(current.part) < 2)
 
     def _counts(self, current: CurrentBatch, full: int) -> Counts:
         batch, batches = self._batching.batch, current.batches

@@ -9,6 +9,7 @@ from dyntrain.training.sampling.sharding import Indices, parts
 from dyntrain.training.worker.arrays import zeros
 from dyntrain.training.worker.loop.batch.changes import Raw
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus
+from dyntrain.training.worker.loop.batch.owners import Owners
 from dyntrain.training.worker.loop.batch.parts import GradientBuffer
 from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import overwrite
@@ -69,14 +70,12 @@ class CurrentBatch:
         self.found: set[str] = set()  # what is differentiated, as far as that was looked at
         self.refused = False  # for what this worker has seen in it
         self.raw: dict[int, Raw] = {}  # by ids: gradients that the script changes before they are summed
-        self.undivided: bool | None = None  # whether all of that are sums in which nothing is divided; None: unknown
         self.judged = False  # it has been held against a trainer: the next is of another update
         self.counted = False  # whether the script asked for a sum over the workers
         self.slices: list[int] | None = None  # samples of each device that has any, where the script's split told
         self.summed: Any = None  # the trainer whose gradients are summed and not yet applied
         self.updated: list[Any] = []
-        self.undoable: set[int] | None = None  # ids of the weights and optimizer states, once one was written to
-        self._gradients: set[int] | None = None  # ids of the trainers', once one was asked about
+        self._owners: Owners | None = None
         self.is_first = False  # that this process has of the loop
         self.told_of: set[str] = set()  # rules of losses
         self.void = False
@@ -116,11 +115,10 @@ class CurrentBatch:
         if not self.goes_on:
             self._aside.put_back(trainer)
 
-    def is_gradient(self, array: Any, trainers: Sequence[Any]) -> bool:
-        """Whether it is one of the trainers'."""
-        if self._gradients is None:
-            self._gradients = {id(each) for t in trainers for p in t._params for each in p._grad or ()}
-        return id(array) in self._gradients
+    def owners(self, trainers: Sequence[Any]) -> Owners:
+        """Of what these had when it was first asked for."""
+        self._owners = self._owners or Owners(trainers)
+        return self._owners
 
     @property
     def record(self) -> dict[str, Any]:

@@ -34,24 +34,20 @@ class Gradients(Listener):
     # ---- what the script calls
 
     def writes(self, array: Any, writer: str, to_zero: bool) -> None:
-        current = self._hand
-        if not current.is_gradient(array, self._loop.trainers):
+        current, trainers = self._hand, self._loop.owners.of_gradient(array)
+        if not trainers:
             return
-        if to_zero or any(trainer in current.updated for trainer in self._trainers_of(array)):
+        if to_zero or any(trainer in current.updated for trainer in trainers):
             remember_masked(current, array)
-        elif not (writer.startswith(AMP) or any(current.summed is each for each in self._trainers_of(array))):
+        elif not (writer.startswith(AMP) or current.summed in trainers):
             remember(current, array, script_line())
 
     def takes_part(self, array: Any) -> None:
-        if self._hand.is_gradient(array, self._loop.trainers):
+        if self._loop.owners.of_gradient(array):
             remember(self._hand, array)
 
     def gradient_of(self, weight: Any) -> Any:
-        for param in (param for trainer in self._loop.trainers for param in trainer._params):
-            for data, gradient in zip(param._data or (), param._grad or (), strict=False):
-                if data is weight:
-                    return gradient
-        return None
+        return self._loop.owners.gradient_of(weight)
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
         self.settle()
@@ -96,6 +92,3 @@ class Gradients(Listener):
     def _hand(self) -> CurrentBatch:
         assert self._loop.current is not None
         return self._loop.current
-
-    def _trainers_of(self, gradient: Any) -> list[Any]:
-        return [t for t in self._loop.trainers if any(gradient is g for p in t._params for g in p._grad or ())]

@@ -19,7 +19,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.worker.loop.checks.factors import PRODUCTS_AND_RATIOS, Factors, Terms, name_of
 from dyntrain.training.worker.loop.instrument import Listener
 from dyntrain.training.worker.loop.record.diagnosis import diagnose
-from dyntrain.training.worker.loop.record.losses import GIVEN, Loss
+from dyntrain.training.worker.loop.record.losses import UNKNOWN, Loss
 from dyntrain.training.worker.loop.record.multiples import multiples
 
 if TYPE_CHECKING:
@@ -122,15 +122,14 @@ class Losses(Listener):
             return
         self._looks += 1
         if current.judged:
-            current.found, current.judged, current.undivided = set(), False, None
+            current.found, current.judged = set(), False
         told = {trainer.loss_kind for trainer in loop.trainers}
         said = all(trainer.loss_said for trainer in loop.trainers)
         if told == {"sum"} and said:
             return  # it is believed
         for each, gradient in zip(losses, gradients, strict=True):
             given = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
-            current.found |= {GIVEN} if given else each.kinds
-            current.undivided = current.undivided is not False and not given and each.undivided
+            current.found |= {UNKNOWN} if given else each.kinds
         if len(told) == 1 and (wrong := diagnose(told.pop(), said, current.found)):
             self._find(wrong)
 

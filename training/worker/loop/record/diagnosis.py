@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-from dyntrain.training.worker.loop.record.losses import (
-    ALONG,
-    CHOSEN,
-    CURVED,
-    DIVIDED,
-    EACH,
-    GIVEN,
-    MEAN,
-    MIXED,
-    NORMALISED,
-    OPAQUE,
-    PENALTY,
-    PICKED,
-    SUM,
-    UNKNOWN,
-    WEIGHTS,
-)
+from dyntrain.training.worker.loop.record import losses as kinds
 
-RULE_OF = {  # by what trainers go by, and what is differentiated
-    ("sum", MEAN): "DT101",
-    ("own", MEAN): "DT101",
-    ("mean", SUM): "DT102",
-    ("any", DIVIDED): "DT104",
-    ("any", CHOSEN): "DT105",
-    ("sum", PICKED): "DT106",
-    ("own", PICKED): "DT106",
-    ("any", NORMALISED): "DT107",
-    ("any", MIXED): "DT108",
-    ("any", CURVED): "DT109",
-    ("sum", WEIGHTS): "DT110",
-    ("own", WEIGHTS): "DT110",
-    ("sum", PENALTY): "DT111",
-    ("own", PENALTY): "DT111",
-    ("any", GIVEN): "DT112",
-    ("any", OPAQUE): "DT113",
-    ("any", UNKNOWN): "DT114",
-    ("any", ALONG): "DT115",
-    ("mean", EACH): "DT116",
-}
-BOTH = "DT103"
+ANY, SUMS, MEANS = ("sum", "own", "mean"), ("sum", "own"), ("mean",)
+ROWS = (  # what is differentiated, what trainers go by; the first one that applies
+    (kinds.NORMALISED, ANY, "DT107"),
+    (kinds.DIVIDED, ANY, "DT104"),
+    (kinds.CHOSEN, ANY, "DT105"),
+    (kinds.MIXED, ANY, "DT108"),
+    (kinds.CURVED, ANY, "DT109"),
+    (kinds.PICKED, SUMS, "DT106"),
+    (kinds.MEAN, SUMS, "DT101"),
+    (kinds.SUM, MEANS, "DT102"),
+    (kinds.WEIGHTS, SUMS, "DT110"),
+    (kinds.PENALTY, SUMS, "DT111"),
+    (kinds.EACH, MEANS, "DT116"),
+)
+BOTH, UNSEEN = "DT103", "DT114"
 
 
 def diagnose(told: str, said: bool, found: set[str], whole: bool = False) -> str | None:
@@ -50,15 +27,11 @@ def diagnose(told: str, said: bool, found: set[str], whole: bool = False) -> str
     """
     if told == "sum" and said:
         return None
-    if found == {MEAN, SUM}:
+    if found == {kinds.MEAN, kinds.SUM}:
         return BOTH
-    if found == {PENALTY}:  # of the batch, then: a linear model that is written by hand
-        return RULE_OF["mean", SUM] if told == "mean" and whole else None
-    weights = [WEIGHTS] if len(found) > 1 or whole else []
-    for kind in (NORMALISED, DIVIDED, CHOSEN, MIXED, CURVED, PICKED, MEAN, SUM, *weights, PENALTY, EACH):
-        if kind in found and (wrong := RULE_OF.get((told, kind)) or RULE_OF.get(("any", kind))):
-            return wrong
-    for kind in (GIVEN, OPAQUE, UNKNOWN, ALONG):
-        if kind in found and not said:
-            return RULE_OF["any", kind]
-    return None
+    if found == {kinds.PENALTY}:  # of the batch, then: a linear model that is written by hand
+        return "DT102" if told == "mean" and whole else None
+    if found == {kinds.WEIGHTS} and not whole:
+        return None
+    applies = (code for kind, goes_by, code in ROWS if kind in found and told in goes_by)
+    return next(applies, UNSEEN if kinds.UNKNOWN in found and not said else None)

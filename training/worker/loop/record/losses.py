@@ -26,13 +26,11 @@ from dyntrain.training.worker.loop.record.operators import (
 from dyntrain.training.worker.loop.record.recorded import Graph, Node
 
 SUM, MEAN, WEIGHTS, DIVIDED, UNKNOWN = "a sum", "a mean", "weights alone", "a quotient", "unknown"
-EACH, CHOSEN, GIVEN = "a number for each sample", "a mean over chosen places", "gradients that are given"
+EACH, CHOSEN = "a number for each sample", "a mean over chosen places"
 PICKED = "a mean over places by their numbers"
 PENALTY = "a sum of weights and arrays, through no layer"
 MIXED, CURVED = "samples that meet the batch", "a function of the batch"
-OPAQUE = "a backward pass of the script's own"
 NORMALISED = "divided in its backward pass"
-ALONG = "reduced along the first axis"
 ALL, SUM_ALONG, MEAN_ALONG = "all", "a sum along the first axis", "a mean along it"
 
 
@@ -49,18 +47,10 @@ class Loss:
         if any(self._nodes[at].normalises for at in self.graph.below(self._top)):
             return {NORMALISED}
         if self._opaque[self._top]:
-            return {OPAQUE}
+            return {UNKNOWN}
         if not self.several:
             return self._of_one_number(self._top)
         return self._summed(self._top) or {EACH}
-
-    @property
-    def undivided(self) -> bool:
-        """Whether it is a sum, and nothing in it is divided by an array that may have been counted in the batch."""
-        return self.kinds == {SUM} and not any(
-            self._nodes[at].op in QUOTIENTS and not self._own_lengths[self._nodes[at].inputs[-1]]
-            for at in self.graph.below(self._top, lambda node: node.inputs if node.op in LINEAR | MEANS else ())
-        )
 
     # ---- what follows from what
 
@@ -95,13 +85,6 @@ class Loss:
                 self.graph.reduces(at, node) and not (self.several and node.along and not self.graph.weights[at])
             ),
             lambda node: node.inputs if node.op in ELEMENTWISE else (),
-        )
-
-    @cached_property
-    def _own_lengths(self) -> list[bool]:
-        """Whether it is made of a reduction of each sample, number by number."""
-        return self.graph.where(
-            lambda at, node: node.of_each, lambda node: node.inputs if node.op in ELEMENTWISE else ()
         )
 
     @cached_property
@@ -168,7 +151,7 @@ class Loss:
             return {DIVIDED}
         if found & {EACH, PENALTY} and found & {ALL, SUM_ALONG, MEAN, MEAN_ALONG}:
             return {MIXED}
-        return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: ALONG}.get(kind, kind) for kind in found}
+        return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: UNKNOWN}.get(kind, kind) for kind in found}
 
     def _averaged(self, at: int) -> set[str]:
         """What a mean over this comes to."""
@@ -178,7 +161,7 @@ class Loss:
         if CURVED in found:
             return {CURVED}
         if found & {ALL, SUM_ALONG}:
-            return {ALONG} if found == {SUM_ALONG} else {SUM} if found <= {ALL, SUM_ALONG} else {MIXED}
+            return {UNKNOWN} if found == {SUM_ALONG} else {SUM} if found <= {ALL, SUM_ALONG} else {MIXED}
         below = [self._nodes[number] for number in self.graph.below(at)]
         if any(node.op in MASKS for node in below):
             return {CHOSEN}

@@ -7,12 +7,10 @@ the part is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dyntrain.training.worker.loop.batch.thread_context import thread_context
 from dyntrain.training.worker.loop.instrument import Listener
-from dyntrain.training.worker.state.slots import leaves
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
@@ -25,15 +23,12 @@ class Writes(Listener):
         self._loop = loop
 
     def writes(self, array: Any, writer: str = "", to_zero: bool = False) -> None:
-        loop, current = self._loop, self._loop.current
-        assert current is not None
-        if current.undoable is None:
-            current.undoable = {id(each) for trainer in loop.trainers for each in _weights_and_states(trainer)}
-        if id(array) not in current.undoable:
+        loop = self._loop
+        if not loop.owners.is_undoable(array):
             return
         loop.undo.script_writes(array)
-        if not thread_context.in_block and (name := loop.state.script_sets(array)):
-            loop.findings.find("DT305", name=name)
+        if not thread_context.in_block:
+            loop.state.script_sets(array)
 
     def takes_part(self, array: Any) -> None:
         self.writes(array)
@@ -43,11 +38,3 @@ class Writes(Listener):
 
     def wrote_between(self, array: Any) -> None:
         self._loop.undo.script_sets(array)
-
-
-def _weights_and_states(trainer: Any) -> Iterator[Any]:
-    for param in trainer._params:
-        yield from param._data or ()
-    for updater in trainer._updaters:
-        for each in updater.states.values():
-            yield from leaves(each)
