@@ -140,7 +140,7 @@ class Worker:
 
     def say(self, message: Any, awaits: bool = False) -> None:
         if awaits:
-            self.dialogue.said(message)
+            self.dialogue.sent(message)
         if self.link:
             self.link.up.append(message)
 

@@ -41,9 +41,9 @@ def training() -> Dialogue:
     """Of a worker that trains in generation 2."""
     dialogue = Dialogue()
     assert dialogue.hears(form(2))
-    dialogue.said(Prepared(generation=2))
+    dialogue.sent(Prepared(generation=2))
     assert dialogue.hears(Go(generation=2))
-    dialogue.said(Formed(generation=2, digest="5f"))
+    dialogue.sent(Formed(generation=2, digest="5f"))
     assert dialogue.hears(Proceed(generation=2, position=AT))
     return dialogue
 
@@ -63,7 +63,7 @@ def test_a_word_to_go_is_taken_once(training: Dialogue) -> None:
 def test_a_word_to_step_on_answers_what_was_said_and_nothing_else(training: Dialogue) -> None:
     assert not training.hears(Proceed(generation=2, position=AT)), "nothing was said since"
     later = Position(epoch=2, offset=0, step=4)
-    training.said(CheckIn(generation=2, position=later, pid=1))
+    training.sent(CheckIn(generation=2, position=later, pid=1))
     assert [training.hears(Proceed(generation=2, position=position)) for position in (AT, later, later)] == [
         False,
         True,

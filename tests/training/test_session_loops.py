@@ -349,7 +349,7 @@ def test_a_worker_goes_past_a_loop_once_however_often_it_is_told(holds: bool) ->
     where = dialogue.where()
     assert (where["stage"], where["generation"]) == (("free", 1) if holds else ("stands", None))
     assert dialogue.hears(over.model_copy(update={"loop": 2}))
-    dialogue.said(Entered(generation=1 if holds else None, loop=2, **TERMS))
+    dialogue.sent(Entered(generation=1 if holds else None, loop=2, **TERMS))
     assert dialogue.pending is not None, "said again on the next connection"
     assert dialogue.hears(Form.model_construct(generation=2))
 

@@ -55,7 +55,7 @@ def after(*words: Any) -> Dialogue:
     dialogue = Dialogue()
     for word in words:
         if type(word) in (Prepared, Formed, CheckIn, Broken, ScriptEnded):
-            dialogue.said(word)
+            dialogue.sent(word)
         else:
             assert dialogue.hears(word), word
     return dialogue
@@ -116,7 +116,7 @@ def test_between_two_loops_who_holds_the_state_is_free_with_it_and_who_does_not_
     }
     assert dialogue.pending is None
     assert [dialogue.hears(over(loop=loop, holds=holds)) for loop in (0 + 1, 2, 2)] == [False, True, False]
-    dialogue.said(ScriptEnded(generation=2 if holds else None))
+    dialogue.sent(ScriptEnded(generation=2 if holds else None))
     assert isinstance(dialogue.pending, ScriptEnded)
     assert dialogue.hears(form(3))
     assert (dialogue.stage, dialogue.pending) == ("prepares", None)
@@ -125,7 +125,7 @@ def test_between_two_loops_who_holds_the_state_is_free_with_it_and_who_does_not_
 def test_what_was_said_of_an_earlier_generation_is_not_said_again() -> None:
     """Nobody will answer it, and it would stand in the way of what somebody will."""
     dialogue = after(*FORMATION, form(3), Prepared(generation=3))
-    dialogue.said(check_in())
+    dialogue.sent(check_in())
     assert dialogue.pending == Prepared(generation=3)
 
 
@@ -135,7 +135,7 @@ def test_a_word_for_another_generation_is_no_word_to_go_or_to_step(generation: i
     assert not dialogue.hears(Go(generation=generation))
     assert dialogue.stage == "prepares"
     assert dialogue.hears(Go(generation=3))
-    dialogue.said(Formed(generation=3, digest="5f"))
+    dialogue.sent(Formed(generation=3, digest="5f"))
     assert not dialogue.hears(Proceed(generation=generation, position=AT))
     assert dialogue.stage == "formed"
     assert dialogue.hears(Proceed(generation=3, position=AT))

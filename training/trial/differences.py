@@ -67,9 +67,9 @@ def distance(array: NDArray[np.float64], there: NDArray[np.float64] | None, leas
     there_is = np.isfinite(array)
     if not np.array_equal(there_is, np.isfinite(there)):
         return math.inf
-    found = float(np.linalg.norm(array[there_is] - there[there_is]))
+    apart_by = float(np.linalg.norm(array[there_is] - there[there_is]))
     size = max(_norm(array), least)
-    return 0.0 if not found else (found / size if size else math.inf)
+    return 0.0 if not apart_by else (apart_by / size if size else math.inf)
 
 
 def _norm(array: NDArray[np.float64]) -> float:
@@ -88,8 +88,8 @@ class Rounding:
     def __init__(self) -> None:
         self._largest: dict[str, float] = {}
 
-    def see(self, found: Mapping[str, float]) -> None:
-        for name, value in found.items():
+    def see(self, differences: Mapping[str, float]) -> None:
+        for name, value in differences.items():
             self._largest[name] = max(value, self._largest.get(name, 0.0))
 
     def usual(self, kind: str) -> float:
@@ -118,13 +118,15 @@ def compare(
             return Comparison(largest, rounding.of_weights, blind=key)
         if not members.get(key):
             return Comparison(largest, rounding.of_weights, Parting(key, "", math.inf, 0.0, "members"))
-        found = _furthest(apart(one[key], each) for each in members[key])
-        over = {name: value / rounding.bound(name) for name, value in found.items() if value > rounding.bound(name)}
+        differences = _furthest(apart(one[key], each) for each in members[key])
+        over = {
+            name: value / rounding.bound(name) for name, value in differences.items() if value > rounding.bound(name)
+        }
         if over:
             # a weight says more to people; one that has not moved yet, as at a rate of 0, shows in its gradient
             name = max(over, key=lambda each: (_kind(each) == "w", over[each]))
-            return Comparison(largest, rounding.of_weights, Parting(key, name, found[name], rounding.of(name)))
-        largest = max([largest, *(value for name, value in found.items() if _kind(name) == "w")])
+            return Comparison(largest, rounding.of_weights, Parting(key, name, differences[name], rounding.of(name)))
+        largest = max([largest, *(value for name, value in differences.items() if _kind(name) == "w")])
     more = sorted(set(members) - set(one))
     if more:
         return Comparison(largest, rounding.of_weights, Parting(more[0], "", math.inf, 0.0, "one"))
@@ -138,11 +140,11 @@ def drew_alike(one: Arrays, others: Sequence[Arrays]) -> bool:
 
 
 def _furthest(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for one in each:
         for name, value in one.items():
-            found[name] = max(value, found.get(name, 0.0))
-    return found
+            largest[name] = max(value, largest.get(name, 0.0))
+    return largest
 
 
 def _finite(arrays: Arrays) -> bool:
@@ -155,9 +157,9 @@ def first_apart(one: Mapping[Key, Arrays], other: Mapping[Key, Arrays]) -> Parti
     """
     before = LEAST_ROUNDING
     for key in sorted(one):
-        found = apart(one[key], other.get(key, {}))
-        name = max(found, key=lambda each: found[each], default="")
-        if name and found[name] > TWICE:
-            return Parting(key, name, found[name], 0.0) if found[name] > GROWS * before else None
-        before = max([before, *found.values()])
+        differences = apart(one[key], other.get(key, {}))
+        name = max(differences, key=lambda each: differences[each], default="")
+        if name and differences[name] > TWICE:
+            return Parting(key, name, differences[name], 0.0) if differences[name] > GROWS * before else None
+        before = max([before, *differences.values()])
     return None

@@ -95,10 +95,10 @@ class Experiment:
 
     async def _course(self, command: Sequence[str]) -> Verdict:
         self._tell("in one process, and once more with weights one rounding apart")
-        one, nudged, told = await asyncio.gather(
+        one, nudged, findings = await asyncio.gather(
             self._alone(ONE, command), self._alone(NUDGED, command, nudge=True), self._ruled(command)
         )
-        return with_findings(self._failed(one, nudged) or await self._compared(command), told)
+        return with_findings(self._failed(one, nudged) or await self._compared(command), findings)
 
     def _failed(self, one: Ended, nudged: Ended) -> Verdict | None:
         if self._order(ONE).follows_file.exists():
@@ -112,8 +112,8 @@ class Experiment:
         first, other = series(self._order(ONE)), series(self._order(NUDGED))
         if not any(step for _, step in first):
             return Verdict("not comparable", NEVER)
-        if (found := await self._another_each_time(command, first, other)) is not None:
-            return found
+        if (verdict := await self._another_each_time(command, first, other)) is not None:
+            return verdict
         loops = loops_of(first)
         self.plan = self.plan or planned(loops, self._options.seed, epochs_end(first))
         self._tell(f"with members that come and go: --plan '{self.plan}' --seed {self._options.seed}")
@@ -186,7 +186,7 @@ class Experiment:
         threads = str(max(1, (os.cpu_count() or 1) // 3))
         mine = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), "CUDA_VISIBLE_DEVICES": ""}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        told = {} if order is None else {VARIABLE: str(order)}
+        ordered = {} if order is None else {VARIABLE: str(order)}
         inherited = {name: value for name, value in os.environ.items() if name != CONTROL_FILE_VARIABLE}
         return {
             **inherited,
@@ -195,21 +195,21 @@ class Experiment:
             "PYTHONUNBUFFERED": "1",
             "PYTHONHASHSEED": "0",
             CHECKS: checks,
-            **told,
+            **ordered,
         }
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 
     async def _watch(self, order: Order, name: str) -> None:
-        said = (0, 0)
+        shown = (0, 0)
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             last = max(
                 (at for at, _ in taken(order.steps_folder)), key=lambda at: (at.step, at.generation), default=None
             )
-            if last is not None and (last.step, last.workers) > said:
-                said = (last.step, last.workers)
+            if last is not None and (last.step, last.workers) > shown:
+                shown = (last.step, last.workers)
                 among = "" if name == ONE else f", {last.workers} worker{'' if last.workers == 1 else 's'}"
                 self._tell(f"step {last.step}{among}")
 
@@ -230,35 +230,37 @@ class Experiment:
         again = await self._alone(AGAIN, command)
         if again.code:
             return failed("the script, a second time,", in_words(again))
-        found = first_apart(first, series(self._order(AGAIN)))
-        return None if found is None else not_twice(found)
+        parting = first_apart(first, series(self._order(AGAIN)))
+        return None if parting is None else not_twice(parting)
 
     async def _judged(
         self, command: Sequence[str], first: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], course: Course
     ) -> Verdict:
         members = of_members(self._order(MEMBERS))
         loaded = {key: [load(path) for _, path in each] for key, each in members.items()}
-        found, variables = compare(first, nudged, loaded), Variables(first, nudged, loaded)
-        if found.parting is None:
-            compared = [each for key, each in members.items() if found.blind is None or key < found.blind]
+        comparison, variables = compare(first, nudged, loaded), Variables(first, nudged, loaded)
+        if comparison.parting is None:
+            compared = [each for key, each in members.items() if comparison.blind is None or key < comparison.blind]
             most = max((at.workers for each in compared for at, _ in each), default=1)
-            same = same_or_not(found, replace(course, most=most))
-            if found.blind is not None:
+            same = same_or_not(comparison, replace(course, most=most))
+            if comparison.blind is not None:
                 return same
             files = saved_otherwise(*(saved(self._order(name)) for name in (ONE, NUDGED, MEMBERS)))
             if files:
-                return replace(saves_otherwise(files, found, course), others=listed(variables.others(max(first))))
+                return replace(saves_otherwise(files, comparison, course), others=listed(variables.others(max(first))))
             return replace(same, others=listed(variables.others_at_the_end()))
-        at = found.parting.at
+        at = comparison.parting.at
         alike = drew_alike(first.get(at, {}), loaded.get(at, ()))
-        if not alike and (verdict := await self._by_draws(command, first, found)) is not None:
+        if not alike and (verdict := await self._by_draws(command, first, comparison)) is not None:
             return verdict
         had = members.get(at)
-        verdict = same_or_not(found, replace(course, workers=had[0][0].workers) if had else course)
+        verdict = same_or_not(comparison, replace(course, workers=had[0][0].workers) if had else course)
         return replace(verdict, others=listed(variables.others(at)))
 
-    async def _by_draws(self, command: Sequence[str], first: Mapping[Key, Arrays], found: Comparison) -> Verdict | None:
-        parting = found.parting
+    async def _by_draws(
+        self, command: Sequence[str], first: Mapping[Key, Arrays], comparison: Comparison
+    ) -> Verdict | None:
+        parting = comparison.parting
         if parting is None or parting.missing:
             return None
         self._tell("in one process with other draws, as the runs part")
@@ -269,4 +271,4 @@ class Experiment:
         moved = apart(first[parting.at], other).get(parting.name, 0.0)
         if moved < ALIKE * parting.difference:
             return None
-        return draws(parting, moved, found.rounding)
+        return draws(parting, moved, comparison.rounding)

@@ -68,7 +68,7 @@ async def conduct(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
     """To the last of what is planned."""
     workers, joined = {each.step: each.workers for each in plan.changes}, 0
     for step in plan.steps:
-        await _until(partial(_made, order, step))
+        await _until(partial(_is_done, order, step))
         if step in workers:
             wanted = hosts_of(hosts.hosts, workers[step], joined)
             joined += len(set(wanted) - set(hosts.hosts))
@@ -79,7 +79,7 @@ async def conduct(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
         order.gate(step).touch()
 
 
-def _made(order: Order, step: int) -> bool:
+def _is_done(order: Order, step: int) -> bool:
     return any(at.step == step for at, _ in taken(order.steps_folder))
 
 

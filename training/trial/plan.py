@@ -48,17 +48,17 @@ class Plan:
 
 def parse(text: str) -> Plan:
     """Raises ValueError."""
-    found = [WORD.fullmatch(word) for word in text.replace(",", " ").split()]
+    words = [WORD.fullmatch(word) for word in text.replace(",", " ").split()]
     plan = Plan(
-        tuple(Change(int(word[1]), int(word[2])) for word in found if word and word[2]),
+        tuple(Change(int(word[1]), int(word[2])) for word in words if word and word[2]),
         tuple(
             Kill(step=int(word[1]), rank=int(word[3]), moment=cast(Moment, word[4] or "before"))
-            for word in found
+            for word in words
             if word and word[3]
         ),
     )
     steps = plan.steps
-    if not found or None in found or len(set(steps)) < len(steps) or 0 in steps:
+    if not words or None in words or len(set(steps)) < len(steps) or 0 in steps:
         raise ValueError(HOW.format(text=text))
     if any(not 1 <= each.workers <= MOST for each in plan.changes):
         raise ValueError(f"--plan {text!r}: between 1 and {MOST} workers")
@@ -78,14 +78,14 @@ def planned(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] =
     ends = [loop[-1] for loop in loops[:-1] if loop]
     longest = max(loops, key=len, default=())
     within = [step for step in longest if step not in ends][: len(longest) - 1]
-    found = _within(within, epochs, rng)
-    number, changes = 1, list(found.changes)
+    within_loop = _within(within, epochs, rng)
+    number, changes = 1, list(within_loop.changes)
     for end in ends:
         before = [each.workers for each in changes if each.step < end]
         number = before[-1] if before else number
         changes.append(Change(end, 1 + number % JOINED))
         changes.sort(key=lambda each: each.step)
-    return Plan(tuple(changes), found.kills)
+    return Plan(tuple(changes), within_loop.kills)
 
 
 def _within(steps: Sequence[int], epochs: Collection[int], rng: np.random.Generator) -> Plan:

@@ -46,13 +46,13 @@ def epochs_end(run: Mapping[Key, Arrays]) -> set[int]:
 
 def of_members(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
     """Of each step what its workers had the last time that it was made."""
-    found: dict[Key, list[tuple[Taken, Path]]] = {}
+    latest: dict[Key, list[tuple[Taken, Path]]] = {}
     for at, path in taken(order.steps_folder):
-        had = found.setdefault((at.loop, at.step), [])
+        had = latest.setdefault((at.loop, at.step), [])
         if had and had[0][0].generation < at.generation:
             had.clear()
         had.append((at, path))
-    return found
+    return latest
 
 
 def saved(order: Order) -> Arrays:
@@ -74,8 +74,8 @@ def in_words(ended: Ended) -> str:
 
 def refusal(ended: Ended) -> str | None:
     """Why the job has refused the script: all of it."""
-    found = REFUSED.search(ended.log.read_text(errors="replace"))
-    return None if found is None else found["why"].strip()
+    match = REFUSED.search(ended.log.read_text(errors="replace"))
+    return None if match is None else match["why"].strip()
 
 
 def raised(order: Order, ended: Ended) -> str | None:
@@ -83,9 +83,9 @@ def raised(order: Order, ended: Ended) -> str | None:
     lost = [event for event in events_of(order) if event["event"] == "worker_lost"]
     killed = {event["pid"] for event in lost if event["reason"] == KILLED}
     reasons = [str(event["reason"]) for event in lost if event["pid"] not in killed]
-    found = RAISED.findall(ended.log.read_text(errors="replace"))
+    errors = RAISED.findall(ended.log.read_text(errors="replace"))
     failed = [reason for reason in reasons if reason.startswith("exit code")]
-    return (found or failed)[-1][:LONGEST] if failed or (reasons and found) else None
+    return (errors or failed)[-1][:LONGEST] if failed or (reasons and errors) else None
 
 
 def why(ended: Ended) -> str:

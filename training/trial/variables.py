@@ -25,13 +25,13 @@ class Variables:
 
     def others(self, upto: Key) -> list[str]:
         """Where a step up to this one began, arrays before numbers."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for key in self._of_several(upto):
             for name in self._names(key, HELD):
                 alike = [self._is_alike(key, HELD, name, each) for each in self._members[key]]
                 if True in alike and False in alike:
-                    found.setdefault(name, self._one[key][HELD + name].size)
-        return sorted(found, key=lambda name: found[name] == 1)
+                    sizes.setdefault(name, self._one[key][HELD + name].size)
+        return sorted(sizes, key=lambda name: sizes[name] == 1)
 
     def others_at_the_end(self) -> list[str]:
         """Arrays that were alike in the midst of steps of several workers, and are not in the end."""
@@ -68,20 +68,20 @@ class Variables:
 
 def saved_otherwise(one: Arrays, nudged: Arrays, members: Arrays) -> dict[str, float]:
     """Of arrays that all three have saved: how far apart they are, by the names of their files."""
-    found: dict[str, float] = {}
+    differences: dict[str, float] = {}
     for name, array in one.items():
         if name in members and array.size > 1:
             apart, alone = distance(array, members[name]), distance(array, nudged.get(name))
             if apart > TIMES * max(alone if math.isfinite(alone) else 0.0, LEAST["w"]):
                 file = name.rpartition(" ")[0]
-                found[file] = max(found.get(file, 0.0), apart)
-    return found
+                differences[file] = max(differences.get(file, 0.0), apart)
+    return differences
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:
     """The first ones; several of one container by its name."""
     containers = {name: re.sub(r"(\[[^\[]*\]|\.[^.]*)$", "", name) for name in names}
     several = {each for each, n in Counter(containers.values()).items() if n > 1}
-    found = dict.fromkeys(each if each in several else name for name, each in containers.items())
-    shown = ", ".join(f"`{name}`" for name in [*found][:most])
-    return shown + (f" and {len(found) - most} more" if len(found) > most else "")
+    listed_names = dict.fromkeys(each if each in several else name for name, each in containers.items())
+    shown = ", ".join(f"`{name}`" for name in [*listed_names][:most])
+    return shown + (f" and {len(listed_names) - most} more" if len(listed_names) > most else "")

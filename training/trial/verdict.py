@@ -57,40 +57,45 @@ class Verdict:
     @property
     def facts(self) -> dict[str, Any]:
         """For JSON, which has no infinity."""
-        found = {"verdict" if name == "answer" else name: value for name, value in asdict(self).items()}
-        del found["course"]
+        facts = {"verdict" if name == "answer" else name: value for name, value in asdict(self).items()}
+        del facts["course"]
         counted = () if self.course is None else ("steps", "changes", "kills")
-        found |= {name: getattr(self.course, name) for name in counted}
-        return {name: None if _endless(value) else value for name, value in found.items()}
+        facts |= {name: getattr(self.course, name) for name in counted}
+        return {name: None if _endless(value) else value for name, value in facts.items()}
 
 
 def _endless(value: object) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def same_or_not(found: Comparison, course: Course) -> Verdict:
+def same_or_not(comparison: Comparison, course: Course) -> Verdict:
     """Of a script that is the same twice in one process."""
     counted = _counted(course)
-    if found.parting is not None:
-        return _parts(found.parting, found.rounding, course)
-    numbers = f"largest difference {number(found.difference)}, rounding alone makes {number(found.rounding)}"
-    if found.blind is not None and found.blind[1] <= 1:
-        said = f"not comparable: rounding alone moves the weights by {number(found.rounding)} in step {found.blind[1]}"
-        return Verdict("not comparable", said, rounding=found.rounding, course=course)
+    if comparison.parting is not None:
+        return _parts(comparison.parting, comparison.rounding, course)
+    numbers = f"largest difference {number(comparison.difference)}, rounding alone makes {number(comparison.rounding)}"
+    if comparison.blind is not None and comparison.blind[1] <= 1:
+        moved, step = number(comparison.rounding), comparison.blind[1]
+        sentence = f"not comparable: rounding alone moves the weights by {moved} in step {step}"
+        return Verdict("not comparable", sentence, rounding=comparison.rounding, course=course)
     if course.most == 1:
         when = (
             ""
-            if found.blind is None
-            else f" before step {found.blind[1]}, from which on rounding alone is too much to tell"
+            if comparison.blind is None
+            else f" before step {comparison.blind[1]}, from which on rounding alone is too much to tell"
         )
-        said = f"not comparable: no step is made by several workers{when}. More --steps, or an earlier --plan"
-        return Verdict("not comparable", said, rounding=found.rounding, course=course)
-    upto = "" if found.blind is None else f" up to step {found.blind[1] - 1}, then rounding alone is too much to tell"
+        sentence = f"not comparable: no step is made by several workers{when}. More --steps, or an earlier --plan"
+        return Verdict("not comparable", sentence, rounding=comparison.rounding, course=course)
+    upto = (
+        ""
+        if comparison.blind is None
+        else f" up to step {comparison.blind[1] - 1}, then rounding alone is too much to tell"
+    )
     return Verdict(
         "same",
         f"trains the same{upto}: {numbers} ({counted})",
-        difference=found.difference,
-        rounding=found.rounding,
+        difference=comparison.difference,
+        rounding=comparison.rounding,
         course=course,
     )
 
@@ -115,28 +120,32 @@ def _parts(parting: Parting, rounding: float, course: Course) -> Verdict:
     )
 
 
-def saves_otherwise(files: Mapping[str, float], found: Comparison, course: Course) -> Verdict:
+def saves_otherwise(files: Mapping[str, float], comparison: Comparison, course: Course) -> Verdict:
     """Of a script whose weights are the same, but not all that it saves."""
     furthest = max(files, key=lambda file: files[file])
-    said = (
+    sentence = (
         f"trains the same, but a worker that joined saves another `{furthest}` "
-        f"({number(files[furthest])} against {number(found.rounding)})"
+        f"({number(files[furthest])} against {number(comparison.rounding)})"
     )
-    return Verdict("parts", said, difference=found.difference, rounding=found.rounding, course=course)
+    return Verdict("parts", sentence, difference=comparison.difference, rounding=comparison.rounding, course=course)
 
 
-def not_twice(found: Parting) -> Verdict:
-    where = "in the weights that it begins with" if found.at[1] == 0 else f"at step {found.at[1]}"
-    said = f"not comparable: the script is not the same twice in one process, first {where}, in `{called(found.name)}`"
-    return Verdict("not comparable", f"{said}. Seed what it draws from", step=found.at[1], parameter=called(found.name))
+def not_twice(parting: Parting) -> Verdict:
+    where = "in the weights that it begins with" if parting.at[1] == 0 else f"at step {parting.at[1]}"
+    sentence = (
+        f"not comparable: the script is not the same twice in one process, first {where}, in `{called(parting.name)}`"
+    )
+    return Verdict(
+        "not comparable", f"{sentence}. Seed what it draws from", step=parting.at[1], parameter=called(parting.name)
+    )
 
 
 def draws(parting: Parting, other: float, rounding: float) -> Verdict:
-    said = (
+    sentence = (
         f"not comparable: what the script draws within a step moves `{called(parting.name)}` by {number(other)} at "
         f"step {parting.at[1]}, and each worker draws its own. epoch.per_sample(name, draw) draws for samples"
     )
-    return Verdict("not comparable", said, parting.at[1], called(parting.name), parting.difference, rounding)
+    return Verdict("not comparable", sentence, parting.at[1], called(parting.name), parting.difference, rounding)
 
 
 def stopped(step: int, why: str, workers: int, course: Course | None = None) -> Verdict:
@@ -147,9 +156,9 @@ def stopped(step: int, why: str, workers: int, course: Course | None = None) -> 
     )
 
 
-def raises(found: Verdict, why: str) -> Verdict:
+def raises(verdict: Verdict, why: str) -> Verdict:
     """The script of one of the workers, without which the others went on."""
-    return replace(found, answer="parts", sentence=f"{found.sentence}, but a worker's script has failed: {why}")
+    return replace(verdict, answer="parts", sentence=f"{verdict.sentence}, but a worker's script has failed: {why}")
 
 
 def refused(why: str) -> Verdict:
@@ -162,13 +171,13 @@ def findings(lines: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found[0] for line in lines if (found := FINDING.search(line))))
 
 
-def with_findings(verdict: Verdict, told: tuple[str, ...]) -> Verdict:
+def with_findings(verdict: Verdict, findings: tuple[str, ...]) -> Verdict:
     """Likely causes; or, of a script that trains the same, what a job would stop it by all the same."""
     if verdict.answer != "same":
-        return replace(verdict, findings=tuple(each for each in told if each not in verdict.sentence))
-    stops = tuple(each for each in told if RULES[CODE.findall(each)[0]].severity == "error")
-    said = f"{verdict.sentence}. {STOPS}" if stops else verdict.sentence
-    return replace(verdict, sentence=said, findings=stops)
+        return replace(verdict, findings=tuple(each for each in findings if each not in verdict.sentence))
+    stops = tuple(each for each in findings if RULES[CODE.findall(each)[0]].severity == "error")
+    sentence = f"{verdict.sentence}. {STOPS}" if stops else verdict.sentence
+    return replace(verdict, sentence=sentence, findings=stops)
 
 
 def failed(run: str, why: str) -> Verdict:

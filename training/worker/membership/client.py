@@ -87,7 +87,7 @@ class CoordinatorClient:
         """Sends, or drops what awaits no answer while the connection is down."""
         with self._lock:
             if awaits_answer:
-                self._dialogue.said(message)
+                self._dialogue.sent(message)
             if self._connection is not None:
                 with contextlib.suppress(WebSocketException, OSError):  # the reader sees it too, and connects again
                     self._connection.send(encode(message))

@@ -318,12 +318,12 @@ class CoordinatedMembership(Membership):
         return None
 
     def _tell_of_fetching(self, generation: int) -> Callable[[int, int], None]:
-        said = 0.0
+        reported_at = 0.0
 
         def tell(received: int, size: int) -> None:
-            nonlocal said
-            if (now := time.monotonic()) - said >= PROGRESS_SECONDS:
-                said = now
+            nonlocal reported_at
+            if (now := time.monotonic()) - reported_at >= PROGRESS_SECONDS:
+                reported_at = now
                 self._client.say(Fetching(generation=generation, received=received, size=size))
 
         return tell

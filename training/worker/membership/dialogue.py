@@ -62,7 +62,7 @@ class Dialogue:
             "passed": self._loop,
         }
 
-    def said(self, message: FromWorker) -> None:
+    def sent(self, message: FromWorker) -> None:
         """What is to be said again on the next connection, until it is answered; what is said of an earlier generation
         nobody will answer.
         """

@@ -149,16 +149,18 @@ class Handover:
             self._position = position
 
     def prepare(
-        self, order: Form, commits: CommitStore, told: Callable[[int, int], None] = lambda received, size: None
+        self, order: Form, commits: CommitStore, on_progress: Callable[[int, int], None] = lambda received, size: None
     ) -> Preparation:
         """Nothing else may touch the parameters until the word to proceed. The latest order counts: what an earlier one
-        began ends as Superseded. `told` hears how many bytes of how many have arrived.
+        began ends as Superseded. `on_progress` is called with the bytes that have arrived, and all bytes.
         """
         self._generation = order.generation
         self._server.expect(order.generation, order.transfer_token.get_secret_value(), order.clear)
         if not (small := self._state.nbytes <= BESIDE_FORMATION):
-            told(0, self._state.nbytes)  # the coordinator waits for it accordingly, also while it is read from storage
-        return Preparation(lambda safe: self._obtain(order, commits, safe, told), order.fetch and small)
+            on_progress(
+                0, self._state.nbytes
+            )  # the coordinator waits for it accordingly, also while it is read from storage
+        return Preparation(lambda safe: self._obtain(order, commits, safe, on_progress), order.fetch and small)
 
     def keep(self, generation: int, position: Position) -> memoryview:
         """A copy of the state at a boundary, to be committed. It is safe a moment after that: its seal is set while the
@@ -189,10 +191,10 @@ class Handover:
             return self._safe.allocate(size)
 
     def _obtain(
-        self, order: Form, commits: CommitStore, safe: threading.Event, told: Callable[[int, int], None]
+        self, order: Form, commits: CommitStore, safe: threading.Event, on_progress: Callable[[int, int], None]
     ) -> Kept:
         watch = Stopwatch()
-        fetched = self._fetched(order, told) if order.fetch else None
+        fetched = self._fetched(order, on_progress) if order.fetch else None
         if fetched:
             watch.lap("transfer")
         with self._installing:
@@ -227,7 +229,7 @@ class Handover:
             self._server.offer(order.generation, feed)
         return feed
 
-    def _fetched(self, order: Form, told: Callable[[int, int], None]) -> Feed:
+    def _fetched(self, order: Form, on_progress: Callable[[int, int], None]) -> Feed:
         request = Request(
             generation=order.generation,
             token=order.transfer_token.get_secret_value(),
@@ -235,7 +237,7 @@ class Handover:
             allocate=self._room,
             share=lambda feed: self._server.offer(order.generation, feed),
             wanted=lambda: order.generation == self._generation,
-            on_progress=told,
+            on_progress=on_progress,
             clear=order.clear,
         )
         return fetch(request, self._control.progress_seconds + self._state.nbytes / LEAST_SPEED)
@@ -245,9 +247,9 @@ class Handover:
         if order.safe:
             return self._state.install(self._safe.read(order.safe))
         assert order.commit is not None
-        found = self._state.install(commits.read(order.commit))
-        if found != order.position:
+        position = self._state.install(commits.read(order.commit))
+        if position != order.position:
             raise CheckpointError(
-                f"commit {order.commit} is of step {found.step}, not {order.position.step} as the coordinator says"
+                f"commit {order.commit} is of step {position.step}, not {order.position.step} as the coordinator says"
             )
-        return found
+        return position

@@ -47,14 +47,14 @@ class StepGuard:
         self._engine, self._say = engine, say
         self._changed = threading.Condition()
         self._pumping = threading.Lock()
-        self._asked = 0  # how often, where it is
+        self._questions = 0  # how often, where it is
         self._generation = 0
         self._phase: Literal["out", "issue", "wait", "held", "failed"] = "out"
         self._answered = 0
         self._exchanges = 0  # of this generation that have come to their end
         self._numbers: Sequence[int] = ()  # of the keys that are pushed
         self._arrays: Sequence[Any] = ()
-        self._made: Callable[[], None] = lambda: None  # waits until they are pushed
+        self._wait_for_push: Callable[[], None] = lambda: None  # waits until they are pushed
         self._zeros: Zeros | None = None  # of this generation, from the first that was pushed
         self._applied = Position(epoch=0, offset=0, step=0)
         self._verdict: StepVerdict | None = None
@@ -121,7 +121,7 @@ class StepGuard:
             self._arrays, self._phase = arrays, "issue"
         began = time.monotonic()
         if len(arrays):
-            self._made = self._engine.begin(arrays[0])  # of the first layer, whose gradient comes last
+            self._wait_for_push = self._engine.begin(arrays[0])  # of the first layer, whose gradient comes last
         push()
         self._enter("wait")
         lost: SumsLost | None = None
@@ -151,8 +151,8 @@ class StepGuard:
         """Until the verdict is there. Whatever it is, this worker stands where it stood before the step."""
         self._enter("failed")
         with self._changed:
-            told = self.aborted
-        if not told:
+            aborted = self.aborted
+        if not aborted:
             self._say(Broken(generation=self._generation, reason=str(lost)[:2000]))
         with self._changed:
             self._changed.wait_for(lambda: self._verdict is not None)
@@ -242,18 +242,18 @@ class StepGuard:
                     if self._engine.release == "error":
                         self._engine.break_off()
                         self._changed.wait_for(lambda: self._phase != "wait")
-                    self._asked += 1
-                    asked, at_once = self._asked, self._phase != "wait" and not self._pumping.locked()
+                    self._questions += 1
+                    question, at_once = self._questions, self._phase != "wait" and not self._pumping.locked()
                 if at_once:
                     self._say_where(order)
                 else:  # its own gradients are waited for, or zeros
-                    self._beside("abort", lambda: self._say_where_once_pushed(order, asked))
+                    self._beside("abort", lambda: self._say_where_once_pushed(order, question))
             case Where():  # without the lock, under which an update may take its time
                 inside, at = self._phase != "out", self._applied
                 self._say(Whereabouts(generation=order.generation, waits=inside, position=at))
             case Pump():
-                asked = self._asked
-                self._beside("pump", lambda: self._pump(order, asked))
+                question = self._questions
+                self._beside("pump", lambda: self._pump(order, question))
             case StepVerdict():
                 with self._changed:
                     self._verdict = order
@@ -263,17 +263,17 @@ class StepGuard:
         """One after the other, and nothing that a later question has made void: what it may touch can be gone."""
         threading.Thread(target=work, name=name, daemon=True).start()
 
-    def _say_where_once_pushed(self, order: Abort, asked: int) -> None:
+    def _say_where_once_pushed(self, order: Abort, question: int) -> None:
         with self._pumping:
-            if asked != self._asked:
+            if question != self._questions:
                 return
             keys, windows = tuple(self._waited_for(order.generation)), 1
             if keys:
-                self._made()
+                self._wait_for_push()
                 self._engine.kvstore.flush()
                 self._engine.kvstore.flush()  # of what was pushed upon answers that were there by then
                 windows = len(windows_of(self._keys(keys)))
-        if asked == self._asked:
+        if question == self._questions:
             self._say_where(order, keys, windows)
 
     def _say_where(self, order: Abort, keys: tuple[int, ...] = (), windows: int = 1) -> None:
@@ -292,10 +292,10 @@ class StepGuard:
             )
         self._say(status)
 
-    def _pump(self, order: Pump, asked: int) -> None:
+    def _pump(self, order: Pump, question: int) -> None:
         """A part of the zeros that free those who wait; `Zeros` says which."""
         with self._pumping:
-            if asked != self._asked or order.generation != self._generation:
+            if question != self._questions or order.generation != self._generation:
                 return
             began, rounds, store = time.monotonic(), 0, self._engine.kvstore
             zeros = self._zeros = self._zeros or Zeros(store)

@@ -66,8 +66,8 @@ class ParentPipe:
 
         def traced(at: FrameType, event: str, what: Any) -> Any:
             if event == "exception" and not (issubclass(what[0], StopIteration) and _goes_on(at)):
-                said = str(what[1]).split("\n")[-1]  # MXNet's begin with a trace of its own
-                self.say({"failed": f"{what[0].__name__}: {said}"})
+                message = str(what[1]).split("\n")[-1]  # MXNet's begin with a trace of its own
+                self.say({"failed": f"{what[0].__name__}: {message}"})
             return traced
 
         sys.excepthook = self.instead("an error")

@@ -57,12 +57,12 @@ def _cut(
     draw: Callable[..., Any], said_as: str, at_hand: Callable[[], Rows | None], by_length: bool
 ) -> Callable[..., Any]:
     @functools.wraps(draw)
-    def drawn(*args: Any, **said: Any) -> Any:
-        found = at_hand()
-        if found is None or found[0] == found[1]:
-            return draw(*args, **said)
-        few, all_, rows = found
-        of_arrays = any(_has_rows(each, few, draw) for each in (*args, *said.values()))
+    def drawn(*args: Any, **options: Any) -> Any:
+        sizes = at_hand()
+        if sizes is None or sizes[0] == sizes[1]:
+            return draw(*args, **options)
+        few, all_, rows = sizes
+        of_arrays = any(_has_rows(each, few, draw) for each in (*args, *options.values()))
 
         def larger(each: Any, is_length: bool) -> Any:
             if _has_rows(each, few, draw):
@@ -74,12 +74,12 @@ def _cut(
             return all_ if is_length and each == few else each
 
         places = [larger(each, by_length and not at) for at, each in enumerate(args)]
-        named = {name: larger(each, name == said_as) for name, each in said.items()}
-        is_larger = any(a is not b for a, b in zip((*args, *said.values()), (*places, *named.values()), strict=True))
-        if said.get("out") is not None or not is_larger:
-            return draw(*args, **said)
-        made = draw(*places, **named)
-        return [each[rows] for each in made] if isinstance(made, list) else made[rows]
+        named = {name: larger(each, name == said_as) for name, each in options.items()}
+        is_larger = any(a is not b for a, b in zip((*args, *options.values()), (*places, *named.values()), strict=True))
+        if options.get("out") is not None or not is_larger:
+            return draw(*args, **options)
+        values = draw(*places, **named)
+        return [each[rows] for each in values] if isinstance(values, list) else values[rows]
 
     return drawn
 
@@ -109,11 +109,11 @@ class Draws:
 
     def _noted(self, draw: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(draw)
-        def drawn(*args: Any, **said: Any) -> Any:
-            found = draw(*args, **said)
-            if np.ndim(found) == 0:
+        def drawn(*args: Any, **options: Any) -> Any:
+            value = draw(*args, **options)
+            if np.ndim(value) == 0:
                 self._singles.add(name)
-            return found
+            return value
 
         return drawn
 

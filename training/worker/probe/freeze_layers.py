@@ -43,13 +43,13 @@ class Statistics:
             numbers = data.asnumpy().astype(np.float64)
             others = tuple(i for i in range(numbers.ndim) if i != axis % numbers.ndim)
             self.seen.append([numbers.mean(others).tolist(), numbers.var(others).tolist()])
-            found: Moments | None = self.seen[-1]
+            moments: Moments | None = self.seen[-1]
         else:
-            found = next(self._given, None)
-        if found is None or any((len(each),) != like.shape for each in found):
+            moments = next(self._given, None)
+        if moments is None or any((len(each),) != like.shape for each in moments):
             raise MovesOn("a norm that the whole batch did not come to")
         make = mx.np.array if isinstance(data, mx.np.ndarray) else mx.nd.array
-        return [make(each, dtype=like.dtype, ctx=data.ctx) for each in found]
+        return [make(each, dtype=like.dtype, ctx=data.ctx) for each in moments]
 
 
 def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
@@ -99,17 +99,17 @@ def _held(symbol: str) -> str:
 
 def _normed(statistics: Statistics, operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
-    def by_constants(*args: Any, **said: Any) -> Any:
-        if autograd.is_training() and len(args) == ARRAYS and not said.get("use_global_stats"):
-            args = (*args[:3], *statistics.of(args[0], said.get("axis", 1), args[3]))
-        return operator(*args, **{**said, "use_global_stats": True})
+    def by_constants(*args: Any, **options: Any) -> Any:
+        if autograd.is_training() and len(args) == ARRAYS and not options.get("use_global_stats"):
+            args = (*args[:3], *statistics.of(args[0], options.get("axis", 1), args[3]))
+        return operator(*args, **{**options, "use_global_stats": True})
 
     return by_constants
 
 
 def _kept(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
-    def nothing_dropped(data: Any, *args: Any, **said: Any) -> Any:
+    def nothing_dropped(data: Any, *args: Any, **options: Any) -> Any:
         return data
 
     return nothing_dropped
@@ -117,15 +117,15 @@ def _kept(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 def _undropped(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
-    def nothing_dropped(*args: Any, **said: Any) -> Any:
-        return operator(*args, **{**said, "p": 0})
+    def nothing_dropped(*args: Any, **options: Any) -> Any:
+        return operator(*args, **{**options, "p": 0})
 
     return nothing_dropped
 
 
 def _refused(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
-    def moves_on(*args: Any, **said: Any) -> Any:
+    def moves_on(*args: Any, **options: Any) -> Any:
         raise MovesOn(operator.__name__)
 
     return moves_on

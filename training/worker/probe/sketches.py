@@ -57,7 +57,7 @@ def difference(
     """The largest one among the gradients with these `names`; `parts` with what each counts. None: they add up. Raises
     ValueError where they are no numbers.
     """
-    found = list[Difference]()
+    differences = list[Difference]()
     sizes = {key: max(whole[key].norm, sum(weight * part[key].norm for weight, part in parts)) for key in names}
     if not all(math.isfinite(size) for size in sizes.values()):
         raise ValueError("gradients are not finite")
@@ -66,5 +66,5 @@ def difference(
         one = np.array(whole[key].sums)
         other = np.sum([weight * np.array(part[key].sums) for weight, part in parts], axis=0)
         if size > least and (share := float(np.linalg.norm(one - other)) / size) > tolerance:
-            found.append(Difference(names[key], share))
-    return max(found, key=lambda each: each.share, default=None)
+            differences.append(Difference(names[key], share))
+    return max(differences, key=lambda each: each.share, default=None)
