@@ -151,6 +151,8 @@ def _waits_at(pid: int, fifo: str) -> bool:
         ("train", '{"epoch": 0, "records": [[1, 1]]}', "train.resume.json: train is not of 1 ranks"),
         ("val_0", "{}", "val_0.resume.json: there is no channel val_0"),
         ("train_0", "[]", "train_0.resume.json is not as CHANNELS.md has it"),
+        ("train_0", "\\xff", "train_0.resume.json is not as CHANNELS.md has it"),
+        ("train_0", '{"ranks": "4"}', "train_0.resume.json: epoch, ranks and records are whole numbers"),
         ("train_0", '{"epoch": -1}', "train_0.resume.json: epoch, ranks and records are whole numbers"),
         ("train_0", '{"epoch": 0, "records": [[]]}', "train_0.resume.json: epoch, ranks and records are whole numbers"),
     ],
@@ -160,7 +162,7 @@ def test_what_cannot_be_gone_on_with_ends_the_job(
 ) -> None:
     s3.put_object(Bucket="data", Key="train/a", Body=b"".join(map(tf_record, noise("a", 5))))
     feed = machine("one")
-    ask = f"echo '{content}' > {feed.root}/x; mv {feed.root}/x {feed.root}/{name}.resume.json; exec sleep 1000"
+    ask = f"echo -e '{content}' > {feed.root}/x; mv {feed.root}/x {feed.root}/{name}.resume.json; exec sleep 1000"
     assert feed.run(ask, "--channel", "train=s3://data/train/") == 1
     assert sentence in feed.sentences()[-1]
 
@@ -225,8 +227,8 @@ def test_whatever_was_trained_on_the_rest_is_the_rest(
 
 def test_what_a_rank_says_is_what_it_is_told() -> None:
     resume = Resume(3, 4, ((640, 640), (1, 2, 3, 4)), "ab")
-    assert resume_of("train_0", resume.text()) == resume
-    assert resume_of("train_0", "{}") == Resume()
+    assert resume_of("train_0", resume.text().encode()) == resume
+    assert resume_of("train_0", b"{}") == Resume()
 
 
 def test_more_records_than_a_stream_has_are_counted() -> None:

@@ -149,7 +149,7 @@ class Keeper:
 
     def _resume(self, path: Path) -> None:
         """Raises ChannelError."""
-        name, content = path.name[: -len(ASKED)], path.read_text()
+        name, content = path.name[: -len(ASKED)], path.read_bytes()
         if not content:
             return  # it is being written
         resume = resume_of(name, content)

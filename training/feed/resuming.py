@@ -35,15 +35,15 @@ class Resume(NamedTuple):
         return json.dumps(self._asdict()) + "\n"
 
 
-def resume_of(name: str, content: str) -> Resume:
+def resume_of(name: str, content: bytes) -> Resume:
     """Raises ChannelError."""
     try:
         fields: Any = json.loads(content)
         resume = Resume(**{**fields, "records": tuple(map(tuple, fields.get("records", ())))})
     except (ValueError, TypeError, AttributeError) as error:
         raise ChannelError(f"{name}{ASKED} is not as CHANNELS.md has it: {error}") from error
-    numbers = [resume.epoch, resume.ranks - 1, *(count for counts in resume.records for count in counts)]
-    if not all(type(number) is int and number >= 0 for number in numbers) or not all(resume.records):
+    numbers = [resume.epoch, resume.ranks, *(count for counts in resume.records for count in counts)]
+    if not all(type(number) is int and number >= 0 for number in numbers) or not all((resume.ranks, *resume.records)):
         raise ChannelError(f"{name}{ASKED}: epoch, ranks and records are whole numbers, records one for each rank")
     return resume
 
