@@ -32,7 +32,7 @@ help:
 	@echo "make witnesses  fetch what judges our claims about AWS; make test does it"
 	@echo "make check   format, lint, types, layers"
 	@echo "make fmt     format and mend what can be mended"
-	@echo "make bench   measurements beside their bounds: BENCH=name; BENCH=many WORKERS=\"8 14\" BEFORE=../other"
+	@echo "make bench   measurements beside their bounds: BENCH=name; BENCH=many WORKERS=\"8 14\" BEFORE=../other PEER=1 ALL=1"
 	@echo "make pictures   of the dashboard and of what the demo shows, for the documents"
 	@echo "make wheel   what nodes and people install"
 	@echo "make package, lint-template, deploy, destroy   the controller in AWS: STAGE=dev|prod"

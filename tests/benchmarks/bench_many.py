@@ -6,8 +6,11 @@ are on two base nodes. A change is told by its parts, which add up to the pause;
 the step after which all who train have made one, and by the release within them.
 
 How long that takes is the machine's affair, which runs all workers: bounded are ratios. BEFORE=path measures the
-product of another checkout, which has its .venv, after ours; `over_before` is ours over that one's, by medians. A
-worker's memory and processor are beside those of MXNet alone that trains the same share of the batch.
+product of another checkout, which has its .venv, too: TURNS of each, one after the other by turns, so that what else
+the machine does comes to both; `over_before` is ours over that one's, by medians. PEER=1 has torchrun train the same
+over gloo (`peer_changes`). ALL=1 has all members serve, and says what `dyntrain model` expects of that for a step's
+exchange, from what one step with servers on the base nodes takes. A worker's memory and processor are beside those of
+MXNet alone that trains the same share of the batch.
 """
 
 from __future__ import annotations
@@ -22,15 +25,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import peer_changes
 from cluster import ENVIRONMENT, HERE
+from dyntrain.training.model.dealing import deal
 from figures import Figure, at_most, progress, told, write
 
 CORES = os.cpu_count() or 1
 FEW = CORES < 8
 WORKERS = [int(each) for each in os.environ.get("WORKERS", "6" if FEW else "8 14").replace(",", " ").split()]
 NETWORK = os.environ.get("NETWORK", "lenet" if FEW else "resnet18_v1")
-ROUNDS, KILLS = os.environ.get("ROUNDS", "5"), os.environ.get("KILLS", "8")
-BATCH, STEPS_ALONE = 48, 40
+ROUNDS, KILLS = int(os.environ.get("ROUNDS", "6")), int(os.environ.get("KILLS", "8"))
+TURNS = int(os.environ.get("TURNS", "2"))
+BATCH, STEPS_ALONE, BASES, PEER_ROUNDS = 48, 40, 2, 2
 RELEASE_OVER_STEP = 3.0  # and a quarter of a second: two workers that share a core wait for each other
 MEMORY_OVER_PLAIN = 1.1  # and one copy of the state
 
@@ -42,16 +48,79 @@ def main(out: Path) -> list[Figure]:
     for workers in WORKERS:
         if workers > CORES:
             progress(f"{workers} workers share {CORES} cores: a step is longer than on machines of their own")
-        new = _changes(workers, sys.executable)
-        old = _changes(workers, str(Path(before).absolute() / ".venv" / "bin" / "python")) if before else None
+        new, old = _by_turns(workers, before)
         alone = _alone(-(-BATCH // workers))
+        name = f"{workers}_workers"
         found[str(workers)] = {"new": new, "before": old, "alone": alone}
-        figures += _figures(f"{workers}_workers", new, old, alone)
+        figures += _figures(name, new, old, alone)
+        if os.environ.get("ALL"):
+            found[str(workers)]["all"] = everywhere = _changes(workers, sys.executable, 1, 0, "all")
+            figures += _everywhere(name, workers, new, everywhere, alone)
+        if os.environ.get("PEER") and (python := peer_changes.installed()) is not None:
+            found[str(workers)]["peer"] = peer = peer_changes.measured(python, workers, NETWORK, BATCH, PEER_ROUNDS)
+            figures += _peer(name, new, peer)
     write(out, "many", found)
     return figures
 
 
-def _figures(name: str, new: Any, old: Any, alone: dict[str, float]) -> list[Figure]:
+def _by_turns(workers: int, before: str | None) -> tuple[Any, Any]:
+    """What is measured of this product, and of the one before."""
+    turns = TURNS if before else 1
+    pythons = [sys.executable, *([str(Path(before).absolute() / ".venv" / "bin" / "python")] if before else [])]
+    each: list[list[Any]] = [[] for _ in pythons]
+    for turn in range(turns):
+        for which, python in enumerate(pythons):
+            progress(f"turn {turn + 1} of {turns}: {python}")
+            each[which].append(_changes(workers, python, -(-ROUNDS // turns), -(-KILLS // turns)))
+    merged = [_merged(runs) for runs in each]
+    return merged[0], merged[1] if before else None
+
+
+def _merged(runs: list[Any]) -> Any:
+    """One after another, as if they were one."""
+    first = runs[0]
+    return {
+        **{
+            name: [each for run in runs for each in run[name]]
+            for name, value in first.items()
+            if isinstance(value, list)
+        },
+        "step": _median(run["step"] for run in runs),
+        "cost": {name: _median(run["cost"][name] for run in runs) for name in first["cost"]},
+        "audit": {name: sum(run["audit"][name] for run in runs) for name in first["audit"]},
+        "state_mb": first["state_mb"],
+    }
+
+
+def _everywhere(name: str, workers: int, new: Any, everywhere: Any, alone: dict[str, Any]) -> list[Figure]:
+    """Servers on all members. What the model expects is in proportion: to the bytes of the fullest server."""
+    values = _medians(everywhere)
+    compute = min(alone["seconds"] * max(1.0, workers / CORES), new["step"])
+    base, every = (deal(_keys(alone), servers).fullest for servers in (BASES, workers))
+    return [
+        *(told(f"{name}.servers_all.{key}", value) for key, value in values.items()),
+        told(f"{name}.servers_all.step_over_base", everywhere["step"] / new["step"]),
+        told(f"{name}.servers_all.step_predicted", compute + (new["step"] - compute) * every / base),
+    ]
+
+
+def _keys(alone: dict[str, Any]) -> list[tuple[str, tuple[int, ...], str]]:
+    return [(str(number), tuple(shape), "float32") for number, shape in enumerate(alone["shapes"])]
+
+
+def _peer(name: str, new: Any, peer: Any) -> list[Figure]:
+    ours = _medians(new)
+    pairs = {"join": "join.pause", "leave": "leave.pause", "kill": "kill.seconds"}
+    pairs = {kind: key for kind, key in pairs.items() if key in ours}
+    theirs = {kind: _median(peer[kind]) for kind in pairs}
+    return [
+        told(f"{name}.peer.step", peer["step"]),
+        *(told(f"{name}.peer.{kind}", value) for kind, value in theirs.items()),
+        *(told(f"{name}.peer.{kind}_over_ours", value / ours[pairs[kind]]) for kind, value in theirs.items()),
+    ]
+
+
+def _figures(name: str, new: Any, old: Any, alone: dict[str, Any]) -> list[Figure]:
     values = _medians(new)
     figures = [told(f"{name}.{key}", value) for key, value in values.items()]
     if old:
@@ -68,7 +137,11 @@ def _figures(name: str, new: Any, old: Any, alone: dict[str, float]) -> list[Fig
         *figures,
         told(f"{name}.processor_over_plain", new["cost"]["processor"] / alone["processor"]),
         at_most(f"{name}.peak_mb", new["cost"]["peak_mb"], bound),
-        at_most(f"{name}.released_worst", values["kill.released_worst"], 0.25 + RELEASE_OVER_STEP * new["step"]),
+        *(
+            at_most(f"{name}.{key}", values[key], 0.25 + RELEASE_OVER_STEP * new["step"])
+            for key in ["kill.released_worst"]
+            if key in values
+        ),
         at_most(f"{name}.restarted", lost, 0),
         at_most(f"{name}.samples_lost", new["audit"]["lost"], 0),
         at_most(f"{name}.samples_doubled", new["audit"]["doubled"], 0),
@@ -80,11 +153,11 @@ LOSSES = ("kill", "two_kills", "kill_in_a_change")
 
 def _medians(found: Any) -> dict[str, float]:
     values = {"step": found["step"]}
-    for change in ("join", "leave", "growth"):
+    for change in [change for change in ("join", "leave", "growth") if found[change]]:
         values[f"{change}.pause"] = _median(event["seconds"] for event in found[change])
         for part in found[change][0]["phases"]:
             values[f"{change}.{part}"] = _median(event["phases"].get(part, 0.0) for event in found[change])
-    for kind in LOSSES:
+    for kind in [kind for kind in LOSSES if found[kind]]:
         values[f"{kind}.seconds"] = _median(kill["seconds"] for kill in found[kind])
         values[f"{kind}.worst"] = max(kill["seconds"] for kill in found[kind])
         values[f"{kind}.released"] = _median(kill["released"] for kill in found[kind])
@@ -96,18 +169,19 @@ def _median(values: Iterable[float]) -> float:
     return statistics.median(values)
 
 
-def _changes(workers: int, python: str) -> Any:
+def _changes(workers: int, python: str, rounds: int, kills: int, servers: str = "") -> Any:
     with tempfile.TemporaryDirectory() as folder:
         into = Path(folder) / "found.json"
         command = [python, str(HERE / "many_changes.py"), str(workers), "--network", NETWORK, "--into", str(into)]
-        subprocess.run([*command, "--batch", str(BATCH), "--rounds", ROUNDS, "--kills", KILLS], check=True)
+        command += ["--batch", str(BATCH), "--rounds", str(rounds), "--kills", str(kills)]
+        subprocess.run([*command, *(["--servers", servers] if servers else [])], check=True)
         return json.loads(into.read_text(encoding="utf-8"))
 
 
-def _alone(batch: int) -> dict[str, float]:
+def _alone(batch: int) -> dict[str, Any]:
     """MXNet by itself, with a worker's share of the batch."""
     command = [sys.executable, str(HERE / "resnet_job.py"), "--network", NETWORK, "--batch-size", str(batch), "--alone"]
     environment = {**os.environ, **ENVIRONMENT}
     done = subprocess.run([*command, "--steps", str(STEPS_ALONE)], env=environment, check=True, stdout=subprocess.PIPE)
-    alone: dict[str, float] = json.loads(done.stdout)
+    alone: dict[str, Any] = json.loads(done.stdout)
     return alone

@@ -132,6 +132,7 @@ class Cluster:
             training_cmd=tuple(command),
             workers=workers,
             warm_spares=spares,
+            servers=options.get("servers", "base"),
             environment={**ENVIRONMENT, ENGINE: engine},
         )
         self._shared = _Shared()

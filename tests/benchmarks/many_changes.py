@@ -29,6 +29,7 @@ NAMES = string.ascii_uppercase + string.ascii_lowercase + string.digits  # each 
 
 class Job:
     def __init__(self, folder: Path, workers: int, network: str, batch: int, servers: str) -> None:
+        # of what this interpreter imports: workers of another checkout are of that one
         command = resnet(network, "--epochs", "100000", "--steps", "8", "--batch-size", str(batch))
         self._names = iter(NAMES[len(BASE) :])
         self.members = BASE
@@ -137,7 +138,7 @@ def measured(workers: int, network: str, batch: int, rounds: int, kills: int, se
             for number in range(kills):
                 found["kill"].append(job.kill())
                 progress(f"kill {number + 1} of {kills}: {found['kill'][-1]}")
-            for _ in range(max(1, kills // 4)):
+            for _ in range(-(-kills // 4)):
                 found["two_kills"].append(job.kill(2))
                 found["kill_in_a_change"].append(job.kill(within_change=True))
                 progress(f"two at once: {found['two_kills'][-1]}; within a change: {found['kill_in_a_change'][-1]}")
