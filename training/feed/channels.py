@@ -36,33 +36,33 @@ class Channel:
 
 def channels_of(words: Sequence[str]) -> list[Channel]:
     """Raises ChannelError."""
-    found = [channel_of(word) for word in words]
-    names = [channel.name for channel in found]
+    channels = [channel_of(word) for word in words]
+    names = [channel.name for channel in channels]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ChannelError(f"channel {twice[0]} is given twice")
-    folders = {channel.name for channel in found if channel.mode == FILE}
+    folders = {channel.name for channel in channels if channel.mode == FILE}
     for name in names:
         matched = _OF_A_RANK.fullmatch(name)
         if name in folders and matched is not None and matched[1] in set(names) - folders:
             raise ChannelError(f"channel {name}: its folder has the name of a FIFO of channel {matched[1]}")
-    return found
+    return channels
 
 
 def channel_of(word: str) -> Channel:
     """Raises ChannelError."""
     name, _, source = word.partition("=")
-    said: dict[str, str] = {}
+    settings: dict[str, str] = {}
     while (matched := _SETTING.fullmatch(source)) is not None:
         source = matched[1]
-        said.setdefault(matched[2], matched[3])
-    mode, seed = said.get("mode", PIPE).lower(), said.get("shuffle")
+        settings.setdefault(matched[2], matched[3])
+    mode, seed = settings.get("mode", PIPE).lower(), settings.get("shuffle")
     if mode not in MODES:
         raise ChannelError(f"channel {name}: mode={mode} is neither of {', '.join(MODES)}")
     if seed is not None and not re.fullmatch(r"-?[0-9]{1,19}", seed):
         raise ChannelError(f"channel {name}: shuffle={seed} is no whole number")
     if mode == FILE and seed is not None:
         raise ChannelError(f"channel {name}: shuffle is for mode=pipe; in a folder the program chooses the order")
-    kind = said.get("format", "")
+    kind = settings.get("format", "")
     return Channel(
         checked_name(name),
         checked_source(source),

@@ -31,8 +31,8 @@ SETTINGS = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard
 
 
 def connect(region: str | None) -> Any:
-    made: Any = boto3.session.Session(region_name=region).client  # its type knows every service by name
-    return made("s3", config=SETTINGS)
+    client: Any = boto3.session.Session(region_name=region).client  # its type knows every service by name
+    return client("s3", config=SETTINGS)
 
 
 def say(text: str) -> None:
@@ -95,7 +95,7 @@ def _attend(keeper: Keeper, command: Sequence[str], environment: Mapping[str, st
 
 def _until_over(keeper: Keeper, program: subprocess.Popen[bytes]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda told, _: _tell(program, told))
+        signal.signal(number, lambda sig, _: _tell(program, sig))
     while (code := program.poll()) is None and not keeper.problem:
         keeper.turn(TURN_SECONDS)
     until = time.monotonic() + PATIENCE

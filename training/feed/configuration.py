@@ -16,13 +16,13 @@ def configure(root: Path, channels: Sequence[Channel], ranks: int) -> None:
     for channel in channels:
         if channel.dealt:
             modes.update({channel.of_rank(rank): PIPE for rank in range(ranks)})
-    told = {name: {"TrainingInputMode": mode.capitalize()} for name, mode in modes.items()}
+    configuration = {name: {"TrainingInputMode": mode.capitalize()} for name, mode in modes.items()}
     folder = root.parent / "config"
     try:
         for place in (root, folder):
             place.mkdir(parents=True, exist_ok=True)
         aside = folder / ".inputdataconfig.json"  # programs may look while ranks are added
-        aside.write_text(json.dumps(told, indent=1) + "\n")
+        aside.write_text(json.dumps(configuration, indent=1) + "\n")
         aside.rename(folder / "inputdataconfig.json")
     except OSError as error:
         raise ChannelError(f"{root} cannot be made: {error.strerror}; --root names another folder") from error

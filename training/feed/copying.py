@@ -45,7 +45,7 @@ def copy(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _fits(channel, folder, missing)
-        began = told = clock()
+        began = reported_at = clock()
         done = size = 0
         with record.open("a") as recorded, ThreadPoolExecutor(AT_ONCE, "copy") as pool:
             recorded.write("\n")  # after what a kill has cut off
@@ -55,8 +55,8 @@ def copy(
                     recorded.write(json.dumps(future.result()) + "\n")
                     recorded.flush()
                     done, size = done + 1, size + going[future].size
-                    if clock() - told > EVERY_SECONDS:
-                        told = clock()
+                    if clock() - reported_at > EVERY_SECONDS:
+                        reported_at = clock()
                         say(f"channel {channel.name}: {done} of {len(wanted)} objects, {_mb(size)} of {_mb(missing)}")
             finally:
                 for future in going:

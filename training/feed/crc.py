@@ -9,12 +9,12 @@ _POLYNOMIAL = 0x82F63B78
 
 
 def _table() -> list[int]:
-    made = []
+    table = []
     for value in range(256):
         for _ in range(8):
             value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
-        made.append(value)
-    return made
+        table.append(value)
+    return table
 
 
 _TABLE = _table()
@@ -31,12 +31,12 @@ def fast() -> Callable[[bytes], int] | None:
     """None: there is no library, and a table would take longer than the network."""
     for name, function in (("google_crc32c", "value"), ("awscrt.checksums", "crc32c"), ("crc32c", "crc32c")):
         try:
-            found = importlib.import_module(name)
+            module = importlib.import_module(name)
         except ImportError:
             continue
-        if getattr(found, "implementation", "c") != "python":
-            made: Callable[[bytes], int] = getattr(found, function)
-            return made
+        if getattr(module, "implementation", "c") != "python":
+            crc: Callable[[bytes], int] = getattr(module, function)
+            return crc
     return None
 
 

@@ -63,13 +63,13 @@ def in_order(objects: Sequence[S3Object], seed: int | None, epoch: int) -> list[
 
 def shards_of(objects: Sequence[S3Object], prefix: str) -> list[list[S3Object]] | None:
     """By rank, where all lie in PREFIX/0/, PREFIX/1/, ... without a gap; else None."""
-    found: dict[int, list[S3Object]] = {}
+    shards: dict[int, list[S3Object]] = {}
     for one in objects:
         matched = _SHARD.match(one.key[len(prefix) :].lstrip("/"))
         if matched is None:
             return None
-        found.setdefault(int(matched[1]), []).append(one)
-    return [found[rank] for rank in range(len(found))] if found and max(found) == len(found) - 1 else None
+        shards.setdefault(int(matched[1]), []).append(one)
+    return [shards[rank] for rank in range(len(shards))] if shards and max(shards) == len(shards) - 1 else None
 
 
 def dealt(objects: Sequence[S3Object], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:

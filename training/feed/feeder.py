@@ -105,16 +105,16 @@ def _more(read: Read, source: S3Object, at: int, buffer: bytes, wanted: int) -> 
     return b"".join(parts)
 
 
-def write_all(write: Write, made: Iterator[Message], channel: str) -> None:
+def write_all(write: Write, sequence: Iterator[Message], channel: str) -> None:
     """What `messages` gives, with the problem that ends it."""
     position = Position(0)
     try:
-        for message in made:
+        for message in sequence:
             position = message.position
             write([HEADER.pack(message.kind, *position, len(message.data)), message.data])
     except ChannelError as error:
-        said = f"channel {channel}: {error}".encode()
-        write([HEADER.pack(PROBLEM, *position, len(said)), said])
+        sentence = f"channel {channel}: {error}".encode()
+        write([HEADER.pack(PROBLEM, *position, len(sentence)), sentence])
 
 
 def objects_by(s3: Any) -> Read:

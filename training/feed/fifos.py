@@ -22,33 +22,33 @@ class Fifo:
 
     def __init__(self, path: Path, opened: Opened) -> None:
         self.path, self._opened = path, opened
-        self.made, self.watch = _made(path, opened)
+        self.end, self.watch = _make(path, opened)
 
     def take(self) -> int:
         """After it was opened. Returns the end to write into; by its path now another FIFO is found, the guard."""
-        guard, watch = _made(self.path, self._opened)
+        guard, watch = _make(self.path, self._opened)
         self._opened.done(self.watch)
         self._opened.forget(self.watch)
-        write = os.open(f"/proc/self/fd/{self.made}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        write = os.open(f"/proc/self/fd/{self.end}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         enlarge(write)
-        os.close(self.made)
-        self.made, self.watch = guard, watch
+        os.close(self.end)
+        self.end, self.watch = guard, watch
         return write
 
     def turn_away(self, sentence: str) -> None:
         """Those that opened the guard read `sentence`, which is no record; whoever comes later meets another guard."""
         self._opened.done(self.watch)
         with contextlib.suppress(BlockingIOError):
-            os.write(self.made, f"{sentence}\n".encode()[:MOST_CALLED])
+            os.write(self.end, f"{sentence}\n".encode()[:MOST_CALLED])
         self._opened.forget(self.watch)
-        os.close(self.made)
-        self.made, self.watch = _made(self.path, self._opened)
+        os.close(self.end)
+        self.end, self.watch = _make(self.path, self._opened)
 
     def withdraw(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
         self._opened.forget(self.watch)
-        os.close(self.made)
+        os.close(self.end)
 
 
 def enlarge(pipe: int) -> None:
@@ -62,16 +62,16 @@ def enlarge(pipe: int) -> None:
                 raise
 
 
-def _made(path: Path, opened: Opened) -> tuple[int, int]:
+def _make(path: Path, opened: Opened) -> tuple[int, int]:
     """In place of what was there: whoever opens the path meets the one or the other."""
     aside = path.with_name(f".{path.name}.made")
     with contextlib.suppress(FileNotFoundError):
         aside.unlink()
     os.mkfifo(aside, 0o600)
-    made = os.open(aside, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    watch = opened.watch(made)
+    end = os.open(aside, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    watch = opened.watch(end)
     aside.rename(path)
-    return made, watch
+    return end, watch
 
 
 def clear(root: Path) -> None:

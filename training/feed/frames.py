@@ -52,9 +52,9 @@ def format_of(head: bytes, name: str) -> str:
         return RECORDIO
     if len(head) >= _TF_HEADER and _sound(head, 0, 8):
         return TFRECORD
-    for ending, found in BY_NAME.items():
+    for ending, kind in BY_NAME.items():
         if name.lower().endswith(ending):
-            return found
+            return kind
     return WHOLE_OBJECTS
 
 
@@ -70,18 +70,18 @@ def split(kind: str, buffer: bytes, last: bool, crc: Check | None) -> Split:
     contents are not looked at. Raises Damaged.
     """
     if kind == TFRECORD:
-        found = _tf_records(buffer, crc)
+        records = _tf_records(buffer, crc)
     elif kind == RECORDIO:
-        found = _record_io(buffer)
+        records = _record_io(buffer)
     elif kind == LINES:
         end = len(buffer) if last else buffer.rfind(b"\n") + 1
         unended = last and bool(buffer) and not buffer.endswith(b"\n")
         return Split(end, buffer.count(b"\n", 0, end) + unended, len(buffer) - end + 1)
     else:
         return Split(len(buffer), int(last))
-    if last and found.end < len(buffer):
-        raise Damaged(found.end, "the object ends within the record")
-    return found
+    if last and records.end < len(buffer):
+        raise Damaged(records.end, "the object ends within the record")
+    return records
 
 
 def end_of(kind: str, buffer: bytes, records: int) -> int:
@@ -97,8 +97,8 @@ def end_of(kind: str, buffer: bytes, records: int) -> int:
 
 
 def _sound(buffer: bytes, start: int, length: int, crc: Check = by_table) -> bool:
-    told: int = _CRC.unpack_from(buffer, start + length)[0]
-    return masked(crc(buffer[start : start + length])) == told
+    expected: int = _CRC.unpack_from(buffer, start + length)[0]
+    return masked(crc(buffer[start : start + length])) == expected
 
 
 def _tf_records(buffer: bytes, crc: Check | None, most: int = NO_BOUND) -> Split:
@@ -121,8 +121,8 @@ def _record_io(buffer: bytes, most: int = NO_BOUND) -> Split:
     end = at = count = 0
     within = False
     while len(buffer) - at >= HEADER.size and count < most:
-        magic, told = HEADER.unpack_from(buffer, at)
-        kind, length = told >> 29, told & (1 << 29) - 1
+        magic, word = HEADER.unpack_from(buffer, at)
+        kind, length = word >> 29, word & (1 << 29) - 1
         if magic != MAGIC or kind > LAST or (kind in (MIDDLE, LAST)) != within:
             raise Damaged(end, "no record begins there")
         following = at + HEADER.size + (length + 3) // 4 * 4

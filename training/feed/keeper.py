@@ -123,7 +123,7 @@ class Keeper:
             for fifo in (one.fifo, one.guard):
                 if fifo is not None:
                     fifo.withdraw()
-            if one.asked:
+            if one.waits_for_list:
                 os.close(one.write)
         self._opened.close()
 
@@ -135,8 +135,8 @@ class Keeper:
 
     def _listed(self, channel: Channel) -> None:
         for one in self.offered:
-            if one.asked and one.channel is channel:
-                one.asked = False
+            if one.waits_for_list and one.channel is channel:
+                one.waits_for_list = False
                 self._pump(one)
 
     def stream(self, one: Offered, epoch: int) -> list[Piece]:
@@ -220,7 +220,7 @@ class Keeper:
         if self._contents.known(one.channel):
             self._pump(one)
         else:
-            one.asked = True
+            one.waits_for_list = True
 
     def _pump(self, one: Offered) -> None:
         """For the first that opened it; of several that did at once nobody can be turned away any more. Raises
@@ -228,10 +228,10 @@ class Keeper:
         """
         epoch = one.epoch - 1
         name = f"{one.name}_{epoch}"
-        found = who.readers(one.write, self._own())
-        one.reader = who.called(found[0]) if found else "a process"
-        if len(found) > 1:
-            both = " and ".join(who.called(pid) for pid in found[:2])
+        pids = who.readers(one.write, self._own())
+        one.reader = who.called(pids[0]) if pids else "a process"
+        if len(pids) > 1:
+            both = " and ".join(who.called(pid) for pid in pids[:2])
             raise ChannelError(f"{name} is opened by two at once, {both}: one reader a FIFO, each rank its own channel")
         stream = self.stream(one, epoch)
         one.pump = Pump(name, stream, one.write, partial(self._feed, one.channel, stream, one.write))
@@ -243,18 +243,18 @@ class Keeper:
 
     def _feed(self, channel: Channel, stream: list[Piece], fifo: int, position: Position, skip: int) -> tuple[int, int]:
         def work(write: Write) -> None:
-            made = messages(objects_by(self._s3), stream, position, skip, channel.format, self._crc)
-            write_all(write, made, channel.name)
+            sequence = messages(objects_by(self._s3), stream, position, skip, channel.format, self._crc)
+            write_all(write, sequence, channel.name)
 
         return fork(work, fifo, self.group)
 
     def _second(self, one: Offered, guard: Fifo) -> None:
-        found = [who.called(pid) for pid in who.readers(guard.made, self._own())]
+        names = [who.called(pid) for pid in who.readers(guard.end, self._own())]
         state = "has read it"
         if one.pump is not None and one.pump.state == GOING:
             state = "reads it"
             one.reader = next(map(who.called, who.readers(one.write, self._own())), one.reader)
-        sentence = f"{guard.path.name} is refused to {found[0] if found else 'a process'}: {one.reader} {state}; " + (
+        sentence = f"{guard.path.name} is refused to {names[0] if names else 'a process'}: {one.reader} {state}; " + (
             "a FIFO has one reader, each rank its own channel"
         )
         self._say(sentence)

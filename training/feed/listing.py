@@ -46,10 +46,10 @@ def listed(s3: Any, source: str) -> list[S3Object]:
     """
     bucket, rest = parsed(source)
     if source.endswith(MANIFEST):
-        found = _of_manifest(s3, bucket, rest)
+        objects = _of_manifest(s3, bucket, rest)
     else:
-        found = sorted(_below(_of_prefix(s3, bucket, rest), rest), key=lambda one: one.key)
-    return list(dict.fromkeys(found))
+        objects = sorted(_below(_of_prefix(s3, bucket, rest), rest), key=lambda one: one.key)
+    return list(dict.fromkeys(objects))
 
 
 def patiently_listed(s3: Any, source: str) -> list[S3Object]:
@@ -74,13 +74,13 @@ def _of_prefix(s3: Any, bucket: str, prefix: str) -> list[S3Object]:
         ]
 
 
-def _below(found: list[S3Object], prefix: str) -> list[S3Object]:
+def _below(objects: list[S3Object], prefix: str) -> list[S3Object]:
     """Of a prefix without its slash: what is in that folder; where there is none, the objects whose names begin so. S3
     would give `train2/` for `train` too.
     """
     if not prefix or prefix.endswith("/"):
-        return found
-    rests = {one: one.key.removeprefix(prefix) for one in found}
+        return objects
+    rests = {one: one.key.removeprefix(prefix) for one in objects}
     folder = [one for one, rest in rests.items() if rest.startswith("/")]
     return folder or [one for one, rest in rests.items() if "/" not in rest]
 
@@ -92,10 +92,10 @@ def _of_manifest(s3: Any, bucket: str, key: str) -> list[S3Object]:
     there, keys = manifest_of(content, where)
 
     def named(name: str) -> S3Object:
-        found = head(s3, there, name)
-        if found is None:
+        entry = head(s3, there, name)
+        if entry is None:
             raise ChannelError(f"{where} names s3://{there}/{name}, which is not there")
-        return found
+        return entry
 
     return side_by_side(named, keys)
 
@@ -104,9 +104,9 @@ def head(s3: Any, bucket: str, key: str) -> S3Object | None:
     """None: it is not there."""
     try:
         with reading(f"s3://{bucket}/{key}"):
-            told = s3.head_object(Bucket=bucket, Key=key)
+            response = s3.head_object(Bucket=bucket, Key=key)
     except ClientError as error:
         if error.response["Error"]["Code"] == "404":
             return None
         raise
-    return S3Object(bucket, key, told["ContentLength"], told["ETag"])
+    return S3Object(bucket, key, response["ContentLength"], response["ETag"])

@@ -24,7 +24,7 @@ class Offered:
     epoch: int = 0
     fifo: Fifo | None = None
     guard: Fifo | None = None  # of the epoch that is being read, or was last
-    asked: bool = False  # opened before it was known what is in it
+    waits_for_list: bool = False  # opened before it was known what is in it
     write: int = -1
     pump: Pump | None = None
     reader: str = ""

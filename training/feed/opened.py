@@ -29,10 +29,10 @@ class Opened:
 
     def watch(self, fd: int) -> int:
         """The file that `fd` is, by whatever name it is opened. Returns what `events` calls it."""
-        found: int = _LIBC.inotify_add_watch(self._fd, f"/proc/self/fd/{fd}".encode(), _IN_OPEN)
-        if found < 0:
+        watch: int = _LIBC.inotify_add_watch(self._fd, f"/proc/self/fd/{fd}".encode(), _IN_OPEN)
+        if watch < 0:
             raise OSError(ctypes.get_errno(), "inotify: raise fs.inotify.max_user_watches")
-        return found
+        return watch
 
     def forget(self, watch: int) -> None:
         _LIBC.inotify_rm_watch(self._fd, watch)
@@ -62,7 +62,7 @@ class Opened:
 def readers(fd: int, own: Collection[int]) -> list[int]:
     """Processes other than this one and its `own` that have the file of `fd` open, as far as they can be seen."""
     wanted = os.fstat(fd)
-    found = []
+    pids = []
     for entry in os.listdir("/proc"):
         if not entry.isdecimal() or int(entry) == os.getpid() or int(entry) in own:
             continue
@@ -70,13 +70,13 @@ def readers(fd: int, own: Collection[int]) -> list[int]:
             for name in os.listdir(f"/proc/{entry}/fd"):
                 path = f"/proc/{entry}/fd/{name}"
                 if os.readlink(path).startswith("/"):
-                    told = os.stat(path)
-                    if (told.st_ino, told.st_dev) == (wanted.st_ino, wanted.st_dev):
-                        found.append(int(entry))
+                    file = os.stat(path)
+                    if (file.st_ino, file.st_dev) == (wanted.st_ino, wanted.st_dev):
+                        pids.append(int(entry))
                         break
         except OSError:  # it has ended, or is another user's
             continue
-    return found
+    return pids
 
 
 def called(pid: int) -> str:

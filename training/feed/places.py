@@ -57,12 +57,12 @@ def manifest_of(content: bytes, where: str) -> tuple[str, list[str]]:
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
     """
     try:
-        told: Any = json.loads(content)
+        manifest: Any = json.loads(content)
     except ValueError as error:
         raise ChannelError(f"{where} is no manifest: {error}") from error
-    first: Any = told[0] if isinstance(told, list) and len(told) > 1 else None
+    first: Any = manifest[0] if isinstance(manifest, list) and len(manifest) > 1 else None
     prefix = first.get("prefix") if isinstance(first, dict) and len(first) == 1 else None
-    if not isinstance(prefix, str) or not all(isinstance(name, str) for name in told[1:]):
+    if not isinstance(prefix, str) or not all(isinstance(name, str) for name in manifest[1:]):
         raise ChannelError(f'{where} is no manifest: [{{"prefix": "s3://BUCKET/..."}}, "object", ...]')
     bucket, below = parsed(prefix)
-    return bucket, [below + name for name in told[1:]]
+    return bucket, [below + name for name in manifest[1:]]

@@ -178,8 +178,8 @@ class Pump:
 
 def _waiting(pipe: int) -> bool:
     """Whether there is something to read in it."""
-    told = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
-    return told != b"\0" * 4
+    ready = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
+    return ready != b"\0" * 4
 
 
 def _status(status: int) -> str:

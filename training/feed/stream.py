@@ -45,10 +45,10 @@ class ObjectStream:
             self._buffer += self._piece()
         del self._buffer[: start - self._at]
         self._at = start
-        found = bytes(self._buffer[:length])
+        piece = bytes(self._buffer[:length])
         del self._buffer[:length]
         self._at += length
-        return found
+        return piece
 
     def some(self, start: int) -> bytes:
         """What follows, at least a byte, as it comes: for who reads on to the end. Raises ChannelError, as `read`."""
