@@ -21,7 +21,7 @@ from feed_reader import gone_on
 
 
 def records_of(path: Path) -> Iterator[bytes]:
-    """tfrecord's own reader seeks, which a FIFO refuses."""
+    """Records of a FIFO. The reader of `tfrecord` seeks, which a FIFO refuses."""
     with path.open("rb") as file:
         while header := file.read(12):
             record = file.read(struct.unpack("<Q", header[:8])[0])

@@ -13,7 +13,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOMS = [
+    ".chalice",
+    ".ci",
     "controller",
+    "node_bootstrap",
+    "training",
     "tests/*.py",
     "tests/bare",
     "tests/contracts",

@@ -103,7 +103,7 @@ def test_what_has_no_rows_is_refused_where_it_is_given(given: Any, axis: int) ->
     [
         ({"batching": PerWorker(BATCH)}, None, "PerWorker"),
         ({"local_batch_at_most": 2}, ORDER, "local_batch_at_most="),
-        ({}, None, "no row of a batch follows"),
+        ({}, None, "no row continues the previous"),
         ({}, [list(range(BATCH + 1))], rf"of {BATCH} rows, and batches of {BATCH + 1}"),
     ],
     ids=["per worker", "parts", "drawn order", "larger batch"],

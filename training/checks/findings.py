@@ -25,7 +25,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 IGNORE_VARIABLE, CHECKS_VARIABLE = "DYNTRAIN_IGNORE", "DYNTRAIN_CHECKS"
 IN_A_LINE = re.compile(r"#\s*dyntrain:\s*ignore\[([\w\s,]*)\]")
 LIBRARIES = ("dyntrain", "mxnet", "gluoncv", "gluonnlp", "contextlib", "functools")
-TOLD = "{at}{code}: {sentence}: {remedy}. More, and how to silence it: dyntrain check --explain {code}"
+MESSAGE = "{at}{code}: {sentence}: {remedy}. More, and how to silence it: dyntrain check --explain {code}"
 log = logging.getLogger(__name__)
 
 
@@ -114,7 +114,7 @@ class Findings:
 def sentence_of(rule: Rule, at: Place | None, /, **values: object) -> str:
     where = "" if at is None else f"{at.file}:{at.line}: "
     words = {"sentence": rule.sentence.format(**values), "remedy": rule.remedy.format(**values)}
-    return TOLD.format(at=where, code=rule.code, **words)
+    return MESSAGE.format(at=where, code=rule.code, **words)
 
 
 def _ignored_at(at: Place) -> set[str]:

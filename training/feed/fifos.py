@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dyntrain.training.feed.opened import Opened
 
-ASKED, ANSWERED = ".resume.json", ".resumed.json"  # what a rank writes of a FIFO's name, and reads then
+RESUME, RESUMED = ".resume.json", ".resumed.json"  # what a rank writes of a FIFO's name, and reads then
 _F_SETPIPE_SZ = 1031
 PIPE_BYTES = 1024 * 1024  # between a feeder and its reader; what an account may have at most is the system's to say
 MOST_CALLED = 4096  # bytes of what is written at once, whole or not at all
@@ -77,5 +77,5 @@ def _make(path: Path, opened: Opened) -> tuple[int, int]:
 def clear(root: Path) -> None:
     """Of FIFOs that an earlier run has left, and of what its ranks said of them."""
     for path in root.iterdir():
-        if stat.S_ISFIFO(path.lstat().st_mode) or path.name.endswith((ASKED, ANSWERED)):
+        if stat.S_ISFIFO(path.lstat().st_mode) or path.name.endswith((RESUME, RESUMED)):
             path.unlink()

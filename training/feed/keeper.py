@@ -21,7 +21,7 @@ from dyntrain.training.feed.crc import fast
 from dyntrain.training.feed.dealing import Piece, Position
 from dyntrain.training.feed.errands import Errands
 from dyntrain.training.feed.feeder import Write, fork, messages, objects_by, write_all
-from dyntrain.training.feed.fifos import ANSWERED, ASKED, Fifo, clear
+from dyntrain.training.feed.fifos import RESUME, RESUMED, Fifo, clear
 from dyntrain.training.feed.offered import Offered, unopened
 from dyntrain.training.feed.places import ChannelError
 from dyntrain.training.feed.pump import ENDED, FAILED, GOING, LEFT, Pump
@@ -98,7 +98,7 @@ class Keeper:
                 self._was_opened(watch)
             if self._clock() >= self._looks_at:
                 self._looks_at = self._clock() + LOOK_SECONDS
-                for path in self.root.glob(f"*{ASKED}"):
+                for path in self.root.glob(f"*{RESUME}"):
                     self._resume(path)
         except ChannelError as error:
             self._fail(str(error))
@@ -149,7 +149,7 @@ class Keeper:
 
     def _resume(self, path: Path) -> None:
         """Raises ChannelError."""
-        name, content = path.name[: -len(ASKED)], path.read_bytes()
+        name, content = path.name[: -len(RESUME)], path.read_bytes()
         if not content:
             return  # it is being written
         resume = resume_of(name, content)
@@ -160,7 +160,7 @@ class Keeper:
         if streams is None:
             return
         self._begin(one, resume.epoch, streams[one.rank or 0])
-        answer = self.root / f"{name}{ANSWERED}"
+        answer = self.root / f"{name}{RESUMED}"
         aside = answer.with_name(f".{answer.name}")
         aside.write_text(self._contents.answer(one.channel, resume).text())
         aside.rename(answer)
@@ -173,13 +173,13 @@ class Keeper:
             base, rank = rank_of(name) or ("", 0)
             beside = next((one for one in self.offered if one.channel.name == base and one.channel.dealt), None)
             if beside is None:
-                raise ChannelError(f"{name}{ASKED}: there is no channel {name}")
+                raise ChannelError(f"{name}{RESUME}: there is no channel {name}")
             one = Offered(name, beside.channel, rank, resume.ranks)
             self.offered.append(one)
             configure(self.root, self._channels, resume.ranks)
         alone = one.rank is None and max(resume.ranks, *map(len, resume.records), 1) > 1
         if alone or (one.rank or 0) >= resume.ranks:
-            raise ChannelError(f"{name}{ASKED}: {name} is not of {resume.ranks} ranks")
+            raise ChannelError(f"{name}{RESUME}: {name} is not of {resume.ranks} ranks")
         if one.rank is not None:
             one.ranks = resume.ranks
         return one

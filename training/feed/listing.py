@@ -13,8 +13,8 @@ from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, mani
 from dyntrain.training.feed.stream import LONGEST_PAUSE, PATIENCE
 
 AT_ONCE = 16  # questions to S3, each a round trip, of which a channel may need thousands
-Asked = TypeVar("Asked")
-Told = TypeVar("Told")
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def reading(where: object) -> Iterator[None]:
         raise
 
 
-def side_by_side(ask: Callable[[Asked], Told], of: Iterable[Asked]) -> list[Told]:
+def side_by_side(ask: Callable[[Question], Answer], of: Iterable[Question]) -> list[Answer]:
     """In the order of what was asked. Raises what `ask` raises of the first that failed."""
     with ThreadPoolExecutor(AT_ONCE, "channel") as pool:
         return list(pool.map(ask, of))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dyntrain.training.feed.dealing import Piece, Position, Stream, dealt_anew, left
 from dyntrain.training.feed.feeder import Read, known, parts
-from dyntrain.training.feed.fifos import ASKED
+from dyntrain.training.feed.fifos import RESUME
 from dyntrain.training.feed.frames import end_of
 from dyntrain.training.feed.listing import side_by_side
 from dyntrain.training.feed.places import ChannelError, S3Object
@@ -41,10 +41,10 @@ def resume_of(name: str, content: bytes) -> Resume:
         fields: Any = json.loads(content)
         resume = Resume(**{**fields, "records": tuple(map(tuple, fields.get("records", ())))})
     except (ValueError, TypeError, AttributeError) as error:
-        raise ChannelError(f"{name}{ASKED} is not as CHANNELS.md has it: {error}") from error
+        raise ChannelError(f"{name}{RESUME} is not as CHANNELS.md has it: {error}") from error
     numbers = [resume.epoch, resume.ranks, *(count for counts in resume.records for count in counts)]
     if not all(type(number) is int and number >= 0 for number in numbers) or not all((resume.ranks, *resume.records)):
-        raise ChannelError(f"{name}{ASKED}: epoch, ranks and records are whole numbers, records one for each rank")
+        raise ChannelError(f"{name}{RESUME}: epoch, ranks and records are whole numbers, records one for each rank")
     return resume
 
 

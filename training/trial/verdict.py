@@ -167,8 +167,8 @@ def refused(why: str) -> Verdict:
 
 
 def findings(lines: Iterable[str]) -> tuple[str, ...]:
-    """What rules told in a script's log, each once."""
-    return tuple(dict.fromkeys(found[0] for line in lines if (found := FINDING.search(line))))
+    """Findings of the rules in a script's log, each once."""
+    return tuple(dict.fromkeys(match[0] for line in lines if (match := FINDING.search(line))))
 
 
 def with_findings(verdict: Verdict, findings: tuple[str, ...]) -> Verdict:

@@ -27,10 +27,10 @@ class BatchFeeder:
 
     def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
         """Of a list, a Dataset, a Loader."""
-        told = self._loop.shares.drawn_from or self._loop.shares.samples
-        if (found := samples_of(dataset)) != told:
+        expected = self._loop.shares.drawn_from or self._loop.shares.samples
+        if (samples := samples_of(dataset)) != expected:
             raise ValueError(
-                f"the dataset has {found} samples, job.epochs() was told samples={told}: each must count once an epoch"
+                f"the dataset has {samples} samples, job.epochs() has samples={expected}: each must count once an epoch"
             )
         if self._loop.config.drawn is not None:
             self._loop.config.drawn.refuse_changed()

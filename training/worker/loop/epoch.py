@@ -60,7 +60,7 @@ class Epoch(int):
         return self._loop.update_due
 
     def batches(self, dataset: Dataset | Loader) -> Iterator[Any]:
-        """This worker's share of each step that is left of the epoch: what `dataset` holds at those indices, stacked
+        """Yield this worker's share of each remaining step of the epoch: what `dataset` holds at those indices, stacked
         along axis 0; or as the `job.loader` joins them.
 
         Every batch that is yielded must be followed by `trainer.step(...)` of one trainer at least, unless gradients
@@ -79,7 +79,7 @@ class Epoch(int):
         return self._loop.feeder.indices(self.place)
 
     def share(self, count: int) -> range:
-        """This worker's slice of `range(count)`: for dividing a validation set."""
+        """The slice that this worker has of `range(count)`: for dividing a validation set."""
         return range(self.rank * count // self.workers, (self.rank + 1) * count // self.workers)
 
     def reduce(self, name: str, total: float, count: float | None = None) -> float:

@@ -26,11 +26,11 @@ MOST_ITEMS, DEPTH = 500, 4
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 
 
-def held(told: Callable[[Any], Any], but: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
-    """Of the functions that are under way, outermost first, and their modules, `but` for these objects. `told`: what is
-    to be known of an array. Second the names of all variables, also of those that have nothing of the kind.
+def held(describe: Callable[[Any], Any], but: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
+    """Arrays in the variables of the functions under way, outermost first, and of their modules, `but` for these
+    objects, as `describe` gives them; and the names of all variables, also of those without an array.
     """
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     names, seen = set[str](), {id(each) for each in but}
     for frame in reversed([*_frames(sys._getframe(1))]):
         variables = frame.f_globals | frame.f_locals
@@ -38,8 +38,8 @@ def held(told: Callable[[Any], Any], but: Iterable[Any] = ()) -> tuple[dict[str,
             if not name.startswith("__"):
                 names.add(name)
                 for path, array in _walk(name, value, seen, DEPTH):
-                    found.setdefault(path, told(array))
-    return found, sorted(names)
+                    arrays.setdefault(path, describe(array))
+    return arrays, sorted(names)
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

@@ -219,11 +219,11 @@ def _invoke(invoke: Method) -> Method:
     def operator(handle: int, inputs: Sequence[Any], keys: Any, values: Any, out: Any, *more: Any) -> Any:
         if out is not None and (writer := _script_that_writes()):
             return _write(out, writer, handle in ZEROS, lambda: invoke(handle, inputs, keys, values, out, *more))
-        made = invoke(handle, inputs, keys, values, out, *more)
+        output = invoke(handle, inputs, keys, values, out, *more)
         if out is None and (listeners := _in_batch()) and listeners.operated and autograd.is_recording():
             for tell in listeners.operated:
-                tell(handle, inputs, made)
-        return made
+                tell(handle, inputs, output)
+        return output
 
     return operator
 
@@ -289,11 +289,11 @@ def _backward_of_several(backward: Method) -> Method:
 def _call_cached_op(call: Method) -> Method:
     @wraps(call)
     def hybrid(self: Any, *args: Any) -> Any:
-        made = call(self, *args)
+        output = call(self, *args)
         if (listeners := _in_batch()) and autograd.is_recording():
             for tell in listeners.called_hybrid:
-                tell(self, [*arrays(args)], next(arrays(made)))
-        return made
+                tell(self, [*arrays(args)], next(arrays(output)))
+        return output
 
     return hybrid
 

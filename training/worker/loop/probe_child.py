@@ -54,17 +54,19 @@ class ProbeChild:
         for trainer in loop.trainers:
             if trainer not in self._summed and any(p.grad_req == "add" for p in trainer._params):
                 self.summed(loop, current, trainer)
-        found = {key: [each.norm, each.sums] for key, each in self._gradients.items()}
+        gradients = {key: [each.norm, each.sums] for key, each in self._gradients.items()}
         of_batch, drawn = self._draws.of_batch, self._draws.digest()
-        told = {"totals": self._totals, "norms": self._statistics.seen, "drawn": drawn, "of_batch": of_batch}
-        self._home.say({"gradients": found, **told})
+        report = {"totals": self._totals, "norms": self._statistics.seen, "drawn": drawn, "of_batch": of_batch}
+        self._home.say({"gradients": gradients, **report})
 
 
 def _sketch_of(param: Any, device_weights: Sequence[float]) -> Sketch:
     """Of the gradients of all devices. What was not written to in this batch is of none."""
     devices = zip(param.list_data(), param.list_grad(), device_weights, strict=True)
-    found = [g if lean == 1.0 else g * lean for data, g, lean in devices if param.grad_req == "add" or data._fresh_grad]
-    total = found[0].asnumpy() if found else np.zeros(param.shape, np.float32)
-    for each in found[1:]:
+    gradients = [
+        g if lean == 1.0 else g * lean for data, g, lean in devices if param.grad_req == "add" or data._fresh_grad
+    ]
+    total = gradients[0].asnumpy() if gradients else np.zeros(param.shape, np.float32)
+    for each in gradients[1:]:
         total = total + each.asnumpy()
     return sketch(total)

@@ -1,4 +1,4 @@
-"""The first batch of a loop, tried before its first step: are the gradients of some samples those of two parts of them?
+"""Trial of a loop's first batch, before its first step: whether gradients of its parts add up to those of the whole.
 
 MXNet's record does not show everything that a script counts in its batch: weights of classes, a target, how many places
 were picked. So each worker that begins the loop lets the script go through some samples of the first batch, and through
@@ -151,10 +151,10 @@ class Probe:
             probe_child.end(self._loop, current)
         if "failed" in came:
             raise ProbeSkipped(came["failed"])
-        found = {key: Sketch(norm, sums) for key, (norm, sums) in came["gradients"].items()}
-        if not found:
+        gradients = {key: Sketch(norm, sums) for key, (norm, sums) in came["gradients"].items()}
+        if not gradients:
             raise ProbeSkipped("the script does not step in it")
-        return Tried(found, came["totals"], came["norms"], came["drawn"], came["of_batch"])
+        return Tried(gradients, came["totals"], came["norms"], came["drawn"], came["of_batch"])
 
     def _difference(self, whole: Tried, parts: Sequence[tuple[Indices, Tried]]) -> Difference | None:
         """Raises ProbeSkipped."""

@@ -96,8 +96,8 @@ class WorkerRates:
             if trainer.worker_rate is not None and trainer.worker_rate.unit != unit:
                 raise ValueError(ANOTHER_BATCHING)
             if unit is not None and trainer.worker_rate is None:
-                made = trainer._optimizer.num_update  # as the script says: begin_num_update, load_states
-                trainer.worker_rate = WorkerRate(unit, made * unit)
+                updates = trainer._optimizer.num_update  # as the script says: begin_num_update, load_states
+                trainer.worker_rate = WorkerRate(unit, updates * unit)
 
     def head_for(self, workers: int) -> None:
         """From here on to the rates of so many workers."""

@@ -25,10 +25,10 @@ class Slices(Listener):
         current = thread_context.current
         assert current is not None
         size = data.shape[axis]
-        made: list[Any] = split(data, max(1, min(slices, size)), axis, even_split=False)
+        parts: list[Any] = split(data, max(1, min(slices, size)), axis, even_split=False)
         if size == len(current.part):
-            current.slices = [part.shape[axis] for part in made]
-        return made
+            current.slices = [part.shape[axis] for part in parts]
+        return parts
 
 
 def refuse_means(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:

@@ -106,13 +106,13 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         if optimizer.lr_scheduler is None:
             return float(optimizer.lr)
         try:
-            asked = copy.deepcopy(optimizer.lr_scheduler)
+            scheduler = copy.deepcopy(optimizer.lr_scheduler)
         except Exception:  # noqa: BLE001  # one that holds what cannot be copied, as a lock, answers itself
-            asked = optimizer.lr_scheduler
+            scheduler = optimizer.lr_scheduler
         updates = optimizer.num_update if self.worker_rate is None else self.worker_rate.updates
-        rate = asked(updates)
-        if not self._was_asked and asked is not optimizer.lr_scheduler and _counts_calls(asked, updates):
-            log.warning(COUNTS_ITS_CALLS, type(asked).__name__)
+        rate = scheduler(updates)
+        if not self._was_asked and scheduler is not optimizer.lr_scheduler and _counts_calls(scheduler, updates):
+            log.warning(COUNTS_ITS_CALLS, type(scheduler).__name__)
         self._was_asked = True
         return rate  # type: ignore[no-any-return]
 

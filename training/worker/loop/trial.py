@@ -152,9 +152,9 @@ class Trial:
             arrays = {f"{Path(file).name} {name}": _sketched(array.asnumpy()) for name, array in named.items()}
             _save(trial._order.saved_folder / f"{time.time_ns()}{SUFFIX}", arrays)
 
-        def seeds(*args: Any, **said: Any) -> None:
+        def seeds(*args: Any, **options: Any) -> None:
             trial._seeded_alike = False
-            seed(*args, **said)
+            seed(*args, **options)
 
         def finishes(param: Any) -> None:
             at, alike = (trial._loop.seed, trial._loop.position.step), trial._seeded_alike and param._deferred_init
@@ -194,8 +194,8 @@ class Trial:
 
 @functools.cache
 def this_trial() -> Trial | None:
-    found = order()
-    return None if found is None else Trial(found)
+    current_order = order()
+    return None if current_order is None else Trial(current_order)
 
 
 def _save(path: Path, arrays: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from dyntrain.training.worker.membership.client import read_control_file
 from dyntrain.training.worker.membership.handover import JobState
 
 Key = tuple[str, tuple[int, ...], str]  # name, shape, dtype
-SAID = (
+PLACES = (
     "enter", "boundary", "rejoin", "step", "exchange", "apply", "all_have_it", "reach", "average_statistics", "intend",
     "stepped", "finished", "script_ended", "failed", "close",
 )  # fmt: skip
@@ -149,7 +149,7 @@ class Membership:
         """In a child of this process, for which nobody waits: whatever would be said to others, `leave` comes in its
         place.
         """
-        for name in SAID:
+        for name in PLACES:
             setattr(self, name, leave)
 
     @property

@@ -22,7 +22,7 @@ from dyntrain.training.worker.state.slots import is_running, overwrite
 HOLDS = "a dictionary or list of MXNet's arrays, or a Block or ParameterDict that no trainer has"
 
 
-class Found(NamedTuple):
+class NamedArray(NamedTuple):
     label: str
     copies: list[Any]  # the same value on each context
     running: str  # the name of a running statistic of BatchNorm's, or of an average of such; '' for all else
@@ -43,7 +43,7 @@ class Kept:
         if len(self._shapes) < len(given):
             raise ValueError(f"job.keep() of something with no array in it: it takes {HOLDS}, filled before it is kept")
 
-    def arrays(self) -> list[Found]:
+    def arrays(self) -> list[NamedArray]:
         named = self._named()
         if (shapes := [(each.label, _shapes(each.copies)) for each in named]) != self._shapes:
             changed = sorted(f"{label}: {now}" for label, now in shapes if (label, now) not in self._shapes)
@@ -53,7 +53,7 @@ class Kept:
             )
         return named
 
-    def _named(self) -> list[Found]:
+    def _named(self) -> list[NamedArray]:
         return [array for i, each in enumerate(self._given) for array in _walk(each, f"job.keep {i}")]
 
     def copies(self) -> list[list[Any]]:
@@ -70,10 +70,10 @@ class Kept:
         return [param for each in self._given for param in _parameters(each)]
 
 
-def _walk(holder: Any, label: str, name: str = "") -> Iterator[Found]:
+def _walk(holder: Any, label: str, name: str = "") -> Iterator[NamedArray]:
     """`name`: by which a dictionary has it."""
     if isinstance(holder, mx.nd.NDArray):
-        yield Found(label, [holder], name if is_running(name) else "")
+        yield NamedArray(label, [holder], name if is_running(name) else "")
     elif type(holder) in (list, tuple):
         for i, part in enumerate(holder):
             yield from _walk(part, f"{label}[{i}]")
@@ -83,7 +83,7 @@ def _walk(holder: Any, label: str, name: str = "") -> Iterator[Found]:
     elif parameters := _parameters(holder):
         for i, param in enumerate(parameters):
             running = param.name if is_running(param.name) else ""
-            yield Found(f"{label} parameter {i}", param.list_data(), running)
+            yield NamedArray(f"{label} parameter {i}", param.list_data(), running)
     else:
         raise ValueError(f"{label} is {type(holder).__name__}: job.keep() takes {HOLDS}")
 

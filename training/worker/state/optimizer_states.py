@@ -49,7 +49,7 @@ class OptimizerStates:
         return all(i in one.states and one.states[i] is each for one, each in zip(updaters, fresh, strict=True))
 
     def begin(self, trainer: Any) -> None:
-        """An update is due, with gradients of some parameters: for which of them is it the first?"""
+        """Note for which parameters the update that is due is the first."""
         t = self._trainers.index(trainer)
         for i in [i for number, i in self._fresh if number == t]:
             datas = trainer._params[i].list_data()

@@ -60,7 +60,7 @@ class StateServer:
         threading.Thread(target=self._accept, name="state-server", daemon=True).start()
 
     def expect(self, generation: int, token: str, clear: bool = False) -> None:
-        """This generation's state will be offered, and no earlier one's any more."""
+        """Offer the state of this generation from now on, and no earlier one's."""
         with self._changed:
             self._end()
             self._offer = _Offer(generation, token, clear)

@@ -42,22 +42,22 @@ class Counts:
         added up `n` may be of so many of them, whether or not they are as many now: a script may count them anew in
         each epoch, and go on adding.
         """
-        found: dict[str, tuple[int | None, int]] = {}
+        meanings: dict[str, tuple[int | None, int]] = {}
         for which, span in enumerate(("last", "all")):
             taken = self.all_[which]
-            found[f"{span}: batch size"] = (self.nominal[which], taken if self.per_worker else self.full[which])
-            found[f"{span}: batch size of all workers"] = (
+            meanings[f"{span}: batch size"] = (self.nominal[which], taken if self.per_worker else self.full[which])
+            meanings[f"{span}: batch size of all workers"] = (
                 self.full[which],
                 taken if self.per_worker else self.full[which],
             )
-            found[f"{span}: samples here"] = (self.own[which], taken)
-            found[f"{span}: samples of all workers"] = (taken, taken)
+            meanings[f"{span}: samples here"] = (self.own[which], taken)
+            meanings[f"{span}: samples of all workers"] = (taken, taken)
         if n > 0 and self.all_[1] > self.all_[0] and n % self.nominal[0] == 0 and not self.per_worker:
             batches = int(n) // self.nominal[0]
-            found[f"batch size of {batches} batches"] = (int(n), self.full[0] * batches)
+            meanings[f"batch size of {batches} batches"] = (int(n), self.full[0] * batches)
         if self.group > 1:
-            found["group: batch size"] = (self.nominal[0] * self.group, self.full[0] * self.group)
-        return found
+            meanings["group: batch size"] = (self.nominal[0] * self.group, self.full[0] * self.group)
+        return meanings
 
 
 def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[int, list[str]]:

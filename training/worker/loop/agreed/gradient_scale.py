@@ -25,15 +25,15 @@ class GradientScale:
     but for outputs whose `normalization` makes means of them.
     """
 
-    def __init__(self, said: float, batch: int, symbol: Any) -> None:
-        self._said, self._batch = said, batch
+    def __init__(self, declared: float, batch: int, symbol: Any) -> None:
+        self._declared, self._batch = declared, batch
         self._normalised, self._plain = _outputs(symbol)
 
     def divided(self, total: float, squares: float, workers: int) -> float:
         """For workers whose batches have `total` samples, and `squares` as the sum of their squares. Raises
         RefusedByAll, on all workers alike.
         """
-        of_sums = self._said * (self._batch / total)
+        of_sums = self._declared * (self._batch / total)
         if self._normalised is None:
             return of_sums
         op, how = self._normalised
@@ -41,7 +41,7 @@ class GradientScale:
             raise RefusedByAll(MEANS_OF_UNEQUAL.format(op=op, how=how))
         if self._plain and total != self._batch * workers:
             raise RefusedByAll(SUMS_AND_MEANS.format(how=how))
-        return self._said / workers
+        return self._declared / workers
 
 
 def _outputs(symbol: Any) -> tuple[tuple[str, str] | None, bool]:

@@ -38,7 +38,7 @@ def rates(trainer: Any, divides: float | None) -> dict[str, float]:
     scheduler = optimizer.lr_scheduler
     rate = getattr(scheduler, "base_lr", None) if scheduler is not None else optimizer.lr
     scaler = getattr(trainer, "_amp_loss_scaler", None)
-    found = {
+    values = {
         "learning_rate": rate,
         **{name: getattr(optimizer, name, None) for name in KNOWN},
         "loss scale": getattr(scaler, "loss_scale", None),
@@ -49,12 +49,12 @@ def rates(trainer: Any, divides: float | None) -> dict[str, float]:
         for i, p in enumerate(trainer._params)
         if (p.lr_mult, p.wd_mult) != (1, 1)
     ]
-    found[MULTIPLIERS] = _digest(multipliers) if multipliers else 0
-    found[SCHEDULE] = 0 if scheduler is None else _digest([type(scheduler).__name__, capture(scheduler)])
-    found[TRAINED] = _digest([p.grad_req for p in trainer._params])
-    found[OPTIMIZER] = _digest(type(optimizer).__name__)
+    values[MULTIPLIERS] = _digest(multipliers) if multipliers else 0
+    values[SCHEDULE] = 0 if scheduler is None else _digest([type(scheduler).__name__, capture(scheduler)])
+    values[TRAINED] = _digest([p.grad_req for p in trainer._params])
+    values[OPTIMIZER] = _digest(type(optimizer).__name__)
     # A number of NumPy's is a plain one on a worker that received it with the state.
-    return {name: float(value) if isinstance(value, int | float | np.number) else 0.0 for name, value in found.items()}
+    return {name: float(value) if isinstance(value, int | float | np.number) else 0.0 for name, value in values.items()}
 
 
 def _digest(value: Any) -> int:
@@ -72,11 +72,14 @@ def unequal(
 ) -> UnequalRates:
     """Which of them differ, and how, with the same words on every worker. All must call it at once."""
     values = {**values, FACTORS: float(_digest(fingerprint) if any(fingerprint) else 0)}
-    told = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
-    found = {name: said for name, said in told.items() if said is not None}
-    what = "; ".join(found.values()) or "rates, decay, momentum, loss scale, what trains, or what step(n) divides by"
+    compared = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
+    unequal_ones = {name: difference for name, difference in compared.items() if difference is not None}
+    what = (
+        "; ".join(unequal_ones.values())
+        or "rates, decay, momentum, loss scale, what trains, or what step(n) divides by"
+    )
     of = f" (trainer {trainer})" if trainer else ""
-    code = "DT411" if DIVISOR in found else "DT412" if FACTORS in found else "DT413"
+    code = "DT411" if DIVISOR in unequal_ones else "DT412" if FACTORS in unequal_ones else "DT413"
     return UnequalRates(membership.findings.find(code, what=f"{what}{of}"))
 
 

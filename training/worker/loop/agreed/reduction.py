@@ -24,11 +24,11 @@ class Total(float):
 def _total(name: str) -> Callable[[Total, Any], Any]:
     operation = getattr(float, name)
 
-    def made(self: Total, other: Any) -> Any:
+    def derived(self: Total, other: Any) -> Any:
         result = operation(self, other)
         return result if result is NotImplemented else Total(result)
 
-    return made
+    return derived
 
 
 for _name in ("add", "radd", "sub", "mul", "rmul", "truediv"):
@@ -58,15 +58,15 @@ def sum_up(
     sums, workers = mine, membership.kvstore.num_workers
     if membership.shared:
         vote = doubles(mine)
-        found: list[float] = []
+        received: list[float] = []
         key = REDUCE[0]
 
         def exchange(done: Callable[[], None]) -> bool:
             pushed = membership.exchange([key], lambda: membership.kvstore.pushpull(key, vote), [vote], aside=True)
             return pushed and membership.apply(anchor, done)
 
-        if exchange(lambda: found.extend(numbers_of(vote).tolist())):
-            sums = found if membership.all_have_it(lambda: exchange(lambda: None)) else []
+        if exchange(lambda: received.extend(numbers_of(vote).tolist())):
+            sums = received if membership.all_have_it(lambda: exchange(lambda: None)) else []
         else:
             sums = []
         if not sums or sums[0] != workers:  # the same for all survivors

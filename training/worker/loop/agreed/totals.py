@@ -49,6 +49,6 @@ class Totals:
             raise RuntimeError(SUMMED_LATE)  # the step counts already: a loss in the sum could not undo it
         current.counted = True
         mine, what = (0.0 if current.spectates else value), f"epoch.sum() in step {loop.position.step}"
-        found = None if current.void else sum_up(loop.membership, loop.anchor, what, mine, 0.0)
-        current.void = found is None
-        return Total((value or 1.0) if found is None else found[0])
+        sums = None if current.void else sum_up(loop.membership, loop.anchor, what, mine, 0.0)
+        current.void = sums is None
+        return Total((value or 1.0) if sums is None else sums[0])

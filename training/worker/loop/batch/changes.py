@@ -58,5 +58,5 @@ def factor_of(raw: Raw, gradient: Any) -> float | Literal["clip", "other"] | Non
 
 def in_digits(factor: float) -> str | None:
     """As workers say it to each other. None: rounding could make it another one there."""
-    said = {f"{factor * (1 + by):.4g}" for by in (-NEAR, 0.0, NEAR)}
-    return said.pop() if len(said) == 1 and math.isfinite(factor) else None
+    texts = {f"{factor * (1 + by):.4g}" for by in (-NEAR, 0.0, NEAR)}
+    return texts.pop() if len(texts) == 1 and math.isfinite(factor) else None

@@ -67,7 +67,7 @@ class CurrentBatch:
         self.parts = parts(indices, at_most)
         self.at = 0  # number of the part that the script has
         self._aside = GradientBuffer()
-        self.found: set[str] = set()  # what is differentiated, as far as that was looked at
+        self.kinds: set[str] = set()  # what is differentiated, as far as that was looked at
         self.refused = False  # for what this worker has seen in it
         self.raw: dict[int, Raw] = {}  # by ids: gradients that the script changes before they are summed
         self.judged = False  # it has been held against a trainer: the next is of another update

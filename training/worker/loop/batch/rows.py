@@ -34,8 +34,8 @@ class Rows:
         given = [arrays] if self._single else list(arrays)
         if not given or not all(is_array(array) and array.ndim > axis >= 0 for array in given):
             raise ValueError(
-                f"job.rows(arrays, axis={axis}) takes an array of MXNet's, or a list of them, each with an axis {axis} "
-                "along which the rows of a batch lie: what a recurrent layer's begin_state(batch_size=...) returns"
+                f"job.rows(arrays, axis={axis}) takes an MXNet array, or a list of them, with the batch's rows along "
+                f"axis {axis}, as a recurrent layer's begin_state(batch_size=...) returns"
             )
         if len(counts := {array.shape[axis] for array in given}) > 1:
             raise ValueError(f"job.rows(arrays, axis={axis}): the arrays have {sorted(counts)} rows, give all as many")
@@ -51,8 +51,8 @@ class Rows:
     def mine(self) -> Any:
         """The values of this worker's rows of the batch in hand; of a list, a list. Without a gradient's history."""
         first, end = self._in_hand()
-        found = self._mine or [rows_of(array, self._axis, first, end) for array in self.whole]
-        return found[0] if self._single else list(found)
+        arrays = self._mine or [rows_of(array, self._axis, first, end) for array in self.whole]
+        return arrays[0] if self._single else list(arrays)
 
     @mine.setter
     def mine(self, values: Any) -> None:
@@ -130,8 +130,8 @@ def refuse_rows(rows: Sequence[Rows], config: LoopConfig) -> None:
         )
     if config.drawn is None:
         raise ValueError(
-            "job.rows(): the job draws the order of samples, in which no row of a batch follows the one before. Say "
-            "the order, job.loader(..., batch_sampler=[[...], ...]): batch after batch the indices of its rows"
+            "job.rows(): in the job's random order no row continues the previous batch's. Give the order: "
+            "job.loader(..., batch_sampler=[[...], ...]), the indices of each batch's rows"
         )
     for each in rows:
         if each.count < config.largest_batch:

@@ -34,9 +34,9 @@ class Factors:
         self.constants: dict[str, float] = {}
         self._of: dict[Any, Terms] = {}
 
-    def remember(self, operands: Sequence[Any], made: Any, samples: int) -> None:
+    def remember(self, operands: Sequence[Any], output: Any, samples: int) -> None:
         """Those that are neither differentiated nor made of what is. `samples`: of the device that has the fewest."""
-        if name_of(made) is None:
+        if name_of(output) is None:
             return
         for each in operands:
             if (name := name_of(each) or "").startswith("null") and each.size == 1:
@@ -55,8 +55,8 @@ class Factors:
         try:
             yield
             for trainer in {id(t): t for t, weight in weights if weight._fresh_grad}.values():
-                said = {(f"{kind} {min(batch, 2)}", number) for kind, number in terms}
-                self._of[trainer] = self._of.get(trainer, set()) | said
+                counted = {(f"{kind} {min(batch, 2)}", number) for kind, number in terms}
+                self._of[trainer] = self._of.get(trainer, set()) | counted
         finally:
             for weight, fresh in before:
                 weight._fresh_grad |= fresh

@@ -69,12 +69,12 @@ class Losses(Listener):
         if current is None or loop.findings.off:
             return
         current.judged = True
-        if not current.found or trainer in self._fit:
+        if not current.kinds or trainer in self._fit:
             return
-        groups, trainers = [current.found], [trainer]
-        if len(current.found) > 1 and len({each.loss_kind for each in loop.trainers}) > 1:
+        groups, trainers = [current.kinds], [trainer]
+        if len(current.kinds) > 1 and len({each.loss_kind for each in loop.trainers}) > 1:
             # Several losses may have been differentiated before any trainer stepped: whose each is does not show.
-            groups, trainers = [{kind} for kind in sorted(current.found)], loop.trainers
+            groups, trainers = [{kind} for kind in sorted(current.kinds)], loop.trainers
         for group in groups:
             wrongs = [diagnose(each.loss_kind, each.loss_said, group, whole=True) for each in trainers]
             if wrongs[0] is not None and all(wrongs):
@@ -122,15 +122,15 @@ class Losses(Listener):
             return
         self._looks += 1
         if current.judged:
-            current.found, current.judged = set(), False
-        told = {trainer.loss_kind for trainer in loop.trainers}
-        said = all(trainer.loss_said for trainer in loop.trainers)
-        if told == {"sum"} and said:
+            current.kinds, current.judged = set(), False
+        declared = {trainer.loss_kind for trainer in loop.trainers}
+        is_declared = all(trainer.loss_said for trainer in loop.trainers)
+        if declared == {"sum"} and is_declared:
             return  # it is believed
         for each, gradient in zip(losses, gradients, strict=True):
             given = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
-            current.found |= {UNKNOWN} if given else each.kinds
-        if len(told) == 1 and (wrong := diagnose(told.pop(), said, current.found)):
+            current.kinds |= {UNKNOWN} if given else each.kinds
+        if len(declared) == 1 and (wrong := diagnose(declared.pop(), is_declared, current.kinds)):
             self._find(wrong)
 
     def _find(self, code: str) -> None:

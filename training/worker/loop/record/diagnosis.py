@@ -21,17 +21,17 @@ ROWS = (  # what is differentiated, what trainers go by; the first one that appl
 BOTH, UNSEEN = "DT103", "DT114"
 
 
-def diagnose(told: str, said: bool, found: set[str], whole: bool = False) -> str | None:
-    """Its code. `told`: what the trainers go by; `said`: whether the script said so itself: a sum may be made one by
-    one. `whole`: nothing more is differentiated before the update.
+def diagnose(declared: str, is_declared: bool, seen_kinds: set[str], whole: bool = False) -> str | None:
+    """The code of the rule that a loss breaks, if any. `declared`: what the trainers go by; `is_declared`: the script
+    said so itself, and may add a sum up one by one. `whole`: nothing more is differentiated before the update.
     """
-    if told == "sum" and said:
+    if declared == "sum" and is_declared:
         return None
-    if found == {kinds.MEAN, kinds.SUM}:
+    if seen_kinds == {kinds.MEAN, kinds.SUM}:
         return BOTH
-    if found == {kinds.PENALTY}:  # of the batch, then: a linear model that is written by hand
-        return "DT102" if told == "mean" and whole else None
-    if found == {kinds.WEIGHTS} and not whole:
+    if seen_kinds == {kinds.PENALTY}:  # of the batch, then: a linear model that is written by hand
+        return "DT102" if declared == "mean" and whole else None
+    if seen_kinds == {kinds.WEIGHTS} and not whole:
         return None
-    applies = (code for kind, goes_by, code in ROWS if kind in found and told in goes_by)
-    return next(applies, UNSEEN if kinds.UNKNOWN in found and not said else None)
+    applies = (code for kind, goes_by, code in ROWS if kind in seen_kinds and declared in goes_by)
+    return next(applies, UNSEEN if kinds.UNKNOWN in seen_kinds and not is_declared else None)

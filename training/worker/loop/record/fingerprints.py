@@ -35,14 +35,14 @@ def fingerprint(factors: Collection[tuple[str, str]], step: int) -> list[float]:
     of their terms, each as a place, and how many. What is multiplied by 0 is nothing. Of too many those in the lower
     half of the places are told, or in a quarter.
     """
-    said = [0.0] * FINGERPRINT
+    votes = [0.0] * FINGERPRINT
     places, level = {place_of(each, step) for each in factors if float(each[1])}, 0
     while len(places) > MOST_TERMS:
         level += 1
         places = {place for place in places if place < PLACES >> level}
     for place in (*places, SIZES + len(places) - 1, LEVELS + level) if places else ():
-        said[place] = 1.0
-    return said
+        votes[place] = 1.0
+    return votes
 
 
 def fingerprints_agree(total: Sequence[float]) -> bool:
@@ -52,4 +52,4 @@ def fingerprints_agree(total: Sequence[float]) -> bool:
     places, sizes, levels = total[:SIZES], total[SIZES:LEVELS], total[LEVELS:]
     if sum(map(bool, levels)) > 1:
         return True
-    return sum(map(bool, places)) <= max((size for size, said in enumerate(sizes, 1) if said), default=0)
+    return sum(map(bool, places)) <= max((size for size, vote in enumerate(sizes, 1) if vote), default=0)

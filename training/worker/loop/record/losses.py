@@ -126,8 +126,8 @@ class Loss:
         if node.op in MEANS:
             return {SUM}  # of one sample
         if node.op in SUMS:
-            found = self._summed(node.inputs[0])
-            return found - {EACH} | {SUM} if not found or EACH in found else found
+            below = self._summed(node.inputs[0])
+            return below - {EACH} | {SUM} if not below or EACH in below else below
         if node.op in RATIOS and self._is_of_no_batch(node.inputs[-1]):
             return self._of_one_number(node.inputs[0])
         if node.op in QUOTIENTS:
@@ -146,22 +146,22 @@ class Loss:
 
     def _summed(self, at: int) -> set[str]:
         """What a sum over this comes to."""
-        found = self._of_several(at)
-        if DIVIDED in found:
+        below = self._of_several(at)
+        if DIVIDED in below:
             return {DIVIDED}
-        if found & {EACH, PENALTY} and found & {ALL, SUM_ALONG, MEAN, MEAN_ALONG}:
+        if below & {EACH, PENALTY} and below & {ALL, SUM_ALONG, MEAN, MEAN_ALONG}:
             return {MIXED}
-        return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: UNKNOWN}.get(kind, kind) for kind in found}
+        return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: UNKNOWN}.get(kind, kind) for kind in below}
 
     def _averaged(self, at: int) -> set[str]:
         """What a mean over this comes to."""
-        found = self._of_several(at)
-        if DIVIDED in found:
+        kinds_below = self._of_several(at)
+        if DIVIDED in kinds_below:
             return {DIVIDED}
-        if CURVED in found:
+        if CURVED in kinds_below:
             return {CURVED}
-        if found & {ALL, SUM_ALONG}:
-            return {UNKNOWN} if found == {SUM_ALONG} else {SUM} if found <= {ALL, SUM_ALONG} else {MIXED}
+        if kinds_below & {ALL, SUM_ALONG}:
+            return {UNKNOWN} if kinds_below == {SUM_ALONG} else {SUM} if kinds_below <= {ALL, SUM_ALONG} else {MIXED}
         below = [self._nodes[number] for number in self.graph.below(at)]
         if any(node.op in MASKS for node in below):
             return {CHOSEN}

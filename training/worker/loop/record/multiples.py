@@ -26,7 +26,7 @@ def multiples(graph: Graph, times: float = 1.0, constants: Mapping[str, float] |
     that backward is given. `constants`: arrays of one number, by their names in the record; a term that has a NaN among
     them is left out.
     """
-    found, reaches = set[tuple[str, str]](), {graph.top: {abs(times)}}
+    factors, reaches = set[tuple[str, str]](), {graph.top: {abs(times)}}
     for at in range(graph.top, -1, -1):  # what is made of others comes before them
         if at not in reaches:
             continue
@@ -34,25 +34,25 @@ def multiples(graph: Graph, times: float = 1.0, constants: Mapping[str, float] |
         by, inputs = _times(graph, node, constants or {})
         mine = {each * by for each in reaches[at]}
         if not inputs:
-            found |= {(node.op, f"{each:.5g}") for each in mine if not math.isnan(each)}
+            factors |= {(node.op, f"{each:.5g}") for each in mine if not math.isnan(each)}
         for below in inputs:
             reaches[below] = reaches.get(below, set()) | mine
             if len(reaches[below]) > MOST:
                 return set()
-    return found | _others(graph, reaches)
+    return factors | _others(graph, reaches)
 
 
 def _others(graph: Graph, reaches: Collection[int]) -> set[tuple[str, str]]:
     """(operator, number) of those numbers that are in what the terms are made of: a temperature, a margin, an exponent.
     That they are the same on all workers does not show in the loss.
     """
-    found = set[tuple[str, str]]()
+    factors = set[tuple[str, str]]()
     for at in graph.below(graph.top):
         node = graph.nodes[at]
         if at not in reaches or node.op not in MULTIPLIES | DIVIDES:
-            said = [node.attributes[name] for name in NUMBERS if name in node.attributes]
-            found |= {(f"{node.op} of", f"{float(each):.5g}") for each in said}
-    return found
+            numbers = [node.attributes[name] for name in NUMBERS if name in node.attributes]
+            factors |= {(f"{node.op} of", f"{float(each):.5g}") for each in numbers}
+    return factors
 
 
 def _times(graph: Graph, node: Node, constants: Mapping[str, float]) -> tuple[float, Sequence[int]]:

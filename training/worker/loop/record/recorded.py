@@ -50,9 +50,9 @@ class Node:
         be the first. With NumPy's names no axes are none, as in Gluon's losses of one number a sample; else they are
         all.
         """
-        said = self.attributes.get("axis", "")
-        axes = re.findall(r"-?\d+", said)
-        reduces_nothing = said == "()" and self.op.startswith("_np")
+        axis = self.attributes.get("axis", "")
+        axes = re.findall(r"-?\d+", axis)
+        reduces_nothing = axis == "()" and self.op.startswith("_np")
         return self.op in REDUCTIONS and (self.excludes or reduces_nothing or (bool(axes) and "0" not in axes))
 
     @property
@@ -93,33 +93,33 @@ class Graph:
 
     def _add(self, graph: Any, inputs: Sequence[int] | None) -> list[int]:
         """Which of the nodes are this graph's outputs. `inputs`: which are its inputs, where it is a block's."""
-        made = list[Sequence[int]]()  # of each node of the graph: by which of ours its outputs are made
+        outputs = list[Sequence[int]]()  # of each node of the graph: by which of ours its outputs are made
         given = iter(inputs or ())
         for node in graph["nodes"]:
-            below = tuple(_output(made[at], which) for at, which, *_ in node["inputs"])
+            below = tuple(_output(outputs[at], which) for at, which, *_ in node["inputs"])
             if node["op"] in LENGTHS and self.nodes[below[0]].op in SHAPES and _begins(node) != 0:
                 below = ()  # not the batch's: it is the same number in each worker's share
             if inputs is not None and node["op"] == "null":
-                made.append([next(given)])
+                outputs.append([next(given)])
             elif node["op"] == CALL and node["name"] in self._hybrids:
-                made.append(self._add(json.loads(self._hybrids[node["name"]].tojson()), below))
+                outputs.append(self._add(json.loads(self._hybrids[node["name"]].tojson()), below))
             else:
-                said = node.get("attrs") or {}
-                if node["op"] in REDUCTIONS and _is_first(said.get("axis", "")) and self._is_stack(below[0]):
-                    said = {**said, "axis": "1"}  # of several losses, for each sample
-                self.nodes.append(Node(node["op"], node["name"], said, below))
-                made.append([len(self.nodes) - 1])
-        return [_output(made[at], which) for at, which, *_ in graph["heads"]]
+                attributes = node.get("attrs") or {}
+                if node["op"] in REDUCTIONS and _is_first(attributes.get("axis", "")) and self._is_stack(below[0]):
+                    attributes = {**attributes, "axis": "1"}  # of several losses, for each sample
+                self.nodes.append(Node(node["op"], node["name"], attributes, below))
+                outputs.append([len(self.nodes) - 1])
+        return [_output(outputs[at], which) for at, which, *_ in graph["heads"]]
 
     def _is_stack(self, at: int) -> bool:
         return self.nodes[at].op in STACKS_BESIDE and _is_first(self.nodes[at].attributes.get("axis", "0"))
 
     def where(self, begins: Callable[[int, Node], bool], through: Callable[[Node], Sequence[int]]) -> list[bool]:
         """Of each node, whether it `begins` there, or in one of those inputs that are looked `through`."""
-        found = list[bool]()
+        marks = list[bool]()
         for at, node in enumerate(self.nodes):
-            found.append(begins(at, node) or any(found[i] for i in through(node)))
-        return found
+            marks.append(begins(at, node) or any(marks[i] for i in through(node)))
+        return marks
 
     @cached_property
     def data(self) -> list[bool]:
@@ -133,11 +133,11 @@ class Graph:
     @cached_property
     def elementwise(self) -> list[bool]:
         """Whether it is made of weights and arrays without a layer between them."""
-        found = list[bool]()
+        marks = list[bool]()
         for node in self.nodes:
-            simple = node.op in ELEMENTWISE or (node.op in DOTS and not self.data[len(found)])
-            found.append(node.op == "null" or (simple and all(found[i] for i in node.inputs)))
-        return found
+            simple = node.op in ELEMENTWISE or (node.op in DOTS and not self.data[len(marks)])
+            marks.append(node.op == "null" or (simple and all(marks[i] for i in node.inputs)))
+        return marks
 
     def reduces(self, at: int, node: Node) -> bool:
         """Over the batch; how many samples it has is such a number, too."""
@@ -153,9 +153,9 @@ class Graph:
         return sorted(seen)
 
 
-def _output(made: Sequence[int], which: int) -> int:
+def _output(outputs: Sequence[int], which: int) -> int:
     """An operator is one node whatever it puts out; a block's outputs are made by several."""
-    return made[which] if len(made) > 1 else made[0]
+    return outputs[which] if len(outputs) > 1 else outputs[0]
 
 
 def _is_first(axis: str) -> bool:
@@ -164,5 +164,5 @@ def _is_first(axis: str) -> bool:
 
 def _begins(node: Any) -> int | None:
     """The first place that a slice takes; None: it does not say."""
-    found = re.search(r"-?\d+", node.get("attrs", {}).get("begin", ""))
-    return int(found.group()) if found else None
+    match = re.search(r"-?\d+", node.get("attrs", {}).get("begin", ""))
+    return int(match.group()) if match else None

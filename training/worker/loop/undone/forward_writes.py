@@ -25,7 +25,7 @@ class ForwardWrites:
     def __init__(self) -> None:
         self._before: list[tuple[Any, Any]] = []  # (parameter, a copy in the host's memory)
         self._since: dict[int, Any] = {}  # likewise, since the script itself wrote to the array of this id
-        self._found: set[int] = set()  # ids of arrays that a pass wrote to before the script did
+        self._written: set[int] = set()  # ids of arrays that a pass wrote to before the script did
         self._looked = False
 
     def take(self, state: TrainingState) -> None:
@@ -42,13 +42,13 @@ class ForwardWrites:
     def put_down(self, undone: bool) -> None:
         """After an undone batch the next one is looked at."""
         self._before, self._looked = [], self._looked or not undone
-        self._since, self._found = {}, set()
+        self._since, self._written = {}, set()
 
     def script_writes(self, array: Any) -> None:
         """To what may be a weight, outside of its nets: from now on a pass is known by what differs from that."""
         for param, copy in self._before:
             if param.list_data()[0] is array and not same(array, self._since.get(id(array), copy)):
-                self._found.add(id(array))
+                self._written.add(id(array))
 
     def script_wrote(self, array: Any) -> None:
         if any(param.list_data()[0] is array for param, _ in self._before):
@@ -60,16 +60,16 @@ class ForwardWrites:
         """
         if not self._before:
             return [0.0] * len(state.equal)
-        return [float(self._written(param.list_data()[0], copy)) for param, copy in self._before]
+        return [float(self._is_written(param.list_data()[0], copy)) for param, copy in self._before]
 
-    def _written(self, array: Any, copy: Any) -> bool:
-        return id(array) in self._found or not same(array, self._since.get(id(array), copy))
+    def _is_written(self, array: Any, copy: Any) -> bool:
+        return id(array) in self._written or not same(array, self._since.get(id(array), copy))
 
-    def learn(self, state: TrainingState, found: Sequence[int]) -> None:
+    def learn(self, state: TrainingState, written: Sequence[int]) -> None:
         """Some worker's batch has written to these."""
         known = state.own.get("written", [])
-        if set(found) - set(known):
-            state.own["written"] = sorted({*known, *found})
+        if set(written) - set(known):
+            state.own["written"] = sorted({*known, *written})
             log.warning(
                 "the forward pass writes to %s: a step that is void sets them back, and an epoch's end what passes "
                 "outside of its steps have written",
