@@ -16,8 +16,8 @@ Changes = Literal["any", "epoch"]  # where the membership may change: at every b
 
 ONE = FixedGlobal(1)
 ONE_AFTER_ANOTHER = (
-    "what is loaded by turns in an epoch is one dataset of all samples (with a batch_sampler, each of whose batches is "
-    "of one kind); what is loaded side by side is a dataset of pairs; validation has a gluon DataLoader"
+    "what alternates in an epoch is one dataset with a batch_sampler, what is read side by side a dataset of pairs; "
+    "validation has a gluon DataLoader"
 )
 
 

@@ -15,8 +15,8 @@ from mxnet.lr_scheduler import LRScheduler  # isort: skip
 from dyntrain.training.sampling.batching import Batching, PerWorker, WorkerRate
 
 ANOTHER_BATCHING = (
-    "a trainer that goes on from a loop over epochs with another batching=: its rate follows the number of workers as "
-    "that one said. Make a new trainer, job.trainer(...), for this loop"
+    "the trainer comes from a loop over epochs with another batching=, by which its rate follows the number of "
+    "workers. Make a new one, job.trainer(...), for this loop"
 )
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 LossKind = Literal["sum", "mean", "own"]
 COUNTS_ITS_CALLS = (
-    "%s is another one each time that it is asked: in one process reading trainer.learning_rate, as for a log, counts, "
-    "and here only updates do, as one worker alone may read it. A rate that follows from num_update is the same in both"
+    "%s gives another rate each time it is read: in one process reading trainer.learning_rate counts, here only "
+    "updates do. Let it follow from num_update"
 )
 TOGETHER = (
     "lbsgd keeps sums of gradients of its own, which cannot be set back where another trainer's step is void: with "

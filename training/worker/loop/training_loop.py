@@ -47,9 +47,8 @@ from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState
 
 STOPPED = (
-    "the job stops here by another worker's job.stop(), which this one has not called. Where that was decided by a "
-    "metric or a loss of each worker's own samples, it is decided otherwise by other workers: epoch.reduce(name, "
-    "total, count) is the same on all"
+    "the job stops here by another worker's job.stop(), which this one has not called: decide by epoch.reduce(name, "
+    "total, count), which is the same on all workers"
 )
 log = logging.getLogger(__name__)
 

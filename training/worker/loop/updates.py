@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TWICE = "a trainer can sum and update once for each batch of epoch.batches(...), and each sum is followed by its update"
 BOTH = (
-    "trainer.allreduce_grads() of a second trainer before the first one's update: each sum is followed by its update. "
-    "A norm or a clip over the gradients of both wants one trainer, that has the parameters of both"
+    "trainer.allreduce_grads() of a second trainer before the first one's update: update after each sum. A norm over "
+    "the gradients of both needs one trainer with all parameters"
 )
 VOID = "step %d is void in the sum of trainer %d of %d: a worker was lost in it, or came to another trainer's step"
 NOT_SUMMED = "trainer.update() without trainer.allreduce_grads() before it: write trainer.step(n)"

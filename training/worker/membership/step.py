@@ -72,8 +72,8 @@ class StepGuard:
 
     @property
     def own_seconds(self) -> float | None:
-        """Seconds of a step that are this worker's own work, without waiting for others: the median of the last few that
-        were measured, since one step alone may have shared its processor. None: not measured yet.
+        """Seconds of a step that are this worker's own work, without waiting for others: the median of the last few
+        measurements, since one step alone may have shared its processor. None: not measured yet.
         """
         return median(self._own_seconds) if self._own_seconds else None
 

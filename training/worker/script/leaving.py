@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 UNWINDING = 10.0  # seconds for an error's way up, through a script's own clean-up, on a machine that is busy
 LEFT = (
     "the loop over job.epochs() was left before its end: this worker counts as lost and is started again. To end the "
-    "job early, call job.stop() and let the loop go on; it ends at the next boundary"
+    "job early, call job.stop() and go on"
 )
 
 

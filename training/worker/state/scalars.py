@@ -16,8 +16,8 @@ _NOT_VALUES = frozenset(
     {"param_dict", "idx2name", "sym_info", "_index_update_count", "_all_index_update_counts", "num_update"}
 )
 OTHER_SCHEDULER = (
-    "the trainer had {received} by then, and here it has {own}: a scheduler that is set in a later epoch must be set "
-    "on workers that join after it, too (`if epoch >= 3:`, not `if epoch == 3:`)"
+    "the trainer had {received} by then, and here it has {own}: set it also on workers that join later (`if epoch >= "
+    "3:`, not `if epoch == 3:`)"
 )
 
 

@@ -15,8 +15,8 @@ MEANS_OF_UNEQUAL = (
     "workers the same batch, or leave normalization out"
 )
 SUMS_AND_MEANS = (
-    "one output has normalization={how!r} and another has not: a batch that is divided among the workers changes "
-    "their parts. Give each worker the batch of one process, or leave normalization out"
+    "one output has normalization={how!r} and another has not: dividing the batch changes their proportion. Leave "
+    "normalization out, or give all workers the batch of one process"
 )
 
 

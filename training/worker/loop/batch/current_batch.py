@@ -20,20 +20,16 @@ IN_HAND = (
     "size down, as in a shape, it is len(data))"
 )
 SLICES_UNKNOWN = (
-    "loss='mean' on several devices: how many samples each device has shows in gluon.utils.split_and_load, so divide "
-    "the batch with that, or leave .mean() and loss='mean' out, and trainer.step() is told the batch size"
+    "loss='mean' on several devices: divide the batch with gluon.utils.split_and_load, which shows each device's "
+    "samples; or leave .mean() and loss='mean' out, with trainer.step(batch_size)"
 )
 NOT_UPDATED = (
     "trainer.allreduce_grads() was not followed by trainer.update(...). A loss scaler that leaves updates out is that "
     "of amp.init_trainer(trainer)"
 )
 NOT_STEPPED = (
-    "trainer.step(...) was not called for the last batch, and the other workers wait for its gradients. To add "
-    "gradients up over several batches, set grad_req='add' on the parameters. To leave out a short last batch, "
-    "job.loader(..., last_batch='discard'); to leave out another one, as its loss is not finite: if epoch.sum(bad): "
-    "trainer.step(n, ignore_stale_grad=True), without backward(); so does a worker whose share has nothing to train "
-    "on. Do not read ahead: one batch, one step. An epoch has one loader: what is read side by side belongs into one "
-    "dataset"
+    "trainer.step(...) was not called for the last batch, and the other workers wait for it: one batch, one step. For "
+    "batches that add up or are left out: training/GUIDE.md, 'The ten commonest edits'"
 )
 OUTSIDE = (
     "trainer.{what} outside of the loop over the job's batches: go through job.loader(...) in the place of a "

@@ -11,8 +11,8 @@ from typing import Any
 from dyntrain.training.sampling.batching import Batching, PerWorker
 
 NOT_DUE = (
-    "trainer.step() within the batches of an update (accumulate={group}): step only `if epoch.update_due:`, which is "
-    "true after every {group} batches of an epoch and at its last one, on all workers alike"
+    "trainer.step() within the batches of an update (accumulate={group}): step only `if epoch.update_due:`, true after "
+    "every {group} batches and at an epoch's last one"
 )
 
 

@@ -13,12 +13,12 @@ import numpy as np
 from dyntrain.training.worker.state.training_state import differentiable
 
 SEVERAL_TRAINERS = (
-    "local_batch_at_most= with several trainers: each is trained against the other's new weights, which are there only "
-    "when the whole batch is done. Leave it out, and choose a batch that the smallest membership has memory for"
+    "local_batch_at_most= with several trainers: each needs the other's new weights, which exist only after the whole "
+    "batch. Leave it out, and choose a smaller global_batch"
 )
 ADDS_UP = (
-    "local_batch_at_most= where the script adds gradients up itself (grad_req='add'): leave one of them out. The job "
-    "adds up by itself: what the script steps after k batches of n is one of global_batch=k * n here"
+    "local_batch_at_most= where the script adds gradients up itself (grad_req='add'): leave one of them out. k batches "
+    "of n in one step are global_batch=k * n"
 )
 REDUCED_WITHIN = (
     "epoch.reduce() or epoch.sum() within a batch and local_batch_at_most=: not all workers see it in as many parts. "

@@ -6,8 +6,8 @@ from dyntrain.training.worker.refused import Unrecoverable
 
 MOST = 3  # times: each takes as long as it takes to see that nobody makes progress
 AGAIN = (
-    "step {step} was void {times} times, and no worker is missing: do they come to the steps of different trainers, "
-    "each by a condition of its own? Made of an epoch.sum() it is the same on all"
+    "step {step} was void {times} times, and no worker is missing: if workers choose their trainer by a condition, "
+    "make it of epoch.sum(), which is the same on all"
 )
 
 
