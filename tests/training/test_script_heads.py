@@ -58,10 +58,13 @@ RIGHT: list[Case] = [
 
 
 @pytest.mark.parametrize(("case", "hybrid"), crossed(RIGHT, [False, True], each=1))
-def test_t2_what_was_told_of_the_loss_gives_the_weights_of_one_process(case: Case, hybrid: bool) -> None:
+def test_t2_what_was_told_of_the_loss_gives_the_weights_of_one_process(
+    case: Case, hybrid: bool, told: Callable[[], list[str]]
+) -> None:
     name, step, loss = case
     elastic = Conductor(*CHANGES).run(lambda job: script(job, LOSSES[name], step, loss, hybrid))
     all_close(elastic, script(Plain(), LOSSES[name], step))
+    assert not told()
 
 
 REFUSED: dict[str, list[Case]] = {

@@ -48,6 +48,12 @@ def clips_into(gradients: Any, trainer: Any) -> None:
         mx.nd.clip(gradient, -1, 1, out=gradient)
 
 
+def clips_by_weights(gradients: Any, trainer: Any) -> None:
+    """MXNet makes another object of a weight's gradient each time."""
+    for param in trainer._params:
+        param.data().grad[:] = mx.nd.clip(param.data().grad, -1, 1)
+
+
 def halves(gradients: Any, trainer: Any) -> None:
     gradients[0] *= 0.5
 
@@ -60,7 +66,7 @@ def adds_noise(gradients: Any, trainer: Any) -> None:
     gradients[-1] += mx.nd.random.normal(shape=gradients[-1].shape)
 
 
-@pytest.mark.parametrize("change", [clips_each, clips_into])
+@pytest.mark.parametrize("change", [clips_each, clips_into, clips_by_weights])
 def test_a_clip_of_a_share_is_refused_in_the_first_batch(change: Any) -> None:
     with pytest.raises(ValueError, match=r"py:\d+: DT301: the gradient of .*trainer\.allreduce_grads\(\), the change"):
         train(change)
