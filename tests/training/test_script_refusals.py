@@ -95,7 +95,7 @@ def test_a_trainer_that_is_made_too_late_or_not_at_all_is_refused() -> None:
     net = mlp()
     job, _ = job_of(net)
     job.epochs(1, samples=SAMPLES, global_batch=BATCH)
-    with pytest.raises(RuntimeError, match="joins"):
+    with pytest.raises(RuntimeError, match="workers that join"):
         job.trainer(net.collect_params(), "sgd")
     with pytest.raises(ValueError, match=r"job\.trainer"):
         ElasticJob.join().epochs(1, samples=SAMPLES, global_batch=BATCH)
@@ -154,7 +154,7 @@ def test_a_clip_over_two_trainers_is_told_to_have_one() -> None:
         loss = CROSS(net(x) + other(x), y)
     loss.backward()
     trainer.allreduce_grads()
-    with pytest.raises(RuntimeError, match=r"clip over the gradients of both wants one trainer"):
+    with pytest.raises(RuntimeError, match="norm over the gradients of both needs one trainer"):
         second.allreduce_grads()
 
 

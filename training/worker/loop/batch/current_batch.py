@@ -28,8 +28,8 @@ NOT_UPDATED = (
     "of amp.init_trainer(trainer)"
 )
 NOT_STEPPED = (
-    "trainer.step(...) was not called for the last batch, and the other workers wait for it: one batch, one step. "
-    "Batches that add up or are left out: training/GUIDE.md, edits 5 and 6"
+    "trainer.step(...) was not called for the last batch, and the other workers wait: one batch, one step. To add "
+    "batches up, grad_req='add'; to leave one out, training/GUIDE.md, edit 6"
 )
 OUTSIDE = (
     "trainer.{what} outside of the loop over the job's batches: go through job.loader(...) in the place of a "

@@ -14,7 +14,7 @@ from dyntrain.training.worker.state.training_state import differentiable
 
 SEVERAL_TRAINERS = (
     "local_batch_at_most= with several trainers: each needs the other's new weights, which exist only after the whole "
-    "batch. Leave it out, and choose a smaller global_batch"
+    "batch. Leave it out; take a batch for which the smallest membership has memory"
 )
 ADDS_UP = (
     "local_batch_at_most= where the script adds gradients up itself (grad_req='add'): leave one of them out. k batches "
