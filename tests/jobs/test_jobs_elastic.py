@@ -122,7 +122,7 @@ def test_a_cluster_has_as_many_workers_a_node_as_were_typed() -> None:
     check_elastic(request(workers_per_node=4), ["workers_per_node"])
     desk = Desk()
     desk.make(desk.prepare(workers_per_node=4))
-    (given,) = desk.clouds.made
+    (given,) = desk.clouds.requests
     assert json.loads(f"{{{given['NodeFields']}}}") == {
         "workers_per_node": 4,
         "environment": {"JOB_ID": "mnist", "NUM_NODES": "2"},
