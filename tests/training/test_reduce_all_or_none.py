@@ -96,7 +96,7 @@ def reduced(*ends: int) -> list[float]:
 
     def said(name: str, status: StepStatus) -> None:
         with told:
-            release.said(name, status, names)
+            release.answered(name, status, names)
             if release.verdict is None:
                 return
         verdict = StepVerdict(generation=1, position=release.verdict, exchanges=release.exchanges)
