@@ -123,7 +123,7 @@ class Member:
         return []
 
     def _awaiting(self, word: Any) -> Any:
-        self._dialogue.said(word)
+        self._dialogue.sent(word)
         return word
 
 
