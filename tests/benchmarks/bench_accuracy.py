@@ -25,7 +25,7 @@ import numpy as np
 from accuracy_job import RESULT, WEIGHTS
 from cluster import HERE, Cluster, instance
 from dyntrain.training.examples.cifar10_data import generate
-from figures import Figure, at_least, at_most, progress, told, write
+from figures import Figure, at_least, at_most, progress, unbounded, write
 
 EPOCHS = 8
 SEEDS = (1, 2, 3)
@@ -45,7 +45,7 @@ class Job:
 
 
 def main(out: Path) -> list[Figure]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder), 400, 200)
@@ -53,10 +53,10 @@ def main(out: Path) -> list[Figure]:
             ("digits", ("--batch", "60", "--rate", "0.05")),
             ("cifar_like", ("--batch", "40", "--rate", "0.05", "--data", folder)),
         ):
-            found[name], more = _fixed(name, options)
+            results[name], more = _fixed(name, options)
             figures += more
-    found["per_worker"], more = _per_worker()
-    write(out, "accuracy", found)
+    results["per_worker"], more = _per_worker()
+    write(out, "accuracy", results)
     return [*figures, *more]
 
 
@@ -67,7 +67,7 @@ def _fixed(name: str, options: tuple[str, ...]) -> tuple[dict[str, Any], list[Fi
         "elastic": train(options, "AB", CHANGES),
     }
     reference = jobs["static_1"]
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         kind: {
             "accuracy": job.accuracy,
             "max_weight_difference": _difference(job, reference),
@@ -76,16 +76,16 @@ def _fixed(name: str, options: tuple[str, ...]) -> tuple[dict[str, Any], list[Fi
         }
         for kind, job in jobs.items()
     }
-    difference, gap = found["elastic"]["max_weight_difference"], abs(jobs["elastic"].accuracy - reference.accuracy)
-    lines = [told(f"{name}.{kind}.accuracy", job.accuracy) for kind, job in jobs.items()]
+    difference, gap = results["elastic"]["max_weight_difference"], abs(jobs["elastic"].accuracy - reference.accuracy)
+    lines = [unbounded(f"{name}.{kind}.accuracy", job.accuracy) for kind, job in jobs.items()]
     lines.append(at_least(f"{name}.exact", float(all(job.exact for job in jobs.values())), 1.0))
     if name == "digits":
-        return found, [
+        return results, [
             *lines,
             at_most(f"{name}.max_weight_difference", difference, BOUND_DIFFERENCE),
             at_most(f"{name}.gap", gap, BOUND_ACCURACY),
         ]
-    return found, [*lines, told(f"{name}.max_weight_difference", difference)]
+    return results, [*lines, unbounded(f"{name}.max_weight_difference", difference)]
 
 
 def _difference(job: Job, other: Job) -> float:
@@ -93,7 +93,7 @@ def _difference(job: Job, other: Job) -> float:
 
 
 def _per_worker() -> tuple[dict[str, Any], list[Figure]]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for kind in ("compensated", "plain"):
         runs = []
         for seed in SEEDS:
@@ -117,19 +117,19 @@ def _per_worker() -> tuple[dict[str, Any], list[Figure]]:
                     "exact": job.exact,
                 }
             )
-        found[kind] = runs
+        results[kind] = runs
     figures = []
-    for kind, runs in found.items():
+    for kind, runs in results.items():
         figures += [
-            told(f"per_worker.{kind}.{what}", statistics.mean(run[what] for run in runs))
+            unbounded(f"per_worker.{kind}.{what}", statistics.mean(run[what] for run in runs))
             for what in ("accuracy", "peak")
         ]
     figures.append(
-        at_least("per_worker.exact", float(all(run["exact"] for runs in found.values() for run in runs)), 1.0)
+        at_least("per_worker.exact", float(all(run["exact"] for runs in results.values() for run in runs)), 1.0)
     )
-    return found, [
+    return results, [
         *figures,
-        at_most("per_worker.compensated.worst_peak", max(run["peak"] for run in found["compensated"]), 3.0),
+        at_most("per_worker.compensated.worst_peak", max(run["peak"] for run in results["compensated"]), 3.0),
     ]
 
 

@@ -33,7 +33,7 @@ from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.pace import Deadline, patient, seconds_of_work
 from dyntrain.controller.loops.ports import StoredNode
-from figures import Figure, at_most, processor_seconds, told, write
+from figures import Figure, at_most, processor_seconds, unbounded, write
 from moto.ssm.models import ssm_backends
 
 CLUSTER = "demo"
@@ -58,8 +58,8 @@ QUIET = Options(
 
 
 def main(out: Path) -> list[Figure]:
-    found = burst()
-    write(out, "burst", found)
+    results = burst()
+    write(out, "burst", results)
     bounds = {
         "publishes": 20,
         "writes": 2_200,
@@ -68,8 +68,8 @@ def main(out: Path) -> list[Figure]:
         "lost": 0,
     }
     return [
-        at_most(f"burst.{key}", value, bounds[key]) if key in bounds else told(f"burst.{key}", value)
-        for key, value in found.items()
+        at_most(f"burst.{key}", value, bounds[key]) if key in bounds else unbounded(f"burst.{key}", value)
+        for key, value in results.items()
     ]
 
 
@@ -165,8 +165,10 @@ def _tagged(cloud: Cloud, instance: str) -> dict[str, Any]:
 def _target(cloud: Cloud) -> Target:
     """Read from the cloud's memory, so that looking is not counted as a call."""
     with cloud.account.lock:
-        found = ssm_backends[cloud.account.number][cloud.account.region].get_parameter(f"/dyntrain/{CLUSTER}/target")
-        return Target.model_validate_json(found.value) if found is not None else Target.of(0, ())
+        parameter = ssm_backends[cloud.account.number][cloud.account.region].get_parameter(
+            f"/dyntrain/{CLUSTER}/target"
+        )
+        return Target.model_validate_json(parameter.value) if parameter is not None else Target.of(0, ())
 
 
 def _wait_for_tags(cloud: Cloud, instances: list[str], until: float) -> int:

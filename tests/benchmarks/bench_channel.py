@@ -26,7 +26,7 @@ import boto3
 from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.data.loader import Load, Loader
 from dyntrain.training.worker.data.shards import Shards
-from figures import Figure, at_most, told, write
+from figures import Figure, at_most, unbounded, write
 
 import mxnet as mx  # isort: skip
 import numpy as np
@@ -50,11 +50,11 @@ def main(out: Path) -> list[Figure]:
     medians = {name: statistics.median(measured) for name, measured in seconds.items()}
     tenfold = {way: medians[f"{way}.100"] / medians[f"{way}.10"] for way in ("read", "copied")}
     write(out, "channel", {"seconds": medians, "tenfold": tenfold})
-    figures = [told(f"channel.{name}_objects.seconds", value) for name, value in medians.items()]
+    figures = [unbounded(f"channel.{name}_objects.seconds", value) for name, value in medians.items()]
     return [
         *figures,
         at_most("channel.read.tenfold", tenfold["read"], TENFOLD),
-        told("channel.copied.tenfold", tenfold["copied"]),
+        unbounded("channel.copied.tenfold", tenfold["copied"]),
     ]
 
 
@@ -131,18 +131,18 @@ def serve(folder: Path, speed: float, address: str) -> None:
                 super().handle()
 
         def do_GET(self) -> None:
-            asked = urlsplit(self.path)
-            if "list-type" in asked.query:
-                self._send(200, _listing(folder, parse_qs(asked.query)["prefix"][0]), {"Content-Type": "text/xml"})
+            url = urlsplit(self.path)
+            if "list-type" in url.query:
+                self._send(200, _listing(folder, parse_qs(url.query)["prefix"][0]), {"Content-Type": "text/xml"})
                 return
-            path = folder / asked.path.removeprefix("/data/")
+            path = folder / url.path.removeprefix("/data/")
             size = path.stat().st_size
             first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
             start, end = int(first), int(last or size - 1) + 1
-            told = {"Content-Range": f"bytes {start}-{end - 1}/{size}", "ETag": '"1"'}
+            headers = {"Content-Range": f"bytes {start}-{end - 1}/{size}", "ETag": '"1"'}
             with path.open("rb") as file:
                 file.seek(start)
-                self._send(206 if "Range" in self.headers else 200, file.read(end - start), told)
+                self._send(206 if "Range" in self.headers else 200, file.read(end - start), headers)
 
         def do_HEAD(self) -> None:
             size = (folder / self.path.removeprefix("/data/")).stat().st_size
@@ -171,11 +171,11 @@ def serve(folder: Path, speed: float, address: str) -> None:
 
 
 def _listing(folder: Path, prefix: str) -> bytes:
-    found = "".join(
+    contents = "".join(
         f'<Contents><Key>{file.relative_to(folder)}</Key><Size>{file.stat().st_size}</Size><ETag>"1"</ETag></Contents>'
         for file in sorted((folder / prefix).iterdir())
     )
-    return f"<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>".encode()
+    return f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>".encode()
 
 
 class _Link:

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dashboard"))
 
 from dashboard_bed import Bed, Crowd
 from fakes import World
-from figures import Figure, at_most, told, write
+from figures import Figure, at_most, unbounded, write
 from playwright.sync_api import Page, expect, sync_playwright
 from surroundings import chromium
 
@@ -72,18 +72,18 @@ def main(out: Path) -> list[Figure]:
             page = browser.new_page()
             page.set_default_timeout(MINUTE)
             expect.set_options(timeout=MINUTE)
-            found = _measured(page, bed, crowd)
+            results = _measured(page, bed, crowd)
             browser.close()
     finally:
         bed.stop()
-    write(out, "dashboard", found)
+    write(out, "dashboard", results)
     return [
-        told("dashboard.rows_shown_seconds", found["rows_shown_seconds"]),
-        told("dashboard.longest_update_ms", found["longest_update_ms"]),
-        told("dashboard.bare_page_ms", found["bare_page_ms"]),
-        at_most("dashboard.rows_shown_over_bare", found["rows_shown_over_bare"], PAINT_BOUND),
-        at_most("dashboard.longest_update_over_bare", found["longest_update_over_bare"], UPDATE_BOUND),
-        told("dashboard.rows_in_the_document", found["rows_in_the_document"]),
+        unbounded("dashboard.rows_shown_seconds", results["rows_shown_seconds"]),
+        unbounded("dashboard.longest_update_ms", results["longest_update_ms"]),
+        unbounded("dashboard.bare_page_ms", results["bare_page_ms"]),
+        at_most("dashboard.rows_shown_over_bare", results["rows_shown_over_bare"], PAINT_BOUND),
+        at_most("dashboard.longest_update_over_bare", results["longest_update_over_bare"], UPDATE_BOUND),
+        unbounded("dashboard.rows_in_the_document", results["rows_in_the_document"]),
     ]
 
 

@@ -22,7 +22,7 @@ from bench_reform import changes_of
 from dyntrain.missing import require
 from dyntrain.training.model.networks import resnet50
 from dyntrain.training.protocol.engines import EngineName
-from figures import Figure, at_most, progress, told, write
+from figures import Figure, at_most, progress, unbounded, write
 from model_group import Groups
 from namespaces import hosts
 from overhead_job import ALL_REDUCE
@@ -40,13 +40,13 @@ def main(out: Path) -> list[Figure]:
         with tempfile.TemporaryDirectory() as folder:
             _, changes = changes_of(Path(folder), NETWORK, ROUNDS, engine)
         for change, events in changes.items():
-            figures.append(told(f"{engine}.{change}", statistics.median(event["seconds"] for event in events)))
+            figures.append(unbounded(f"{engine}.{change}", statistics.median(event["seconds"] for event in events)))
         create = statistics.median(event["phases"]["create"] for event in changes["2->3"])
-        figures.append(told(f"{engine}.2->3.create", create))
+        figures.append(unbounded(f"{engine}.2->3.create", create))
         losses = losses_of("release", 0, engine)
         figures += [
-            told(f"{engine}.killed", statistics.median(losses.seconds)),
-            told(f"{engine}.killed_worst", max(losses.seconds)),
+            unbounded(f"{engine}.killed", statistics.median(losses.seconds)),
+            unbounded(f"{engine}.killed_worst", max(losses.seconds)),
             at_most(f"{engine}.killed.steps_lost_max", losses.steps_lost_max, 1),
             at_most(f"{engine}.killed.survivors_restarted", losses.survivors_restarted, 0),
         ]
@@ -56,14 +56,14 @@ def main(out: Path) -> list[Figure]:
     elastic, plain = (jobs[variant] for variant in ALL_REDUCE)
     figures += [
         at_most("horovod.elastic_over_plain", ratio_of_epoch(elastic, plain)[0], BOUND),
-        told("horovod.plain_step_seconds", statistics.median(plain.seconds) / TURN_STEPS),
+        unbounded("horovod.plain_step_seconds", statistics.median(plain.seconds) / TURN_STEPS),
     ]
     write(out, "engines", {figure.name: figure.value for figure in figures})
     return figures
 
 
 def links() -> list[Figure]:
-    found = []
+    figures = []
     with hosts(max(ON_LINKS), MEGABITS) as here:
         for engine in get_args(EngineName):
             groups = Groups(here, max(ON_LINKS), engine)
@@ -74,7 +74,7 @@ def links() -> list[Figure]:
                     seconds = statistics.median(groups.exchange(workers, TIMES))
                     groups.leave(workers)
                     progress(f"{engine}, {workers} workers: {seconds:.2f} s")
-                    found.append(told(f"{engine}.links.{workers}_workers", seconds))
+                    figures.append(unbounded(f"{engine}.links.{workers}_workers", seconds))
             finally:
                 groups.close()
-    return found
+    return figures

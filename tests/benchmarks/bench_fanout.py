@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dyntrain.training.session.generation.chains import plan_chains
-from figures import Figure, at_most, progress, told, write
+from figures import Figure, at_most, progress, unbounded, write
 from namespaces import Hosts, hosts
 
 SIZE = int(os.environ.get("FANOUT_BYTES", 256_000_000))
@@ -47,35 +47,35 @@ def transfer(here: Hosts, receivers: int, way: str, size: int = SIZE) -> tuple[f
             assert process.stdin is not None
             process.stdin.write(",".join(sources) + "\n")
             process.stdin.flush()
-        said = [line_of(process).split() for process in members[1:]]
+        answers = [line_of(process).split() for process in members[1:]]
     finally:
         for process in members:
             process.kill()
             process.wait()
-    return max(float(seconds) for seconds, _ in said), float(said[0][1])
+    return max(float(seconds) for seconds, _ in answers), float(answers[0][1])
 
 
 def main(out: Path) -> list[Figure]:
-    found: dict[str, Any] = {"bytes": SIZE, "megabits": MEGABITS, "seconds": {}, "cpu": {}}
+    results: dict[str, Any] = {"bytes": SIZE, "megabits": MEGABITS, "seconds": {}, "cpu": {}}
     with hosts(1 + max(RECEIVERS), MEGABITS) as here:
         for turn in range(ROUNDS):
             for receivers in RECEIVERS:
                 seconds, used = transfer(here, receivers, "encrypted")
                 progress(f"round {turn + 1}: {receivers} receivers {seconds:.1f} s")
-                found["seconds"].setdefault(receivers, []).append(seconds)
+                results["seconds"].setdefault(receivers, []).append(seconds)
                 if receivers == 1:
-                    found["cpu"].setdefault("encrypted", []).append(used)
-                    found["cpu"].setdefault("clear", []).append(transfer(here, 1, "clear")[1])
-    median = {receivers: statistics.median(each) for receivers, each in found["seconds"].items()}
+                    results["cpu"].setdefault("encrypted", []).append(used)
+                    results["cpu"].setdefault("clear", []).append(transfer(here, 1, "clear")[1])
+    median = {receivers: statistics.median(each) for receivers, each in results["seconds"].items()}
     allowed = SIZE * 8 / (MEGABITS * 1e6)
-    cpu = {way: statistics.median(each) for way, each in found["cpu"].items()}
-    write(out, "fanout", {**found, "medians": median, "allowed": allowed})
+    cpu = {way: statistics.median(each) for way, each in results["cpu"].items()}
+    write(out, "fanout", {**results, "medians": median, "allowed": allowed})
     return [
-        told("fanout.1.seconds", median[1]),
-        told("fanout.4.seconds", median[4]),
-        told("fanout.8.seconds", median[8]),
+        unbounded("fanout.1.seconds", median[1]),
+        unbounded("fanout.4.seconds", median[4]),
+        unbounded("fanout.8.seconds", median[8]),
         at_most("fanout.1.of_what_the_link_allows", median[1] / allowed, 1.15),
         at_most("fanout.8.of_1", median[8] / median[1], 1.5),
-        told("fanout.encrypted.cpu_seconds_a_gigabyte", cpu["encrypted"] / SIZE * 1e9),
-        told("fanout.clear.cpu_seconds_a_gigabyte", cpu["clear"] / SIZE * 1e9),
+        unbounded("fanout.encrypted.cpu_seconds_a_gigabyte", cpu["encrypted"] / SIZE * 1e9),
+        unbounded("fanout.clear.cpu_seconds_a_gigabyte", cpu["clear"] / SIZE * 1e9),
     ]

@@ -32,7 +32,7 @@ from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.membership import Membership
-from figures import Figure, at_least, progress, told, write
+from figures import Figure, at_least, progress, unbounded, write
 from mxnet import autograd, gluon
 from mxnet.gluon.data.vision import transforms
 from PIL import Image
@@ -48,14 +48,14 @@ BOUND = 0.97
 
 def jpegs() -> list[bytes]:
     """Smooth, with some noise: about 20 KB each, as photographs of this size."""
-    rng, found = np.random.default_rng(0), []
+    rng, images = np.random.default_rng(0), []
     for _ in range(FILES):
         smooth = np.asarray(Image.fromarray(rng.integers(0, 255, (16, 16, 3), np.uint8)).resize((SIDE, SIDE)))
         noisy = np.clip(smooth.astype(np.int16) + rng.integers(-12, 12, smooth.shape), 0, 255).astype(np.uint8)
         file = io.BytesIO()
         Image.fromarray(noisy).save(file, "JPEG", quality=90)
-        found.append(file.getvalue())
-    return found
+        images.append(file.getvalue())
+    return images
 
 
 class Images:
@@ -133,14 +133,14 @@ def elastic(dataset: Images, passes: int) -> Iterator[list[tuple[float, int]]]:
     trainer = job.trainer(model.net.collect_params(), "sgd", {"learning_rate": 0.01})
     loader = job.loader(dataset, num_workers=PROCESSES)
     for epoch in job.epochs(passes, samples=IMAGES, global_batch=BATCH):
-        found, began = [], time.perf_counter()
+        batches, began = [], time.perf_counter()
         for batch in epoch.batches(loader):
             model.train(batch, trainer, BATCH)
             now = time.perf_counter()
-            found.append((now - began, len(batch[1])))
+            batches.append((now - began, len(batch[1])))
             began = now
         loader.drop()  # else it would load its next pass while the other one takes its turn
-        yield found
+        yield batches
 
 
 def plain(dataset: Images) -> Iterator[list[tuple[float, int]]]:
@@ -148,13 +148,13 @@ def plain(dataset: Images) -> Iterator[list[tuple[float, int]]]:
     trainer = gluon.Trainer(model.net.collect_params(), "sgd", {"learning_rate": 0.01})
     loader = gluon.data.DataLoader(dataset, BATCH, shuffle=True, num_workers=PROCESSES)
     while True:
-        found, began = [], time.perf_counter()
+        batches, began = [], time.perf_counter()
         for batch in loader:
             model.train(batch, trainer, BATCH)
             now = time.perf_counter()
-            found.append((now - began, len(batch[1])))
+            batches.append((now - began, len(batch[1])))
             began = now
-        yield found
+        yield batches
 
 
 def rate(batches: list[tuple[float, int]], formed: int = 0) -> float:
@@ -166,34 +166,36 @@ def rate(batches: list[tuple[float, int]], formed: int = 0) -> float:
 
 def pairs(dataset: Images, count: int) -> list[tuple[list[tuple[float, int]], list[tuple[float, int]]]]:
     """Passes of both, one after the other; the first two warm up."""
-    static, found = plain(dataset), []
+    static, turns = plain(dataset), []
     for mine in elastic(dataset, count + 2):
         theirs = next(static)
         progress(f"job.loader {rate(mine):.0f} samples/s, DataLoader {rate(theirs):.0f}")
-        found.append((mine, theirs))
-    return found[2:]
+        turns.append((mine, theirs))
+    return turns[2:]
 
 
 def main(out: Path) -> list[Figure]:
     files = jpegs()
-    found = pairs(Images(files, pythons), 2 * PAIRS)
-    usual = statistics.median(seconds for mine, _ in found for seconds, _ in mine)
-    changed = found[1::2]
+    turns = pairs(Images(files, pythons), 2 * PAIRS)
+    usual = statistics.median(seconds for mine, _ in turns for seconds, _ in mine)
+    changed = turns[1::2]
     dips = [max(mine[CHANGE][0], mine[CHANGE + 1][0]) - FORMING_SECONDS - usual for mine, _ in changed]
     flips = [
         rate(mine, formed=2 * (at % 2)) / rate(theirs)
         for at, (mine, theirs) in enumerate(pairs(Images(files, gluons()), 2 * FLIP_PAIRS))
     ]
     figures = {
-        "steady": statistics.median(rate(mine) / rate(theirs) for mine, theirs in found[::2]),
+        "steady": statistics.median(rate(mine) / rate(theirs) for mine, theirs in turns[::2]),
         "across_a_change": statistics.median(rate(mine, formed=2) / rate(theirs) for mine, theirs in changed),
         "forming_counted": statistics.median(rate(mine) / rate(theirs) for mine, theirs in changed),
         "dip_seconds": statistics.median(dips),
-        "pass_seconds": statistics.median(sum(seconds for seconds, _ in mine) for mine, _ in found),
+        "pass_seconds": statistics.median(sum(seconds for seconds, _ in mine) for mine, _ in turns),
         "gluons_flip": statistics.median(flips),
-        "loader_samples_per_second": statistics.median(rate(mine) for mine, _ in found[::2]),
-        "dataloader_samples_per_second": statistics.median(rate(theirs) for _, theirs in found),
+        "loader_samples_per_second": statistics.median(rate(mine) for mine, _ in turns[::2]),
+        "dataloader_samples_per_second": statistics.median(rate(theirs) for _, theirs in turns),
     }
     write(out, "feed", figures)
     bounds = ("steady", "across_a_change")
-    return [at_least(name, value, BOUND) if name in bounds else told(name, value) for name, value in figures.items()]
+    return [
+        at_least(name, value, BOUND) if name in bounds else unbounded(name, value) for name, value in figures.items()
+    ]

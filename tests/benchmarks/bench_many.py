@@ -28,7 +28,7 @@ from typing import Any
 import peer_changes
 from cluster import ENVIRONMENT, HERE
 from dyntrain.training.model.dealing import deal
-from figures import Figure, at_most, progress, told, write
+from figures import Figure, at_most, progress, unbounded, write
 
 CORES = os.cpu_count() or 1
 FEW = CORES < 8
@@ -43,7 +43,7 @@ MEMORY_OVER_PLAIN = 1.1  # and one copy of the state
 
 def main(out: Path) -> list[Figure]:
     figures: list[Figure] = []
-    found: dict[str, Any] = {"cores": CORES, "network": NETWORK}
+    results: dict[str, Any] = {"cores": CORES, "network": NETWORK}
     before = os.environ.get("BEFORE")
     for workers in WORKERS:
         if workers > CORES:
@@ -51,15 +51,15 @@ def main(out: Path) -> list[Figure]:
         new, old = _by_turns(workers, before)
         alone = _alone(-(-BATCH // workers))
         name = f"{workers}_workers"
-        found[str(workers)] = {"new": new, "before": old, "alone": alone}
+        results[str(workers)] = {"new": new, "before": old, "alone": alone}
         figures += _figures(name, new, old, alone)
         if os.environ.get("ALL"):
-            found[str(workers)]["all"] = everywhere = _changes(workers, sys.executable, 1, 0, "all")
+            results[str(workers)]["all"] = everywhere = _changes(workers, sys.executable, 1, 0, "all")
             figures += _everywhere(name, workers, new, everywhere, alone)
         if os.environ.get("PEER") and (python := peer_changes.installed()) is not None:
-            found[str(workers)]["peer"] = peer = peer_changes.measured(python, workers, NETWORK, BATCH, PEER_ROUNDS)
+            results[str(workers)]["peer"] = peer = peer_changes.measured(python, workers, NETWORK, BATCH, PEER_ROUNDS)
             figures += _peer(name, new, peer)
-    write(out, "many", found)
+    write(out, "many", results)
     return figures
 
 
@@ -98,9 +98,9 @@ def _everywhere(name: str, workers: int, new: Any, everywhere: Any, alone: dict[
     compute = min(alone["seconds"] * max(1.0, workers / CORES), new["step"])
     base, every = (deal(_keys(alone), servers).fullest for servers in (BASES, workers))
     return [
-        *(told(f"{name}.servers_all.{key}", value) for key, value in values.items()),
-        told(f"{name}.servers_all.step_over_base", everywhere["step"] / new["step"]),
-        told(f"{name}.servers_all.step_predicted", compute + (new["step"] - compute) * every / base),
+        *(unbounded(f"{name}.servers_all.{key}", value) for key, value in values.items()),
+        unbounded(f"{name}.servers_all.step_over_base", everywhere["step"] / new["step"]),
+        unbounded(f"{name}.servers_all.step_predicted", compute + (new["step"] - compute) * every / base),
     ]
 
 
@@ -114,20 +114,20 @@ def _peer(name: str, new: Any, peer: Any) -> list[Figure]:
     pairs = {kind: key for kind, key in pairs.items() if key in ours}
     theirs = {kind: _median(peer[kind]) for kind in pairs}
     return [
-        told(f"{name}.peer.step", peer["step"]),
-        *(told(f"{name}.peer.{kind}", value) for kind, value in theirs.items()),
-        *(told(f"{name}.peer.{kind}_over_ours", value / ours[pairs[kind]]) for kind, value in theirs.items()),
+        unbounded(f"{name}.peer.step", peer["step"]),
+        *(unbounded(f"{name}.peer.{kind}", value) for kind, value in theirs.items()),
+        *(unbounded(f"{name}.peer.{kind}_over_ours", value / ours[pairs[kind]]) for kind, value in theirs.items()),
     ]
 
 
 def _figures(name: str, new: Any, old: Any, alone: dict[str, Any]) -> list[Figure]:
     values = _medians(new)
-    figures = [told(f"{name}.{key}", value) for key, value in values.items()]
+    figures = [unbounded(f"{name}.{key}", value) for key, value in values.items()]
     if old:
         earlier = _medians(old)
-        figures += [told(f"{name}.before.{key}", value) for key, value in earlier.items()]
+        figures += [unbounded(f"{name}.before.{key}", value) for key, value in earlier.items()]
         figures += [
-            told(f"{name}.over_before.{key}", values[key] / earlier[key])
+            unbounded(f"{name}.over_before.{key}", values[key] / earlier[key])
             for key in values
             if key in earlier and earlier[key] > 0
         ]
@@ -135,7 +135,7 @@ def _figures(name: str, new: Any, old: Any, alone: dict[str, Any]) -> list[Figur
     bound = MEMORY_OVER_PLAIN * alone["peak_mb"] + new["state_mb"]
     return [
         *figures,
-        told(f"{name}.processor_over_plain", new["cost"]["processor"] / alone["processor"]),
+        unbounded(f"{name}.processor_over_plain", new["cost"]["processor"] / alone["processor"]),
         at_most(f"{name}.peak_mb", new["cost"]["peak_mb"], bound),
         *(
             at_most(f"{name}.{key}", values[key], 0.25 + RELEASE_OVER_STEP * new["step"])
@@ -151,17 +151,17 @@ def _figures(name: str, new: Any, old: Any, alone: dict[str, Any]) -> list[Figur
 LOSSES = ("kill", "two_kills", "kill_in_a_change")
 
 
-def _medians(found: Any) -> dict[str, float]:
-    values = {"step": found["step"]}
-    for change in [change for change in ("join", "leave", "growth") if found[change]]:
-        values[f"{change}.pause"] = _median(event["seconds"] for event in found[change])
-        for part in found[change][0]["phases"]:
-            values[f"{change}.{part}"] = _median(event["phases"].get(part, 0.0) for event in found[change])
-    for kind in [kind for kind in LOSSES if found[kind]]:
-        values[f"{kind}.seconds"] = _median(kill["seconds"] for kill in found[kind])
-        values[f"{kind}.worst"] = max(kill["seconds"] for kill in found[kind])
-        values[f"{kind}.released"] = _median(kill["released"] for kill in found[kind])
-        values[f"{kind}.released_worst"] = max(kill["released"] for kill in found[kind])
+def _medians(results: Any) -> dict[str, float]:
+    values = {"step": results["step"]}
+    for change in [change for change in ("join", "leave", "growth") if results[change]]:
+        values[f"{change}.pause"] = _median(event["seconds"] for event in results[change])
+        for part in results[change][0]["phases"]:
+            values[f"{change}.{part}"] = _median(event["phases"].get(part, 0.0) for event in results[change])
+    for kind in [kind for kind in LOSSES if results[kind]]:
+        values[f"{kind}.seconds"] = _median(kill["seconds"] for kill in results[kind])
+        values[f"{kind}.worst"] = max(kill["seconds"] for kill in results[kind])
+        values[f"{kind}.released"] = _median(kill["released"] for kill in results[kind])
+        values[f"{kind}.released_worst"] = max(kill["released"] for kill in results[kind])
     return values
 
 
@@ -171,7 +171,7 @@ def _median(values: Iterable[float]) -> float:
 
 def _changes(workers: int, python: str, rounds: int, kills: int, servers: str = "") -> Any:
     with tempfile.TemporaryDirectory() as folder:
-        into = Path(folder) / "found.json"
+        into = Path(folder) / "results.json"
         command = [python, str(HERE / "many_changes.py"), str(workers), "--network", NETWORK, "--into", str(into)]
         command += ["--batch", str(BATCH), "--rounds", str(rounds), "--kills", str(kills)]
         subprocess.run([*command, *(["--servers", servers] if servers else [])], check=True)

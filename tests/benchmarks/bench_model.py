@@ -19,7 +19,7 @@ from dyntrain.training.engine.store import split
 from dyntrain.training.model.dealing import Dealt, deal
 from dyntrain.training.model.networks import Key, resnet50
 from dyntrain.training.model.prediction import Machines, exchange, init_seconds, release, state_seconds, step_seconds
-from figures import Figure, at_most, processor_seconds, progress, told, write
+from figures import Figure, at_most, processor_seconds, progress, unbounded, write
 from model_group import Groups
 from namespaces import Hosts, hosts
 
@@ -67,14 +67,14 @@ def placement(here: Hosts, groups: Groups, workers: int, servers: int, machines:
     seconds = statistics.median(groups.exchange(workers, TIMES))
     sent = max(here.sent(host) - bytes_before for host, bytes_before in enumerate(before)) / TIMES
     groups.leave(workers)
-    found = {
+    results = {
         "exchange": compared(seconds, exchange(dealt, workers, machines).seconds),
         "init": compared(max(each["init"] for each in formed), init_seconds(dealt, workers, machines)),
         "bytes": compared(sent, busiest(dealt, workers)),
     }
-    said = ", ".join(f"{what} {each['measured']:.4g} for {each['predicted']:.4g}" for what, each in found.items())
-    progress(f"{workers} workers, {servers} servers: {said}")
-    return found
+    text = ", ".join(f"{what} {each['measured']:.4g} for {each['predicted']:.4g}" for what, each in results.items())
+    progress(f"{workers} workers, {servers} servers: {text}")
+    return results
 
 
 def overlap(groups: Groups, machines: Machines) -> dict[str, float]:
@@ -102,7 +102,7 @@ def compared(measured: float, predicted: float) -> dict[str, float]:
 
 
 def main(out: Path) -> list[Figure]:
-    found: dict[str, Any] = {"exchange": {}, "init": {}, "bytes": {}, "release": {}, "state": {}}
+    results: dict[str, Any] = {"exchange": {}, "init": {}, "bytes": {}, "release": {}, "state": {}}
     with hosts(max(workers for workers, _ in PREDICTED), MEGABITS) as here:
         groups = Groups(here, max(workers for workers, _ in PREDICTED))
         try:
@@ -110,33 +110,33 @@ def main(out: Path) -> list[Figure]:
             progress(f"{machines}")
             for workers, servers in PREDICTED:
                 for what, each in placement(here, groups, workers, servers, machines).items():
-                    found[what][f"{workers}_workers.{servers}_servers"] = each
-            found["overlap"] = overlap(groups, machines)
+                    results[what][f"{workers}_workers.{servers}_servers"] = each
+            results["overlap"] = overlap(groups, machines)
             for workers, servers in RELEASES:
                 groups.form(KEYS, workers, servers)
                 seconds = groups.release(workers)
                 each = compared(seconds, release(deal(KEYS, servers), workers, machines).seconds)
-                found["release"][f"{workers}_workers.{servers}_servers"] = each
+                results["release"][f"{workers}_workers.{servers}_servers"] = each
         finally:
             groups.close()
         for receivers in RECEIVERS:
             seconds, _ = transfer(here, receivers, "encrypted", STATE)
-            found["state"][f"{receivers}_joiners"] = compared(seconds, state_seconds(STATE, 1, receivers, machines))
-    write(out, "model", {"machines": vars(machines), "megabits": MEGABITS, **found})
+            results["state"][f"{receivers}_joiners"] = compared(seconds, state_seconds(STATE, 1, receivers, machines))
+    write(out, "model", {"machines": vars(machines), "megabits": MEGABITS, **results})
     return [
-        told("model.link.share_of_its_speed", machines.link / NOMINAL),
-        told("model.server.gigabytes_a_cpu_second", machines.serving / 1e9),
-        told("model.latency.milliseconds", machines.latency * 1e3),
-        told("model.create.seconds", machines.forming),
+        unbounded("model.link.share_of_its_speed", machines.link / NOMINAL),
+        unbounded("model.server.gigabytes_a_cpu_second", machines.serving / 1e9),
+        unbounded("model.latency.milliseconds", machines.latency * 1e3),
+        unbounded("model.create.seconds", machines.forming),
         *(
-            told(f"model.{what}.{name}.error", each["error"])
+            unbounded(f"model.{what}.{name}.error", each["error"])
             for what in ("exchange", "init", "release", "state")
-            for name, each in found[what].items()
+            for name, each in results[what].items()
         ),
-        at_most("model.overlap.error", found["overlap"]["error"], 0.25),
-        at_most("model.bytes.worst_error", max(each["error"] for each in found["bytes"].values()), 0.02),
-        *(at_most(f"model.{what}.median_error", median(found[what]), bound) for what, bound in BOUNDS.items()),
-        at_most("model.exchange.worst_error", max(each["error"] for each in found["exchange"].values()), 0.45),
+        at_most("model.overlap.error", results["overlap"]["error"], 0.25),
+        at_most("model.bytes.worst_error", max(each["error"] for each in results["bytes"].values()), 0.02),
+        *(at_most(f"model.{what}.median_error", median(results[what]), bound) for what, bound in BOUNDS.items()),
+        at_most("model.exchange.worst_error", max(each["error"] for each in results["exchange"].values()), 0.45),
     ]
 
 

@@ -78,7 +78,7 @@ def main(out: Path) -> list[Figure]:
         finally:
             cluster.close()
     leaked = {what: max(0, after[what] - before[what]) for what in before} | {"memory_mb": leaked_mb(memory)}
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "changes": changes,
         "kills": ROUNDS,
         "leaked": leaked,
@@ -87,7 +87,7 @@ def main(out: Path) -> list[Figure]:
         "epochs_audited": len(audit.epochs),
         "survivor_restarted": int(not same),
     }
-    write(out, "soak", found)
+    write(out, "soak", results)
     return [
         at_least("changes", changes, CHANGES),
         at_least("kills", ROUNDS, KILLS),
@@ -95,7 +95,7 @@ def main(out: Path) -> list[Figure]:
         at_most("samples_lost", audit.lost, 0),
         at_most("samples_doubled", audit.doubled, 0),
         at_least("epochs_audited", len(audit.epochs), 1),
-        at_most("survivor_restarted", found["survivor_restarted"], 0),
+        at_most("survivor_restarted", results["survivor_restarted"], 0),
     ]
 
 
@@ -164,35 +164,35 @@ def _look(survivor: int) -> Counts:
 
 def _opened(survivor: int) -> Counter[str]:
     """What the descriptors of the counted processes are, and how many of each."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     sockets = _sockets()
     for pid in (survivor, os.getpid()):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):  # closed just now
                 target = os.readlink(descriptor)
                 name = sockets.get(target, target.split("[")[0])
-                found[f"{'worker' if pid == survivor else 'cluster'} {name}"] += 1
-    return found
+                counts[f"{'worker' if pid == survivor else 'cluster'} {name}"] += 1
+    return counts
 
 
 def _sockets() -> dict[str, str]:
     """What each socket of this machine is, by its name in a process's list of descriptors."""
     tcp = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     unix = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
-    found = {f"socket:[{fields[9]}]": f"tcp from {fields[1]} to {fields[2]} in state {fields[3]}" for fields in tcp}
-    return found | {f"socket:[{fields[6]}]": f"unix of type {fields[4]} in state {fields[5]}" for fields in unix}
+    names = {f"socket:[{fields[9]}]": f"tcp from {fields[1]} to {fields[2]} in state {fields[3]}" for fields in tcp}
+    return names | {f"socket:[{fields[6]}]": f"unix of type {fields[4]} in state {fields[5]}" for fields in unix}
 
 
 def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             children = [int(child) for child in (task / "children").read_text().split()]
         except OSError:
             continue  # that thread has ended
         for child in children:
-            found += [child, *_descendants(child)] if Path(f"/proc/{child}").exists() else []
-    return found
+            pids += [child, *_descendants(child)] if Path(f"/proc/{child}").exists() else []
+    return pids
 
 
 def _listening(pid: int) -> int:

@@ -212,7 +212,9 @@ class Cluster:
     def groups_ready(self) -> bool:
         """Whether every base node offers ps-lite processes for the next change."""
         groups = [node.base.group for node in self.nodes.values() if node.base is not None and node.base.begun]
-        return bool(groups) and all(any(isinstance(said, GroupReady) for said in group.state()) for group in groups)
+        return bool(groups) and all(
+            any(isinstance(message, GroupReady) for message in group.state()) for group in groups
+        )
 
     def obeyed(self) -> bool:
         """Whether the coordinator knows what was wanted last."""
@@ -236,13 +238,13 @@ class Cluster:
     def wait_for_event(self, name: str, after: int, message: str = "", **fields: Any) -> Event:
         """The first event `name` with these fields among those past the first `after` of all."""
 
-        def found() -> Event | None:
+        def find() -> Event | None:
             matching = (
                 e for e in self.events()[after:] if e["event"] == name and all(e.get(k) == v for k, v in fields.items())
             )
             return next(matching, None)
 
-        event: Event = self.wait_for(found, message or f"{name} {fields}")
+        event: Event = self.wait_for(find, message or f"{name} {fields}")
         return event
 
     def begin(self, base: str = "AB") -> None:

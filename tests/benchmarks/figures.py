@@ -30,7 +30,7 @@ class Figure:
         return f"{self.name:45} {self.value:>12,.10g}  {verdict}".rstrip()
 
 
-def told(name: str, value: float) -> Figure:
+def unbounded(name: str, value: float) -> Figure:
     return Figure(name, value)
 
 
@@ -59,7 +59,7 @@ def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
-def write(out: Path, name: str, found: dict[str, Any]) -> None:
+def write(out: Path, name: str, results: dict[str, Any]) -> None:
     """`<out>/<name>.json`."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    (out / f"{name}.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

@@ -58,10 +58,10 @@ class Member:
     async def _again(self, part: Any) -> None:
         while True:
             with contextlib.suppress(OSError, ValueError, WebSocketException, TimeoutError):
-                said = json.loads((self._folder / ENDPOINT).read_text())
-                endpoint = said["endpoint"]
+                words = json.loads((self._folder / ENDPOINT).read_text())
+                endpoint = words["endpoint"]
                 async with await channel.connect(endpoint["url"], endpoint["certificate"]) as connection:
-                    await part(connection, SecretStr(said["token"]))
+                    await part(connection, SecretStr(words["token"]))
             await asyncio.sleep(RETRY * (0.5 + random.random()))
 
     def _who(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Member:
         return []
 
     def _awaiting(self, word: Any) -> Any:
-        self._dialogue.said(word)
+        self._dialogue.sent(word)
         return word
 
 

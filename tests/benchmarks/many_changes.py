@@ -81,20 +81,20 @@ class Job:
         at = len(cluster.events())
         cluster.wait_for_event("formed", at)
         cluster.wait_for(lambda: _stepped(cluster.events()[at:]), "the first step after a kill")
-        told = cluster.events()[at:]
-        found = {
-            "seconds": max(e["at"] for e in told if e["event"] in ("pause", "joined")) - died,
-            "released": sum(e["seconds"] for e in told if e["event"] == "released"),
-            "fell_back": sum(e["event"] == "restart" for e in told),
+        events = cluster.events()[at:]
+        results = {
+            "seconds": max(e["at"] for e in events if e["event"] in ("pause", "joined")) - died,
+            "released": sum(e["seconds"] for e in events if e["event"] == "released"),
+            "fell_back": sum(e["event"] == "restart" for e in events),
             "restarted": sum(
                 cluster.worker_pid(letter) != pid for letter, pid in pids.items() if letter not in victims
             ),
-            "pause": next((e["seconds"] for e in told if e["event"] == "pause"), None),
+            "pause": next((e["seconds"] for e in events if e["event"] == "pause"), None),
         }
         if within_change:
             cluster.want(self.members)
         cluster.wait_for(lambda: len(cluster.events("formed")[-1]["members"]) == len(self.members), "all are back")
-        return found
+        return results
 
     def step_seconds(self, workers: int) -> float:
         return statistics.median(
@@ -115,41 +115,41 @@ class Job:
         return int(self.cluster.events("segment")[-1]["to"]["step"])
 
 
-def _stepped(told: list[Event]) -> bool:
-    formed = [event["members"] for event in told if event["event"] == "formed"]
-    joined = {event["instance"] for event in told if event["event"] == "joined"}
-    return any(event["event"] == "pause" for event in told) or any(joined >= set(members) for members in formed)
+def _stepped(events: list[Event]) -> bool:
+    formed = [event["members"] for event in events if event["event"] == "formed"]
+    joined = {event["instance"] for event in events if event["event"] == "joined"}
+    return any(event["event"] == "pause" for event in events) or any(joined >= set(members) for members in formed)
 
 
 def measured(workers: int, network: str, batch: int, rounds: int, kills: int, servers: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"join": [], "leave": [], "kill": [], "two_kills": [], "kill_in_a_change": []}
+    results: dict[str, Any] = {"join": [], "leave": [], "kill": [], "two_kills": [], "kill_in_a_change": []}
     with tempfile.TemporaryDirectory() as folder:
         job = Job(Path(folder), workers, network, batch, servers)
         try:
             cluster = job.cluster
-            found["growth"] = [job.change(BASE + job.newcomers(workers - len(BASE)))]
+            results["growth"] = [job.change(BASE + job.newcomers(workers - len(BASE)))]
             cluster.wait_for_segments(2)
-            found["cost"] = job.cost()
+            results["cost"] = job.cost()
             for number in range(rounds):
                 present, newcomer = job.members, job.newcomers(1)
-                found["join"].append(job.change(present + newcomer))
-                found["leave"].append(job.change(present))
-                progress(f"round {number + 1} of {rounds}: {found['join'][-1]['seconds']:.2f} s to join")
+                results["join"].append(job.change(present + newcomer))
+                results["leave"].append(job.change(present))
+                progress(f"round {number + 1} of {rounds}: {results['join'][-1]['seconds']:.2f} s to join")
             for number in range(kills):
-                found["kill"].append(job.kill())
-                progress(f"kill {number + 1} of {kills}: {found['kill'][-1]}")
+                results["kill"].append(job.kill())
+                progress(f"kill {number + 1} of {kills}: {results['kill'][-1]}")
             for _ in range(-(-kills // 4)):
-                found["two_kills"].append(job.kill(2))
-                found["kill_in_a_change"].append(job.kill(within_change=True))
-                progress(f"two at once: {found['two_kills'][-1]}; within a change: {found['kill_in_a_change'][-1]}")
-            found["step"] = job.step_seconds(workers)
+                results["two_kills"].append(job.kill(2))
+                results["kill_in_a_change"].append(job.kill(within_change=True))
+                progress(f"two at once: {results['two_kills'][-1]}; within a change: {results['kill_in_a_change'][-1]}")
+            results["step"] = job.step_seconds(workers)
             commits = [commit.stat().st_size for commit in cluster.job.commits.glob("*.commit")]
-            found["state_mb"] = max(commits) / 2**20
+            results["state_mb"] = max(commits) / 2**20
             audit = cluster.audit()
-            found["audit"] = {"lost": audit.lost, "doubled": audit.doubled, "epochs": len(audit.epochs)}
+            results["audit"] = {"lost": audit.lost, "doubled": audit.doubled, "epochs": len(audit.epochs)}
         finally:
             job.cluster.close()
-    return found
+    return results
 
 
 def main() -> int:
@@ -162,8 +162,8 @@ def main() -> int:
     parser.add_argument("--servers", default="")
     parser.add_argument("--into", type=Path, required=True)
     given = parser.parse_args()
-    found = measured(given.workers, given.network, given.batch, given.rounds, given.kills, given.servers)
-    given.into.write_text(json.dumps(found), encoding="utf-8")
+    results = measured(given.workers, given.network, given.batch, given.rounds, given.kills, given.servers)
+    given.into.write_text(json.dumps(results), encoding="utf-8")
     return 0
 
 

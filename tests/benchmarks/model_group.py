@@ -45,8 +45,8 @@ class Member:
             raise TimeoutError(f"a member of the benchmark said nothing for {LONGEST:.0f} s")
         if not (line := self._process.stdout.readline()):
             raise RuntimeError(f"a member of the benchmark ended with exit code {self._process.wait()}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        words: dict[str, Any] = json.loads(line)
+        return words
 
     def kill(self) -> None:
         self._process.kill()
@@ -106,8 +106,8 @@ class Groups:
         """Seconds until the last of them had all sums, each time; the gradients come within `backward` seconds."""
         for worker in self.workers[:workers]:
             worker.tell(do="exchange", times=times, backward=backward)
-        found = [worker.answer()["seconds"] for worker in self.workers[:workers]]
-        return [max(each) for each in zip(*found, strict=True)]
+        seconds = [worker.answer()["seconds"] for worker in self.workers[:workers]]
+        return [max(each) for each in zip(*seconds, strict=True)]
 
     def release(self, workers: int) -> float:
         """The last worker is killed, the others push and wait, and then each pushes a share of the zeros: seconds from

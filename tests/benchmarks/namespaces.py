@@ -36,11 +36,11 @@ def hosts(count: int, megabits: float) -> Iterator[Hosts]:
     network = Namespaces()
     network.start()
     try:
-        found = Hosts(network, count)
-        for number, address in enumerate(found.addresses):
-            subprocess.run(found.within(number, shaped("eth0", megabits)), check=True, capture_output=True)
+        machines = Hosts(network, count)
+        for number, address in enumerate(machines.addresses):
+            subprocess.run(machines.within(number, shaped("eth0", megabits)), check=True, capture_output=True)
             subprocess.run(shaped(network.link(address) or "", megabits), check=True, capture_output=True)
-        yield found
+        yield machines
     finally:
         network.stop()
 

@@ -42,13 +42,13 @@ class Turns:
         self._folder, self._variant, self._steps = folder, variant, steps
         self._word: BinaryIO | None = None
         self._number = 0
-        self._made = 0
+        self._steps_made = 0
         self._began = 0.0
 
     def before_step(self, rank: int) -> None:
         """Waits where a turn ends, until the next one is this variant's."""
-        if self._number and self._made < self._steps:
-            self._made += 1
+        if self._number and self._steps_made < self._steps:
+            self._steps_made += 1
             return
         mx.nd.waitall()
         if self._number and rank == 0:
@@ -57,7 +57,7 @@ class Turns:
         if self._word is None:
             self._word = word_to(self._folder, self._variant, rank)
         self._word.readline()
-        self._made = 1 if self._number else self._steps // 2 + 1
+        self._steps_made = 1 if self._number else self._steps // 2 + 1
         self._number, self._began = self._number + 1, time.monotonic()
 
 

@@ -45,8 +45,8 @@ def installed() -> Path | None:
             wants = [python, "-m", "pip", "install", "--quiet", "--extra-index-url", WHEELS, TORCH, "numpy"]
             subprocess.run(wants, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     except (subprocess.SubprocessError, OSError) as error:
-        said = str(getattr(error, "stderr", "") or error).strip().splitlines()
-        progress(f"no peer: torch cannot be installed into {PLACE}: {said[-1] if said else error}")
+        lines = str(getattr(error, "stderr", "") or error).strip().splitlines()
+        progress(f"no peer: torch cannot be installed into {PLACE}: {lines[-1] if lines else error}")
         return None
     return python
 
@@ -118,11 +118,11 @@ class Agents:
 @contextmanager
 def agents(python: Path, workers: int, network: str, batch: int) -> Iterator[Agents]:
     with tempfile.TemporaryDirectory() as folder:
-        found = Agents(python, Path(folder), workers, network, batch)
+        group = Agents(python, Path(folder), workers, network, batch)
         try:
-            yield found
+            yield group
         finally:
-            found.close()
+            group.close()
 
 
 def pause(steps: list[dict[str, Any]], since: float, step: float) -> float:
@@ -139,28 +139,28 @@ def _again(steps: list[dict[str, Any]], died: float) -> float:
 
 
 def measured(python: Path, workers: int, network: str, batch: int, rounds: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"join": [], "leave": [], "kill": []}
+    results: dict[str, Any] = {"join": [], "leave": [], "kill": []}
     with agents(python, workers, network, batch) as nodes:
         for _ in range(workers):
             nodes.start()
         nodes.come_to(workers)
         times = [each["at"] for each in nodes.steps(nodes.names[0])[-STEPS:]]
-        step = found["step"] = statistics.median(b - a for a, b in pairwise(times))
+        step = results["step"] = statistics.median(b - a for a, b in pairwise(times))
         for number in range(rounds):
             stay, since = nodes.names, time.time()
             newcomer = nodes.start()
             nodes.come_to(workers + 1)
-            found["join"].append(max(pause(nodes.steps(name), since, step) for name in stay))
+            results["join"].append(max(pause(nodes.steps(name), since, step) for name in stay))
             since = time.time()
             nodes.leave(newcomer)
             nodes.come_to(workers)
-            found["leave"].append(max(pause(nodes.steps(name), since, step) for name in stay))
+            results["leave"].append(max(pause(nodes.steps(name), since, step) for name in stay))
             victim = nodes.steps(nodes.names[-1])[-1]["pid"]
             died = time.time()
             os.kill(victim, signal.SIGKILL)
             nodes.wait_for(lambda steps, at=died: len({each["pid"] for each in steps if each["at"] > at - 1.0}) > 1)
             nodes.come_to(workers)
-            found["kill"].append(max(_again(nodes.steps(name), died) for name in stay) - died)
-            last = ", ".join(f"{kind} {found[kind][-1]:.2f} s" for kind in ("join", "leave", "kill"))
+            results["kill"].append(max(_again(nodes.steps(name), died) for name in stay) - died)
+            last = ", ".join(f"{kind} {results[kind][-1]:.2f} s" for kind in ("join", "leave", "kill"))
             progress(f"torchrun, round {number + 1} of {rounds}: {last}")
-    return found
+    return results

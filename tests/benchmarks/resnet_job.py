@@ -68,13 +68,13 @@ def _alone(net: gluon.Block, loss_function: gluon.loss.Loss, data: ArrayBatches,
         trainer.step(batch)
         mx.nd.waitall()
     measured = steps - steps // 4
-    found = {
+    results = {
         "peak_mb": peak_mb(os.getpid()),
         "processor": (time.process_time() - began) / measured,
         "seconds": (time.monotonic() - since) / measured,
         "shapes": [param.shape for param in net.collect_params().values() if param.grad_req != "null"],
     }
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(results))
 
 
 def _lenet() -> gluon.nn.Block:

@@ -20,6 +20,7 @@ ROOMS = [
     "training",
     "tests/*.py",
     "tests/bare",
+    "tests/benchmarks",
     "tests/contracts",
     "tests/controller",
     "tests/dashboard",
@@ -32,6 +33,7 @@ ROOMS = [
     "tests/node_bootstrap",
     "tests/packaging",
     "tests/scenarios",
+    "tests/training",
     "tests/witnesses",
 ]
 UNCLEAR = {"found", "told", "said", "asked", "made"}

@@ -50,9 +50,9 @@ def main() -> None:
         ({0: 1, 4: 3, 8: 2}, [Death(5, 1)]),
         ({0: 3, 6: 2}, [Death(6, 0, 0, "applied")]),
     ):
-        for found, theirs in Conductor(plan, deaths, 1).run(script):
+        for reached, theirs in Conductor(plan, deaths, 1).run(script):
             assert theirs == scales[-len(theirs) :], f"loss scales {theirs}, in one process {scales}"
-            for a, b in zip(found, expected, strict=True):
+            for a, b in zip(reached, expected, strict=True):
                 np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-3)
     print("EQUAL")  # noqa: T201  # for the test
 

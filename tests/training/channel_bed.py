@@ -16,9 +16,9 @@ Environ = Callable[[str], None]
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    with moto_server("s3") as found:
-        boto3.Session("x", "x", region_name="us-east-1").client("s3", endpoint_url=found).create_bucket(Bucket="data")
-        yield found
+    with moto_server("s3") as address:
+        boto3.Session("x", "x", region_name="us-east-1").client("s3", endpoint_url=address).create_bucket(Bucket="data")
+        yield address
 
 
 @pytest.fixture

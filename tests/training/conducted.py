@@ -459,9 +459,9 @@ class PlainLoader:
     """Gluon's own, which goes through the epochs in the order of a job's where it shuffles."""
 
     def __init__(
-        self, dataset: Any, batch_size: int | None = None, shuffle: bool = False, passes: int = 0, **said: Any
+        self, dataset: Any, batch_size: int | None = None, shuffle: bool = False, passes: int = 0, **options: Any
     ) -> None:
-        self._dataset, self._batch_size, self._shuffle, self._said = dataset, batch_size, shuffle, said
+        self._dataset, self._batch_size, self._shuffle, self._options = dataset, batch_size, shuffle, options
         self._passes = passes
 
     def begin(self) -> None:
@@ -472,7 +472,7 @@ class PlainLoader:
         order = epoch_order(len(self._dataset), 0, self._passes).tolist()
         self._passes += 1
         how = {"batch_size": self._batch_size, "sampler": order} if self._shuffle else {}
-        return iter(gluon.data.DataLoader(self._dataset, **how, **self._said))
+        return iter(gluon.data.DataLoader(self._dataset, **how, **self._options))
 
 
 class PlainRows:
@@ -503,15 +503,15 @@ class Plain:
     def keep(self, arrays: Any) -> Any:
         return arrays
 
-    def loader(self, dataset: Any, *args: Any, whole_batch: bool = False, **said: Any) -> PlainLoader:
-        return PlainLoader(dataset, *args, **said)
+    def loader(self, dataset: Any, *args: Any, whole_batch: bool = False, **options: Any) -> PlainLoader:
+        return PlainLoader(dataset, *args, **options)
 
     def trainer(self, params: Any, optimizer: Any, options: Any = None, loss: str = "sum", **more: Any) -> Any:
         assert more.get("accumulate", 1) == 1
         return gluon.Trainer(params, optimizer, options, kvstore=None)
 
     def epochs(
-        self, epochs: int, *, start: int = 0, samples: int = 1, global_batch: int = 1, seed: int = 0, **said: Any
+        self, epochs: int, *, start: int = 0, samples: int = 1, global_batch: int = 1, seed: int = 0, **options: Any
     ) -> Iterator[Any]:
         for number in range(start, epochs):
             yield PlainEpoch(number, samples, global_batch, seed)

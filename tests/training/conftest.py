@@ -23,7 +23,7 @@ TINY = str(Path(__file__).parent / "tiny_job.py")
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+def reported_codes(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """The codes of the rules that were told of, in their order."""
     return lambda: re.findall(r"\b(DT\d{3}): ", caplog.text)
 
@@ -122,6 +122,6 @@ def machine(tmp_path: Path) -> Iterator[Callable[[str], Feed]]:
 
 @pytest.fixture
 def feed(tmp_path: Path) -> Iterator[Feed]:
-    made = Feed(tmp_path)
-    yield made
-    made.end()
+    bed = Feed(tmp_path)
+    yield bed
+    bed.end()

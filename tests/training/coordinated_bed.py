@@ -62,19 +62,19 @@ class Line:
         self.log, self.orders = log, SimpleQueue[Any]()
         self.answers: list[list[Any]] = []
         self.hello: WorkerHello | None = None
-        self.said: list[Any] = []
+        self.sent: list[Any] = []
         self.awaited: list[Any] = []
         self.closed = False
 
     def say(self, message: Any, awaits_answer: bool = False) -> None:
         self.log.append(message.type)
-        self.said.append(message)
+        self.sent.append(message)
         if awaits_answer:
             self._answer(message)
 
     def enter(self, terms: LoopTerms, generation: int | None) -> None:
         self.log.append("entered")
-        self.said.append((terms, generation))
+        self.sent.append((terms, generation))
         self._answer("entered")
 
     def _answer(self, message: Any) -> None:
@@ -95,7 +95,7 @@ class Line:
         self.closed = True
 
     def of(self, kind: str) -> list[Any]:
-        return [message for message in self.said if getattr(message, "type", None) == kind]
+        return [message for message in self.sent if getattr(message, "type", None) == kind]
 
 
 class Worker:
@@ -142,7 +142,7 @@ class Worker:
         name = self.membership._commits.store(None).write(position.step, generation - 1, self.state.pack(position))
         more = {"commit": name, **more}
         self.enter(form(generation, position, **more), Go(generation=generation), go_on(position, generation, commit))
-        del self.log[:], self.line.said[:], self.line.awaited[:]
+        del self.log[:], self.line.sent[:], self.line.awaited[:]
 
     def check_in(self, position: Position, *orders: Any) -> Position:
         self.line.answers += [order if isinstance(order, list) else [order] for order in orders]
@@ -150,8 +150,8 @@ class Worker:
 
 
 def form(generation: int = 2, position: Position = AT, **more: Any) -> Form:
-    told = {"number": 1, "workers": 3, "environment": {}, "source": HERE, "transfer_token": TOKEN, **more}
-    return Form(generation=generation, position=position, **told)
+    fields = {"number": 1, "workers": 3, "environment": {}, "source": HERE, "transfer_token": TOKEN, **more}
+    return Form(generation=generation, position=position, **fields)
 
 
 def go_on(position: Position = AT, generation: int = 2, commit: bool = False) -> Proceed:

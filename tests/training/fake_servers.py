@@ -51,7 +51,7 @@ class Servers:
 
     def open(self, workers: Collection[str]) -> list[tuple[str, Part]]:
         """Requests of these that nobody has answered."""
-        return [(each.of, part) for part, asked in self.rounds.items() for each in asked if each.of in workers]
+        return [(each.of, part) for part, requests in self.rounds.items() for each in requests if each.of in workers]
 
     def count(self, worker: str, part: Part) -> int:
         return self.taken.count((worker, part))
@@ -133,12 +133,12 @@ class FakeEngine:
 
     def __init__(self, store: FakeStore) -> None:
         self.kvstore = store
-        self.made = threading.Event()
-        self.made.set()
+        self.sums_end = threading.Event()
+        self.sums_end.set()
 
     def begin(self, array: Any) -> Callable[[], None]:
         def wait() -> None:
-            assert self.made.wait(patient(20))
+            assert self.sums_end.wait(patient(20))
 
         return wait
 

@@ -45,11 +45,11 @@ def faulty(endpoint: str, plan: Plan) -> Iterator[str]:
                 self._answer(503, {}, REFUSAL)
                 return
             self.pause = plan.pause if concerned else 0.0
-            asked = HTTPConnection(address.netloc)
-            asked.request(self.command, self.path, headers=dict(self.headers))
-            answer = asked.getresponse()
+            upstream = HTTPConnection(address.netloc)
+            upstream.request(self.command, self.path, headers=dict(self.headers))
+            answer = upstream.getresponse()
             self._answer(answer.status, dict(answer.headers), answer.read(), plan.cut if concerned else None)
-            asked.close()
+            upstream.close()
 
         pause = 0.0
 

@@ -67,8 +67,8 @@ class Feed:
     def start(self, command: str, *options: str, **environment: str) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-m", "dyntrain.training.feed", "--root", str(self.root), *options]
         env = {**os.environ, "READ": f"{sys.executable} {READER}", "OUT": str(self.folder), **environment}
-        with (self.folder / "said").open("ab") as said:
-            process = subprocess.Popen([*words, "--", "bash", "-c", command], env=env, stderr=said, stdout=said)
+        with (self.folder / "output").open("ab") as output:
+            process = subprocess.Popen([*words, "--", "bash", "-c", command], env=env, stderr=output, stdout=output)
         self.running.append(process)
         return process
 
@@ -84,13 +84,13 @@ class Feed:
         for line in self.sentences() if self.running else ():
             assert len(line.split()) <= 30, line
 
-    def said(self) -> str:
-        return (self.folder / "said").read_text()
+    def output(self) -> str:
+        return (self.folder / "output").read_text()
 
     def sentences(self) -> list[str]:
-        return [line.removeprefix("feed: ") for line in self.said().splitlines() if line.startswith("feed: ")]
+        return [line.removeprefix("feed: ") for line in self.output().splitlines() if line.startswith("feed: ")]
 
     def seen(self, name: str = "seen") -> list[tuple[str, int, list[str]]]:
         file = self.folder / name
-        told = file.read_text().splitlines() if file.exists() else []
-        return [tuple(json.loads(line)) for line in told]
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [tuple(json.loads(line)) for line in lines]

@@ -37,8 +37,8 @@ def gone_on(name: str, ranks: int, state: dict[str, Any], root: Path) -> dict[st
 
 
 def pipe_mode_dataset(channel: str, epoch: int, record_format: str, root: Path) -> Iterator[bytes]:
-    told = json.loads((root.parent / "config" / "inputdataconfig.json").read_text())
-    if told[channel]["TrainingInputMode"] != "Pipe":
+    channels = json.loads((root.parent / "config" / "inputdataconfig.json").read_text())
+    if channels[channel]["TrainingInputMode"] != "Pipe":
         raise NoRecord(f"{channel} is no channel of pipe mode")
     path = root / f"{channel}_{epoch}"
     while not path.exists():
@@ -63,10 +63,10 @@ def lines(file: BinaryIO) -> Iterator[bytes]:
 
 def record_io(file: BinaryIO) -> Iterator[bytes]:
     while header := file.read(8):
-        magic, told = struct.unpack("<II", header)
+        magic, word = struct.unpack("<II", header)
         if magic != 0xCED7230A:
             raise NoRecord(header.decode(errors="replace"))
-        length = told & (1 << 29) - 1
+        length = word & (1 << 29) - 1
         yield file.read((length + 3) // 4 * 4)[:length]
 
 
@@ -74,14 +74,14 @@ def main() -> None:
     """channel, format, epochs, and where to write; then how many records of each epoch are read, 0 for all."""
     channel, record_format, epochs, out, most = sys.argv[1:6]
     root = Path(next(value for name, value in os.environ.items() if name.startswith("SM_CHANNEL_"))).parent
-    with open(out, "a") as told:
+    with open(out, "a") as log:
         for epoch in range(int(epochs)):
             seen = []
             for number, record in enumerate(pipe_mode_dataset(channel, epoch, record_format, root), 1):
                 seen.append(named(record))
                 if number == int(most):
                     break
-            print(json.dumps([channel, epoch, seen]), file=told, flush=True)
+            print(json.dumps([channel, epoch, seen]), file=log, flush=True)
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ class Worker:
         self.handover.open("j", self.state)
         self.commits = CommitStore(folder)
         self.preparation: Future[Preparation] = Future()
-        self.said: list[tuple[str, bool]] = []
-        self.told: list[tuple[int, int]] = []
+        self.observations: list[tuple[str, bool]] = []
+        self.progress: list[tuple[int, int]] = []
 
     def close(self) -> None:
         self.handover.close()
@@ -58,13 +58,13 @@ class Worker:
             return str(error)
 
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """From here on `said` has, for each thing that is done to the state, whether the worker would have said just
-        before it that it is prepared.
+        """From here on `observations` has, for each thing that is done to the state, whether the worker would have said
+        just before it that it is prepared.
         """
         seal = SafeStates.seal
 
         def ask(what: str) -> None:
-            self.said.append((what, self.preparation.result(patient(30)).safe_within(0)))
+            self.observations.append((what, self.preparation.result(patient(30)).safe_within(0)))
 
         def watched(states: SafeStates, *given: Any) -> None:
             ask("sealed")
@@ -74,14 +74,14 @@ class Worker:
         self.state.seen = ask
 
     def prepare(self, order: Form) -> Preparation:
-        preparation = self.handover.prepare(order, self.commits, lambda got, size: self.told.append((got, size)))
+        preparation = self.handover.prepare(order, self.commits, lambda got, size: self.progress.append((got, size)))
         self.preparation.set_result(preparation)
         return preparation
 
 
 def form(generation: int = 3, position: Position = AT, **more: Any) -> Form:
-    told = {"number": 0, "workers": 2, "environment": {}, "source": HERE, "transfer_token": TOKEN, **more}
-    return Form(generation=generation, position=position, **told)
+    fields = {"number": 0, "workers": 2, "environment": {}, "source": HERE, "transfer_token": TOKEN, **more}
+    return Form(generation=generation, position=position, **fields)
 
 
 def of_a_commit(worker: Worker) -> Form:

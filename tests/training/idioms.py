@@ -105,10 +105,10 @@ class WarmupCosine(mx.lr_scheduler.LRScheduler):
         super().__init__(base_lr)
         factor = mx.lr_scheduler.FactorScheduler(2, 0.7, base_lr=base_lr)
         self.parts = [factor, mx.lr_scheduler.CosineScheduler(20, base_lr)]
-        self.asked = 0
+        self.latest_update = 0
 
     def __call__(self, num_update: int) -> float:
-        self.asked = num_update
+        self.latest_update = num_update
         return float(self.parts[num_update > 5](num_update))
 
 

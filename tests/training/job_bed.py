@@ -213,10 +213,10 @@ class Supervisor:
         await self._say(WorkerStarted(pid=self.worker.pid))
 
     async def _watch_children(self) -> None:
-        said: set[int] = set()
+        reported: set[int] = set()
         while True:
-            if self.worker is not None and (code := self.worker.poll()) is not None and self.worker.pid not in said:
-                said.add(self.worker.pid)
+            if self.worker is not None and (code := self.worker.poll()) is not None and self.worker.pid not in reported:
+                reported.add(self.worker.pid)
                 await self._say(WorkerExited(pid=self.worker.pid, code=code, reason=f"exit code {code}"))
             await asyncio.sleep(0.05)
 
@@ -320,11 +320,11 @@ class JobBed:
         return [event for event in read_lines(self.job.events) if name in (None, event["event"])]
 
     def wait_for(self, what: Callable[[], Any], seconds: float = 60.0, message: str = "") -> Any:
-        def told() -> str:
+        def describe() -> str:
             tail = "\n".join(str(event) for event in self.events()[-15:])
             return f"{message or what}; last events:\n{tail}"
 
-        return wait_for(what, seconds, told)
+        return wait_for(what, seconds, describe)
 
     def saw(self, event: str, letter: str) -> Callable[[], bool]:
         """For `wait_for`: whether the coordinator announced the event of that node."""
@@ -339,10 +339,10 @@ class JobBed:
             self.wait_for(self.saw("joined", letter), 60, "the first generation")
 
     def wait_for_epoch(self, epoch: int, seconds: float = 60.0) -> dict[str, Any]:
-        def found() -> dict[str, Any] | None:
+        def find_segment() -> dict[str, Any] | None:
             return next((event for event in self.events("segment") if event["to"]["epoch"] >= epoch), None)
 
-        return self.wait_for(found, seconds, f"the end of epoch {epoch - 1}")
+        return self.wait_for(find_segment, seconds, f"the end of epoch {epoch - 1}")
 
     def finish(self, seconds: float = 110.0) -> None:
         """Let the job run to its end. Until then its steps are slow, so that what a test does falls into a running job

@@ -62,9 +62,9 @@ class Launched:
 
     def wait_for(self, pattern: str, seconds: float = 60.0) -> None:
         def look() -> bool:
-            found = re.search(pattern, self.log) is not None
-            assert found or self.process.poll() is None, self.log[-3000:]
-            return found
+            matched = re.search(pattern, self.log) is not None
+            assert matched or self.process.poll() is None, self.log[-3000:]
+            return matched
 
         wait_for(look, seconds, lambda: f"{pattern!r} in\n{self.log[-3000:]}", pause=0.05)
 
@@ -77,13 +77,13 @@ class Launched:
 
     def pids(self, command: str, folder: Path | None = None) -> list[int]:
         """Of the processes that work in the job's folder, or another, and have `command` in their command line."""
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 here = entry.name.isdigit() and (entry / "cwd").resolve() == (folder or self.folder).resolve()
                 if here and command in (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode():
-                    found.append(int(entry.name))
-        return found
+                    pids.append(int(entry.name))
+        return pids
 
     def ended(self, folder: Path | None = None, seconds: float = 20.0) -> list[int]:
         """Which processes are left when all should have ended."""

@@ -92,7 +92,7 @@ def divided_by_what_all_workers_counted() -> None:
         n = epoch.sum((y > 0).sum().asscalar())
         return (cross_entropy(net(x), y) * (y > 0)).sum() / n
 
-    train(own, loss="own", told=lambda *_: 1)
+    train(own, loss="own", step_of=lambda *_: 1)
 
 
 @script(DRAWS, "random")
@@ -172,8 +172,8 @@ def two_networks() -> None:
     for _ in job.epochs(1, steps=1):
         for x in batches:
             with autograd.record():
-                made = generator(x)
-                loss = judged(critic(x), nd.ones(len(x))) + judged(critic(made.detach()), nd.zeros(len(x)))
+                fake = generator(x)
+                loss = judged(critic(x), nd.ones(len(x))) + judged(critic(fake.detach()), nd.zeros(len(x)))
             loss.backward()
             both[0].step(BATCH)
             with autograd.record():
@@ -215,7 +215,7 @@ def reduced_over_all_workers() -> None:
     def own(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         return (cross_entropy(net(x), y) * (y > 0)).sum() / epoch.reduce("n", (y > 0).sum().asscalar())
 
-    train(own, loss="own", told=lambda *_: 1)
+    train(own, loss="own", step_of=lambda *_: 1)
 
 
 class InAFile:
@@ -230,9 +230,9 @@ class InAFile:
 
     def __getitem__(self, index: int) -> Any:
         self._file.seek(index * INPUTS * 4)
-        found = np.frombuffer(self._file.read(INPUTS * 4), np.float32)
-        assert np.array_equal(found, X[index]), "the file's place was moved"
-        return found, Y[index]
+        values = np.frombuffer(self._file.read(INPUTS * 4), np.float32)
+        assert np.array_equal(values, X[index]), "the file's place was moved"
+        return values, Y[index]
 
 
 @script(ADDS_UP)
@@ -288,13 +288,13 @@ scripts(
     ADDS_UP,
     sum_of_losses=lambda: train(plain),
     mean_of_losses=lambda: train(
-        lambda net, epoch, x, y: cross_entropy(net(x), y).mean(), loss="mean", told=lambda *_: 1
+        lambda net, epoch, x, y: cross_entropy(net(x), y).mean(), loss="mean", step_of=lambda *_: 1
     ),
     noise_like_the_samples=lambda: train(lambda net, _, x, y: cross_entropy(net(x + nd.random.normal_like(x)), y)),
     loaded_by_processes=lambda: train(plain, loader={"num_workers": 1}),
     counted_over_all_workers=lambda: train(
         lambda net, epoch, x, y: cross_entropy(net(x), y) * (y > 0),
-        told=lambda epoch, y: epoch.sum((y > 0).sum().asscalar()),
+        step_of=lambda epoch, y: epoch.sum((y > 0).sum().asscalar()),
     ),
     on_a_device=lambda: on_device(cross_entropy),
 )

@@ -71,7 +71,7 @@ def mean_over_picked_places() -> None:
     def of_positives(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         return cross_entropy(net(x), y).take(nd.array(np.flatnonzero(y.asnumpy() > 0))).mean()
 
-    train(of_positives, loss="mean", told=lambda *_: 1)
+    train(of_positives, loss="mean", step_of=lambda *_: 1)
 
 
 @script(DIFFERS)
@@ -125,7 +125,7 @@ def a_count_below_many_norms() -> None:
     def divided(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         return nd.dot((y > 0).expand_dims(0) / (y > 0).sum(), cross_entropy(net(x), y).expand_dims(1)).sum()
 
-    train(divided, net, loss="own", told=lambda *_: 1)
+    train(divided, net, loss="own", step_of=lambda *_: 1)
 
 
 class Residual(gluon.HybridBlock):
@@ -161,7 +161,7 @@ scripts(
     mean_of_the_largest=lambda: train(
         lambda net, epoch, x, y: cross_entropy(net(x), y).topk(k=3, ret_typ="value").mean(),
         loss="mean",
-        told=lambda *_: 1,
+        step_of=lambda *_: 1,
     ),
 )
 scripts(

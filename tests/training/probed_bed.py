@@ -46,14 +46,14 @@ def train(
     loss_of: Callable[..., Any],
     net: Any = None,
     loss: Any = None,
-    told: Callable[..., Any] = lambda *_: BATCH,
+    step_of: Callable[..., Any] = lambda *_: BATCH,
     dataset: Any = None,
     loader: Any = None,
     count: int = 1,
     optimizer: tuple[str, float] = ("sgd", 0.1),
     **epochs: Any,
 ) -> None:
-    """`loss_of(net, epoch, x, y)`; `told(epoch, y)`: what step() is; `count`: of epochs; `optimizer`: and its rate."""
+    """`loss_of(net, epoch, x, y)`; `step_of(epoch, y)`: for step(); `count`: of epochs; `optimizer`: and its rate."""
     dataset = gluon.data.ArrayDataset(X, Y) if dataset is None else dataset
     net = net or mlp()
     job = ElasticJob.join()
@@ -65,7 +65,7 @@ def train(
             with autograd.record():
                 value = loss_of(net, epoch, x, y)
             value.backward()
-            trainer.step(told(epoch, y))
+            trainer.step(step_of(epoch, y))
 
 
 def plain(net: Any, epoch: Any, x: Any, y: Any) -> Any:

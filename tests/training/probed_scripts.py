@@ -22,10 +22,10 @@ from probed_bed import SCRIPTS
 class Heard(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        self.messages.append(record.getMessage())
 
 
 def main() -> None:
@@ -36,12 +36,12 @@ def main() -> None:
         log.addHandler(heard)
         log.setLevel(logging.INFO)
     for name in sys.argv[1:] or SCRIPTS:
-        heard.said, raised = [], None
+        heard.messages, raised = [], None
         try:
             SCRIPTS[name][0]()
         except ValueError as error:
             raised = str(error)
-        sys.stdout.write(json.dumps([name, raised, heard.said]) + "\n")
+        sys.stdout.write(json.dumps([name, raised, heard.messages]) + "\n")
         sys.stdout.flush()  # a fork would copy what waits here
 
 

@@ -50,10 +50,10 @@ def train(x, y):
 def examples(code: str) -> dict[str, str]:
     """By their kinds. Raises ValueError where a page has not one of each, the bad one first."""
     text = (PAGES / f"{code}.md").read_text(encoding="utf-8")
-    found = re.findall(r"^(Bad|Good):\n\n```python\n(.*?)```$", text, re.DOTALL | re.MULTILINE)
-    if tuple(kind.lower() for kind, _ in found) != KINDS:
+    matches = re.findall(r"^(Bad|Good):\n\n```python\n(.*?)```$", text, re.DOTALL | re.MULTILINE)
+    if tuple(kind.lower() for kind, _ in matches) != KINDS:
         raise ValueError(f"{code}: a bad example, and then a good one")
-    return {kind.lower(): example for kind, example in found}
+    return {kind.lower(): example for kind, example in matches}
 
 
 def whole(example: str) -> str:
@@ -94,21 +94,21 @@ def names() -> dict[str, Any]:
 class OneProcess(Plain):
     """Gluon's own trainer and loader."""
 
-    def loader(self, *args: Any, **said: Any) -> PlainLoader:
-        self.loaders = [*getattr(self, "loaders", []), super().loader(*args, **said)]
+    def loader(self, *args: Any, **options: Any) -> PlainLoader:
+        self.loaders = [*getattr(self, "loaders", []), super().loader(*args, **options)]
         return self.loaders[-1]
 
-    def epochs(self, *args: Any, **said: Any) -> Any:
+    def epochs(self, *args: Any, **options: Any) -> Any:
         for each in getattr(self, "loaders", []):
             each.begin()  # the orders of a loop are those of the first
-        return super().epochs(*args, **said)
+        return super().epochs(*args, **options)
 
 
 @dataclass(frozen=True)
 class Ran:
-    """`told`: by the rules, and what ended it; `weights`: on each worker that came to the end."""
+    """`report`: of the rules, and what ended it; `weights`: on each worker that came to the end."""
 
-    told: str
+    report: str
     weights: list[list[Any]]
 
 
@@ -126,17 +126,17 @@ def run_script(source: str, script: Path, by: Conductor | OneProcess | None = No
         exec(compiled, has)  # noqa: S102  # a page's own lines
         return [p.data().asnumpy() for p in (*has["params"], *has["head"].collect_params().values())]
 
-    heard, told, weights = logging.Handler(logging.WARNING), list[str](), list[list[Any]]()
-    heard.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    heard, messages, weights = logging.Handler(logging.WARNING), list[str](), list[list[Any]]()
+    heard.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     findings.log.addHandler(heard)
     try:
         with mx.name.NameManager():  # layers are counted as in a process of its own
             weights = by.run(trains) if isinstance(by, Conductor) else [trains(by or ElasticJob.join())]
     except Exception as error:  # noqa: BLE001  # whatever ends it
-        told.append(f"{type(error).__name__}: {error}")
+        messages.append(f"{type(error).__name__}: {error}")
     finally:
         findings.log.removeHandler(heard)
-    return Ran("\n".join(told), weights)
+    return Ran("\n".join(messages), weights)
 
 
 def main(folder: str, *codes: str) -> None:
@@ -144,7 +144,7 @@ def main(folder: str, *codes: str) -> None:
     probe_driver.SECONDS = probe_driver.SOON = child.IDLE = 600  # no outcome hangs on how busy the machine is
     for code in codes:
         for kind in KINDS:
-            sys.stdout.write(json.dumps([code, kind, run(code, kind, Path(folder)).told]) + "\n")
+            sys.stdout.write(json.dumps([code, kind, run(code, kind, Path(folder)).report]) + "\n")
             sys.stdout.flush()  # a fork would copy what waits here
 
 

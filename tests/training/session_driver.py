@@ -82,7 +82,7 @@ class Driver:
             orders += self.do("first_step", name, FirstStep(generation=self.session.job.number))
         return orders
 
-    def check_in(self, *names: str, epoch: int = 1, **said: Any) -> list[Order]:
+    def check_in(self, *names: str, epoch: int = 1, **fields: Any) -> list[Order]:
         orders = []
         for name in names:
             orders += self.do(
@@ -92,7 +92,7 @@ class Driver:
                     generation=self.session.job.number,
                     position=Position(epoch=epoch, offset=0, step=2 * epoch),
                     pid=1,
-                    **said,
+                    **fields,
                 ),
             )
         return orders

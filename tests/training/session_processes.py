@@ -382,8 +382,8 @@ class Worker:
         assert not zeros or self.world.given_up(self.name, self.form.generation), (
             "only who does not count any more applies a step with zeros in it"
         )
-        made = -self.form.generation if zeros else self.form.generation
-        before, self.position, self.applied = self.position, after, (*self.applied, made)
+        entry = -self.form.generation if zeros else self.form.generation
+        before, self.position, self.applied = self.position, after, (*self.applied, entry)
         assert len(self.applied) == self.position.step, "the state holds each step once"
         if self.first:
             self.first = False

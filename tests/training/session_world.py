@@ -199,8 +199,8 @@ class World:
         latest = max(self.generations(), default=0)
         if isinstance(message, Form):
             assert message.generation == latest, "an order to form is for the generation that is journaled last"
-            said = (message.workers, message.position, message.source)
-            assert self.settled.setdefault(message.generation, said) == said, (
+            terms = (message.workers, message.position, message.source)
+            assert self.settled.setdefault(message.generation, terms) == terms, (
                 "all members are told of the same generation"
             )
         if isinstance(message, Go | Proceed):

@@ -228,7 +228,7 @@ def test_batching_a_job_takes_exactly_one_word_on_its_batch() -> None:
     net.initialize()
     job = ElasticJob.join()
     job.trainer(net.collect_params(), "sgd")
-    said = []
+    messages = []
     calls: list[Callable[[], Any]] = [
         lambda: job.epochs(1, samples=5),
         lambda: job.epochs(1, samples=5, global_batch=2, batching=FixedGlobal(2)),
@@ -239,5 +239,5 @@ def test_batching_a_job_takes_exactly_one_word_on_its_batch() -> None:
     for call in calls:
         with pytest.raises(ValueError, match=r"batch|ramp|base_workers") as caught:
             next(iter(call()))
-        said.append(str(caught.value))
-    assert len(said) == len(calls)
+        messages.append(str(caught.value))
+    assert len(messages) == len(calls)

@@ -74,15 +74,15 @@ def test_what_is_missing_is_told_by_name(s3: Any) -> None:
         open_channel("s3://data/gone.manifest,manifest")
 
 
-@pytest.mark.parametrize(("code", "said"), [("AccessDenied", "may not read"), ("403", "may not read"), ("500", "")])
-def test_what_no_waiting_mends_is_told_and_what_passes_is_not(code: str, said: str) -> None:
+@pytest.mark.parametrize(("code", "message"), [("AccessDenied", "may not read"), ("403", "may not read"), ("500", "")])
+def test_what_no_waiting_mends_is_told_and_what_passes_is_not(code: str, message: str) -> None:
     error = ClientError({"Error": {"Code": code, "Message": "m"}}, "GetObject")
-    with pytest.raises(ChannelError if said else ClientError, match=said or code), reading("s3://data/x"):
+    with pytest.raises(ChannelError if message else ClientError, match=message or code), reading("s3://data/x"):
         raise error
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"0\t0\n1\t18446744073709551615\n", r"line 2: '1\\t18446744073709551615'"),
         (b"0\t0\n1\t99\n", "line 2"),
@@ -90,8 +90,8 @@ def test_what_no_waiting_mends_is_told_and_what_passes_is_not(code: str, said: s
         (b"0\t0\n0\t0\n", "different"),
     ],
 )
-def test_an_index_that_is_wrong_is_told_with_its_line(text: bytes, said: str) -> None:
-    with pytest.raises(ChannelError, match=f"s3://data/a.idx is no index.*{said}"):
+def test_an_index_that_is_wrong_is_told_with_its_line(text: bytes, message: str) -> None:
+    with pytest.raises(ChannelError, match=f"s3://data/a.idx is no index.*{message}"):
         starts_of(text, "s3://data/a.idx", 99)
 
 

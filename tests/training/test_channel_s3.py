@@ -57,7 +57,7 @@ def test_records_are_those_that_mxnet_reads_also_when_s3_cuts_and_refuses(
         a, b = open_channel("s3://data/sets/train/")
         assert [bytes(a[index]) for index in range(len(a))] == expected["a"]
         assert [b[2], b[0], b[1]] == [expected["b"][2], expected["b"][0], expected["b"][1]]
-    begun = [int(told.removeprefix("bytes=").removesuffix("-")) for told in plan.ranges]
+    begun = [int(header.removeprefix("bytes=").removesuffix("-")) for header in plan.ranges]
     assert begun[:4] == [0, 100_000, 200_000, 300_000], "each goes on at the byte where the one before was cut"
 
 
@@ -86,8 +86,8 @@ def test_every_record_comes_once_an_epoch_while_members_join_die_and_leave(s3: A
     for result in conductor.run(script):
         for mine, theirs in zip(result, expected, strict=True):
             np.testing.assert_allclose(mine, theirs, atol=2e-5, rtol=1e-4)
-    found = audit(conductor.settled, map(Intent.model_validate, conductor.intents), SAMPLES)
-    assert found.exact, found
+    report = audit(conductor.settled, map(Intent.model_validate, conductor.intents), SAMPLES)
+    assert report.exact, report
 
 
 def test_loading_processes_read_with_connections_of_their_own(s3: Any, tmp_path: Path) -> None:
@@ -115,16 +115,16 @@ def measured(record: bytes) -> Any:
 
 def test_a_manifest_names_the_objects(s3: Any, tmp_path: Path) -> None:
     expected = write(s3, tmp_path, {"a": [b"1"], "b": [b"2"], "c": [b"3"]})
-    told = [{"prefix": "s3://data/sets/"}, "train/c.rec", "train/a.rec"]
-    s3.put_object(Bucket="data", Key="some.manifest", Body=json.dumps(told).encode())
+    manifest = [{"prefix": "s3://data/sets/"}, "train/c.rec", "train/a.rec"]
+    s3.put_object(Bucket="data", Key="some.manifest", Body=json.dumps(manifest).encode())
     assert [shard[0] for shard in open_channel("s3://data/some.manifest,manifest")] == expected["a"] + expected["c"]
-    for wrong, said in (
-        ([*told, "train/d.rec"], "train/d.rec, which is not there"),
+    for wrong, message in (
+        ([*manifest, "train/d.rec"], "train/d.rec, which is not there"),
         ({}, "no manifest"),
         (1, "no manif"),
     ):
         s3.put_object(Bucket="data", Key="some.manifest", Body=json.dumps(wrong).encode())
-        with pytest.raises(ChannelError, match=said):
+        with pytest.raises(ChannelError, match=message):
             open_channel("s3://data/some.manifest,manifest")
 
 
@@ -147,8 +147,8 @@ def test_what_is_not_there_is_named(s3: Any, tmp_path: Path, monkeypatch: pytest
 
 def test_a_launch_tells_the_workers_where_channels_lie() -> None:
     words = ["-n", "1", "--launcher", "local", "--channel", "my-train=s3://data/sets/train/"]
-    told = parse([*words, "python", "train.py"]).worker_environment
-    assert source_of("my-train", told) == "s3://data/sets/train/"
+    environment = parse([*words, "python", "train.py"]).worker_environment
+    assert source_of("my-train", environment) == "s3://data/sets/train/"
     with pytest.raises(LaunchError, match=r"--channel train=data: data is no s3://BUCKET/PREFIX"):
         parse([*words, "--channel", "train=data", "python", "train.py"])
 
@@ -161,13 +161,13 @@ class Scripted:
     """An S3 that answers by a list: bytes until a cut, or an error; then the whole."""
 
     def __init__(self, *answers: int | Exception) -> None:
-        self.answers, self.asked, self.now = list(answers), list[int](), 0.0
+        self.answers, self.starts, self.now = list(answers), list[int](), 0.0
 
     def get_object(self, Range: str, IfMatch: str, **_: str) -> dict[str, Any]:  # noqa: N803  # boto3's names
         assert IfMatch == SOURCE.etag
         self.now += 1.0
         start = int(Range.removeprefix("bytes=").removesuffix("-"))
-        self.asked.append(start)
+        self.starts.append(start)
         answer = self.answers.pop(0) if self.answers else SOURCE.size
         if isinstance(answer, Exception):
             raise answer
@@ -178,23 +178,23 @@ class Scripted:
 
 
 def refusal(code: str, status: int) -> ClientError:
-    told: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    return ClientError(told, "GetObject")
+    response: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(response, "GetObject")
 
 
 def test_a_forked_process_does_not_read_on_from_its_parents_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that read from one socket each get a part of what comes."""
-    made: list[Scripted] = []
+    connections: list[Scripted] = []
 
     def connect() -> Scripted:
-        made.append(Scripted())
-        return made[-1]
+        connections.append(Scripted())
+        return connections[-1]
 
     streams = Streams(connect)
     assert streams.read(SOURCE, 0, 9) == CONTENT[:9]
     monkeypatch.setattr(os, "getpid", lambda: 1)
     assert streams.read(SOURCE, 9, 9) == CONTENT[9:18]
-    assert [s3.asked for s3 in made] == [[0], [9]]
+    assert [s3.starts for s3 in connections] == [[0], [9]]
 
 
 def test_what_comes_soon_is_read_through_and_what_is_far_is_asked_for() -> None:
@@ -202,7 +202,7 @@ def test_what_comes_soon_is_read_through_and_what_is_far_is_asked_for() -> None:
     stream = s3.stream()
     for start, length in ((10, 20), (30, PIECE), (PIECE + 5000, 7), (2 * SKIPPED, 9), (SOURCE.size - 3, 3), (0, 1)):
         assert stream.read(start, length) == CONTENT[start : start + length]
-    assert s3.asked == [10, 2 * SKIPPED, SOURCE.size - 3, 0]
+    assert s3.starts == [10, 2 * SKIPPED, SOURCE.size - 3, 0]
 
 
 def test_patience_ends_with_what_was_wrong_and_begins_anew_with_every_byte() -> None:
@@ -216,14 +216,14 @@ def test_patience_ends_with_what_was_wrong_and_begins_anew_with_every_byte() -> 
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [(refusal("PreconditionFailed", 412), "was replaced"), (refusal("AccessDenied", 403), "AccessDenied")],
 )
-def test_what_no_patience_mends_ends_at_once(error: Exception, said: str) -> None:
+def test_what_no_patience_mends_ends_at_once(error: Exception, message: str) -> None:
     s3 = Scripted(7, error)
-    with pytest.raises(ChannelError, match=said):
+    with pytest.raises(ChannelError, match=message):
         s3.stream().read(0, 9)
-    assert s3.asked == [0, 7]
+    assert s3.starts == [0, 7]
     assert Scripted(refusal("SlowDown", 503)).stream().read(0, 9) == CONTENT[:9]
 
 

@@ -29,16 +29,16 @@ def test_a_rule_says_in_few_words_what_was_found_and_what_to_write() -> None:
 
 
 def test_every_rule_is_applied_somewhere_and_every_code_is_a_rules() -> None:
-    said = {code for _, source in sources() for code in re.findall(r'"(DT\d{3})"', source)}
-    assert said == set(RULES)
+    codes = {code for _, source in sources() for code in re.findall(r'"(DT\d{3})"', source)}
+    assert codes == set(RULES)
 
 
 @pytest.mark.parametrize("code", RULES)
 def test_a_rule_is_explained_with_the_way_to_silence_it(code: str) -> None:
-    told = explain(code.lower())
-    assert told.startswith(f"# {code} ({RULES[code].severity}): ")
-    assert ("cannot be silenced" in told) == RULES[code].fixed
-    assert (f"ignore[{code}]" in told) == (not RULES[code].fixed)
+    page = explain(code.lower())
+    assert page.startswith(f"# {code} ({RULES[code].severity}): ")
+    assert ("cannot be silenced" in page) == RULES[code].fixed
+    assert (f"ignore[{code}]" in page) == (not RULES[code].fixed)
 
 
 def test_all_rules_are_listed_and_an_unknown_code_is_said_to_be_none() -> None:
@@ -47,11 +47,11 @@ def test_all_rules_are_listed_and_an_unknown_code_is_said_to_be_none() -> None:
         explain("DT999")
 
 
-def test_a_warning_is_told_once_for_a_line_and_stops_nothing(told: Callable[[], list[str]]) -> None:
+def test_a_warning_is_told_once_for_a_line_and_stops_nothing(reported_codes: Callable[[], list[str]]) -> None:
     findings = Findings()
     for line in (3, 3, 4):
         assert findings.find("DT302", Place("train.py", line, line), name="dense0_weight") is None
-    assert told() == ["DT302", "DT302"]
+    assert reported_codes() == ["DT302", "DT302"]
     assert findings.stops is None
     assert "DT302" in (Findings(mode="strict").find("DT302", HERE, name="x") or ""), "but where it is asked for"
 
@@ -63,18 +63,18 @@ def test_all_that_stops_a_job_is_said_together() -> None:
     findings.find("DT101", HERE)
     findings.find("DT301", Place("train.py", 9, 9), name="dense0_weight")
     findings.find("DT101", HERE)
-    told = re.findall(r"^train.py:(\d): (DT\d+): ", findings.stops or "", re.M)
-    assert told == [("3", "DT101"), ("9", "DT301"), ("3", "DT201")]
+    lines = re.findall(r"^train.py:(\d): (DT\d+): ", findings.stops or "", re.M)
+    assert lines == [("3", "DT101"), ("9", "DT301"), ("3", "DT201")]
 
 
 @pytest.mark.parametrize("mode", ["warn", "strict"])
 def test_what_is_ignored_is_neither_told_nor_stops_and_stands_in_what_was_silenced(
-    mode: str, monkeypatch: pytest.MonkeyPatch, told: Callable[[], list[str]]
+    mode: str, monkeypatch: pytest.MonkeyPatch, reported_codes: Callable[[], list[str]]
 ) -> None:
     monkeypatch.setenv(IGNORE_VARIABLE, "DT302, DT101")
     findings = Findings(("DT604",), mode)
     assert not any(findings.find(code, HERE, name="x", names="x", memory="x") for code in ("DT302", "DT101", "DT604"))
-    assert not told()
+    assert not reported_codes()
     assert set(findings.silenced) == {"DT302", "DT101", "DT604"}
 
 

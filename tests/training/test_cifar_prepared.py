@@ -77,7 +77,7 @@ def test_cifar_what_is_wrong_is_said_in_a_sentence_and_leaves_nothing(
     cut = tmp_path / "cut.tar.gz"
     cut.write_bytes(archive.read_bytes()[:-2000])
     digest = hashlib.sha256(cut.read_bytes()).hexdigest()
-    for url, sha256, said in (
+    for url, sha256, message in (
         (archive.as_uri(), digest, "is damaged or something else"),
         (cut.as_uri(), digest, "Compressed file ended"),
         ("http://127.0.0.1:9/x.tar.gz", digest, "give --url file:///PATH"),
@@ -86,7 +86,7 @@ def test_cifar_what_is_wrong_is_said_in_a_sentence_and_leaves_nothing(
     ):
         assert _prepare(tmp_path / "data", url, sha256, "--seconds", "0.3") == 1
         err = capsys.readouterr().err
-        assert said in err
+        assert message in err
         assert len(err.splitlines()) == 1
     assert not [path for path in tmp_path.glob("data/*") if path.name in PARTS]
 
@@ -96,10 +96,10 @@ def test_cifar_the_documents_flags_are_understood_with_and_without_gpus(capsys: 
     assert parse(["--gpus", "0,1", *typed]).gpus == [0, 1]
     none = parse(["--gpus", *typed])  # what `seq` prints where there are none
     assert (none.gpus, none.num_layers, none.kv_store, none.num_epochs) == ([], 50, "dist_device_sync", 300)
-    for wrong, said in ((["--num-layers", "51"], "6n + 2"), (["--load-epoch", "3"], "--model-prefix")):
+    for wrong, message in ((["--num-layers", "51"], "6n + 2"), (["--load-epoch", "3"], "--model-prefix")):
         with pytest.raises(SystemExit):
             parse(wrong)
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_cifar_the_rate_goes_on_where_the_saved_epoch_left_it() -> None:

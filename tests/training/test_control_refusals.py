@@ -93,8 +93,8 @@ class HeardSession:
     launch: None = None
 
     def __getattr__(self, name: str) -> Callable[..., list[Any]]:
-        def hear(*said: Any) -> list[Any]:
-            self.heard.append((name, said))
+        def hear(*arguments: Any) -> list[Any]:
+            self.heard.append((name, arguments))
             return []
 
         return hear
@@ -136,8 +136,8 @@ async def knock(say: Callable[[ClientConnection], Awaitable[None]], keys: Keys =
     return reason, session.named()  # the door is closed: whatever was under way has been heard
 
 
-def greeting(said: NodeHello | WorkerHello, token: str = TOKEN) -> Callable[[ClientConnection], Awaitable[None]]:
-    return lambda connection: channel.greet(connection, said, SecretStr(token))  # type: ignore[arg-type]
+def greeting(hello: NodeHello | WorkerHello, token: str = TOKEN) -> Callable[[ClientConnection], Awaitable[None]]:
+    return lambda connection: channel.greet(connection, hello, SecretStr(token))  # type: ignore[arg-type]
 
 
 def raw(text: str | bytes) -> Callable[[ClientConnection], Awaitable[None]]:
@@ -233,11 +233,11 @@ MISPLACED = {
 
 @pytest.mark.parametrize("who", MISPLACED)
 def test_n6_words_that_are_not_the_speakers_end_its_connection(who: str, caplog: pytest.LogCaptureFixture) -> None:
-    greeted, said = MISPLACED[who]
+    greeted, message = MISPLACED[who]
 
     async def say(connection: ClientConnection) -> None:
         await channel.greet(connection, greeted, SecretStr(TOKEN))  # type: ignore[arg-type]
-        await connection.send(said)
+        await connection.send(message)
 
     with caplog.at_level(logging.WARNING, "control"):
         _, heard = asyncio.run(knock(say))

@@ -61,8 +61,8 @@ def test_the_controller_hears_of_nothing_that_no_journal_has(tmp_path: Path) -> 
         volume.open.clear()
         coordinator.carry_out(fail(coordinator.session.job, "it was made to", 1.0))
         await until(volume.holds.is_set, 30)
-        told = len(hosts.reports)
-        await until(lambda: len(hosts.reports) > told, 30)
+        known = len(hosts.reports)
+        await until(lambda: len(hosts.reports) > known, 30)
         assert {report.state for report in hosts.reports} == {"starting"}, "the lease lives on, and says no more"
         volume.open.set()
         await running
@@ -100,13 +100,13 @@ def test_what_follows_a_decision_waits_for_it_and_what_goes_before_does_not() ->
 
 def test_one_that_was_overtaken_says_nothing_more() -> None:
     async def scenario() -> None:
-        volume, said = StallingVolume(), list[Order]()
-        outbox = Outbox(volume, lambda entry: outbox.drop(), lambda event: None, said.append)
+        volume, sent = StallingVolume(), list[Order]()
+        outbox = Outbox(volume, lambda entry: outbox.drop(), lambda event: None, sent.append)
         running = asyncio.create_task(outbox.run())
         outbox.put([Journal(DECISION), ToWorker(A, Go(generation=1))])
         await until(lambda: not outbox.stalled, 30)
         running.cancel()
-        assert said == []
+        assert sent == []
         volume.shutdown()
 
     asyncio.run(scenario())

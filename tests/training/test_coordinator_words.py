@@ -34,8 +34,8 @@ def any_value(wanted: Any) -> Any:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_no_line_for_people_has_a_number_of_sixteen_digits(kind: Any) -> None:
     values = {name: any_value(field.annotation) for name, field in kind.model_fields.items() if name != "event"}
-    said = describe(kind.model_construct(**values))
-    assert not re.search(r"\d\.\d{5,}|[{}\[\]]", said), said
+    line = describe(kind.model_construct(**values))
+    assert not re.search(r"\d\.\d{5,}|[{}\[\]]", line), line
 
 
 def test_a_worker_is_called_a_spare_only_if_it_is_one_and_a_deadline_is_a_time_of_day() -> None:

@@ -54,9 +54,9 @@ def test_the_interface_of_an_address_is_found_by_the_kernels_word() -> None:
 
 
 def test_what_is_silenced_at_a_launch_is_known_to_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ["--ignore", "DT604,DT302", "--checks", "strict", "python", "train.py"]
-    told = {"DYNTRAIN_IGNORE": "DT302,DT604", "DYNTRAIN_CHECKS": "strict"}
-    assert plan.parse_for_cluster(asked).environment == told
-    assert plan.parse(["-n", "1", "--launcher", "local", *asked]).worker_environment == told
+    options = ["--ignore", "DT604,DT302", "--checks", "strict", "python", "train.py"]
+    environment = {"DYNTRAIN_IGNORE": "DT302,DT604", "DYNTRAIN_CHECKS": "strict"}
+    assert plan.parse_for_cluster(options).environment == environment
+    assert plan.parse(["-n", "1", "--launcher", "local", *options]).worker_environment == environment
     with pytest.raises(plan.LaunchError, match=r"--ignore DT999: .*the code of no rule"):
         plan.parse_for_cluster(["--ignore", "DT999", "python", "train.py"])

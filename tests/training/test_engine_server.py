@@ -182,7 +182,7 @@ def given(process: subprocess.Popen[str]) -> int:
     return int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[7])
 
 
-def told(process: subprocess.Popen[str], line: str = "") -> str:
+def ask(process: subprocess.Popen[str], line: str = "") -> str:
     """What it answers to `line`."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -197,10 +197,10 @@ def test_a_server_adds_up_in_the_memory_of_the_step_before(start: Start) -> None
     start("scheduler", SERVER, "scheduler")
     server = start("server", SERVER, "server")
     worker = start("worker", STEPS.replace("KEYS", str(KEYS)), DMLC_ROLE="worker")
-    assert [told(worker), told(worker, "form")] == ["STANDS", "FORMED"]
+    assert [ask(worker), ask(worker, "form")] == ["STANDS", "FORMED"]
     seen = []
     for _ in range(12):
-        assert told(worker, "step") == "SUMMED"
+        assert ask(worker, "step") == "SUMMED"
         seen.append(given(server))
     assert seen[-1] - seen[3] < PAGES / 2, "in eight steps less than half of what one takes"
 
@@ -210,7 +210,7 @@ def test_a_server_is_given_its_memory_before_the_first_step(start: Start) -> Non
     server = start("server", SERVER, "server", **{SERVER_MEMORY: str(3 * KEYS * 4_000_000)})
     wait_for(lambda: given(server) > 3 * PAGES, 30, "it is given what it was told")
     worker = start("worker", STEPS.replace("KEYS", str(KEYS)), DMLC_ROLE="worker")
-    assert [told(worker), told(worker, "form")] == ["STANDS", "FORMED"]
+    assert [ask(worker), ask(worker, "form")] == ["STANDS", "FORMED"]
     before = given(server)
-    assert told(worker, "step") == "SUMMED"
+    assert ask(worker, "step") == "SUMMED"
     assert given(server) - before < PAGES / 2

@@ -113,7 +113,7 @@ class Data(mx.mod.BaseDataIterator):
 @pytest.mark.parametrize(("agreed", "trained"), [(1, [0, 1]), (0, [0, 0, 1])])
 def test_face_an_epoch_is_told_once_when_a_worker_is_lost_at_its_end(agreed: int, trained: list[int]) -> None:
     """Whether the others had all of it or it is begun again. Nobody knows then who else has trained it: all save."""
-    told: list[tuple[int, bool]] = []
+    ended: list[tuple[int, bool]] = []
     batches: list[int] = []
     data = Data()
     train, _ = data.get_data_iterator(None)
@@ -123,7 +123,7 @@ def test_face_an_epoch_is_told_once_when_a_worker_is_lost_at_its_end(agreed: int
         kvstore=ModuleStore(Losing(agreed), "dist_sync"),
         num_epoch=2,
         batch_end_callback=lambda batch: batches.append(batch.epoch),
-        epoch_end_callback=lambda epoch, *_: told.append((epoch, WRITER.chosen)),
+        epoch_end_callback=lambda epoch, *_: ended.append((epoch, WRITER.chosen)),
     )
     assert batches == trained
-    assert told == [(0, agreed == 1), (1, False)]
+    assert ended == [(0, agreed == 1), (1, False)]

@@ -127,7 +127,7 @@ def test_face_a_module_whose_script_divides_its_batch_trains_to_the_weights_of_o
     assert {rescale for _, rescale in counts} == {f"{1 / 12:.6f}"}, "the batch over all workers is always the same"
     alone = [sys.executable, TINY_MODULE, "--divided", "--epochs", "60", "--model-prefix", str(tmp_path / "alone")]
     subprocess.run(alone, capture_output=True, timeout=patient(60), check=True)
-    _, found, _ = mx.model.load_checkpoint(str(tmp_path / "model"), 60)
+    _, weights, _ = mx.model.load_checkpoint(str(tmp_path / "model"), 60)
     _, expected, _ = mx.model.load_checkpoint(str(tmp_path / "alone"), 60)
     for name, value in expected.items():
-        assert abs(found[name].asnumpy() - value.asnumpy()).max() < 1e-4, name
+        assert abs(weights[name].asnumpy() - value.asnumpy()).max() < 1e-4, name

@@ -27,7 +27,7 @@ def put(s3: Any, **content: bytes) -> None:
         s3.put_object(Bucket="data", Key=f"train/{name.replace('__', '/')}", Body=body)
 
 
-def found(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -35,21 +35,21 @@ def test_all_is_there_also_when_s3_cuts_and_refuses(s3: Any, endpoint: str, thro
     put(s3, a=b"a" * 200_000, sub__b=b"b", empty=b"")
     s3.put_object(Bucket="data", Key="train/sub/", Body=b"")  # what the console makes for a folder
     plan = Plan(of="/a", refused=2, cut=70_000)
-    said: list[str] = []
+    messages: list[str] = []
     with faulty(endpoint, plan) as address:
         through(address)
-        copy(boto3.Session().client("s3"), CHANNEL, tmp_path / "train", said.append)
-    assert found(tmp_path / "train") == {"a": b"a" * 200_000, "sub/b": b"b", "empty": b""}
+        copy(boto3.Session().client("s3"), CHANNEL, tmp_path / "train", messages.append)
+    assert read_files(tmp_path / "train") == {"a": b"a" * 200_000, "sub/b": b"b", "empty": b""}
     assert len(plan.ranges) == 3, "each goes on where the one before was cut"
-    assert said[0].startswith(f"channel train: 4 objects in {tmp_path}/train, 0.2 MB of them in ")
+    assert messages[0].startswith(f"channel train: 4 objects in {tmp_path}/train, 0.2 MB of them in ")
 
 
 def test_how_far_it_is_is_said_and_what_is_there_is_not_copied_again(s3: Any, tmp_path: Path) -> None:
     put(s3, a=b"1" * 100, b=b"2" * 100)
     times = iter(range(0, 1000, 11))
-    said: list[str] = []
-    copy(s3, CHANNEL, tmp_path, said.append, lambda: float(next(times)))
-    assert said[0] == "channel train: 1 of 2 objects, 0.0 MB of 0.0 MB"
+    messages: list[str] = []
+    copy(s3, CHANNEL, tmp_path, messages.append, lambda: float(next(times)))
+    assert messages[0] == "channel train: 1 of 2 objects, 0.0 MB of 0.0 MB"
 
 
 @pytest.mark.parametrize("other", ["replaced", "written", "of another size", "gone", "while it was killed"])
@@ -74,7 +74,7 @@ def test_what_is_there_is_not_copied_again_but_for_what_is_not_the_object_any_mo
             record.write('["a", "')  # it was killed
         put(s3, a=b"3" * 100)
     copy(s3, CHANNEL, folder, print)
-    assert found(folder) == {
+    assert read_files(folder) == {
         "a": (b"3" if other in ("replaced", "while it was killed") else b"1") * 100,
         "b": b"2" * 100,
     }
@@ -92,7 +92,7 @@ def test_a_prefix_or_a_manifest_gives_the_places(s3: Any, tmp_path: Path) -> Non
     ):
         folder = tmp_path / source.replace("/", "_")
         copy(s3, channel_of(f"train={source},mode=file"), folder, lambda text: None)
-        assert set(found(folder)) == expected, source
+        assert set(read_files(folder)) == expected, source
 
 
 def test_a_full_disk_is_told_before_the_copy_and_in_it(
@@ -103,10 +103,10 @@ def test_a_full_disk_is_told_before_the_copy_and_in_it(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1_500_000))
     with pytest.raises(
         ChannelError, match=r"channel train: 2\.0 MB do not fit in .*, where 1\.5 MB are free; give a"
-    ) as told:
+    ) as caught:
         copy(s3, CHANNEL, tmp_path / "full", lambda text: None)
-    assert len(str(told.value).split()) <= 30
-    assert not found(tmp_path / "full")
+    assert len(str(caught.value).split()) <= 30
+    assert not read_files(tmp_path / "full")
     monkeypatch.undo()
     opened = Path.open
 
@@ -118,11 +118,11 @@ def test_a_full_disk_is_told_before_the_copy_and_in_it(
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(ChannelError, match=r"channel train: 2\.0 MB do not fit"):
         copy(s3, CHANNEL, tmp_path / "fuller", lambda text: None)
-    assert set(found(tmp_path / "fuller")) <= {"b"}, "what is there is whole"
+    assert set(read_files(tmp_path / "fuller")) <= {"b"}, "what is there is whole"
 
 
 def test_an_object_that_would_lie_elsewhere_is_refused(s3: Any, tmp_path: Path) -> None:
     s3.put_object(Bucket="data", Key="train/../../x", Body=b"1")
     with pytest.raises(ChannelError, match="would lie outside of"):
         copy(s3, CHANNEL, tmp_path / "train", lambda text: None)
-    assert not found(tmp_path)
+    assert not read_files(tmp_path)

@@ -110,12 +110,12 @@ def test_a_seed_gives_another_order_each_epoch_and_the_same_one_everywhere() -> 
 
 
 def test_a_shard_a_rank() -> None:
-    found = [S3Object("b", f"sets/train/{key}", 1, "e") for key in ("0/a", "0/b", "1/a", "10/a", "2/sub/a")]
-    assert shards_of(found, "sets/train/") is None, "3 to 9 are not there: these are no shards"
-    shards = shards_of([one for one in found if "/10/" not in one.key], "sets/train")
+    objects = [S3Object("b", f"sets/train/{key}", 1, "e") for key in ("0/a", "0/b", "1/a", "10/a", "2/sub/a")]
+    assert shards_of(objects, "sets/train/") is None, "3 to 9 are not there: these are no shards"
+    shards = shards_of([one for one in objects if "/10/" not in one.key], "sets/train")
     assert shards is not None
     assert [[one.key[11:] for one in shard] for shard in shards] == [["0/a", "0/b"], ["1/a"], ["2/sub/a"]]
-    assert shards_of([*found[:2], S3Object("b", "sets/train/README", 1, "e")], "sets/train/") is None
+    assert shards_of([*objects[:2], S3Object("b", "sets/train/README", 1, "e")], "sets/train/") is None
     assert shards_of([], "x") is None
     three = of_shards(shards, 3, None, 0)
     assert [[piece.source for piece in stream] for stream in three] == shards
@@ -125,8 +125,8 @@ def test_a_shard_a_rank() -> None:
 
 
 def test_indices_beside_records_are_no_data() -> None:
-    found = [S3Object("b", key, 1, "e") for key in ("a.idx", "a.rec", "lone.idx", "b.rec")]
-    assert [one.key for one in without_indices(found)] == ["a.rec", "lone.idx", "b.rec"]
+    objects = [S3Object("b", key, 1, "e") for key in ("a.idx", "a.rec", "lone.idx", "b.rec")]
+    assert [one.key for one in without_indices(objects)] == ["a.rec", "lone.idx", "b.rec"]
 
 
 def test_fewer_parts_than_ranks_are_named() -> None:
@@ -141,8 +141,8 @@ def test_more_channels_than_sagemaker_takes_are_told_of() -> None:
 
 
 def test_a_manifest_is_sagemakers() -> None:
-    told = b'[{"prefix": "s3://data/sets/"}, "train/c", "a"]'
-    assert manifest_of(told, "s3://m/x") == ("data", ["sets/train/c", "sets/a"])
+    manifest = b'[{"prefix": "s3://data/sets/"}, "train/c", "a"]'
+    assert manifest_of(manifest, "s3://m/x") == ("data", ["sets/train/c", "sets/a"])
     for wrong in (
         b"",
         b"[]",

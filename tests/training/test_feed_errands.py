@@ -38,9 +38,9 @@ class Desk:
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
-    made = Desk()
-    yield made
-    assert made.errands.children == set()
+    new_desk = Desk()
+    yield new_desk
+    assert new_desk.errands.children == set()
 
 
 def killed() -> None:

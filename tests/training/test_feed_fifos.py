@@ -47,14 +47,17 @@ def test_each_record_comes_once_an_epoch_also_when_s3_cuts_and_refuses(
     plan = Plan(of=".bin", refused=3, cut=30_000)
     with faulty(endpoint, plan) as address:
         through(address)
-        said = "--channel", f"train=s3://data/train/,format={'lines' if record_format == 'TextLine' else record_format}"
-        assert feed.run(f"$READ train {record_format} 2 $OUT/seen 0", *said) == 0, feed.said()
+        options = (
+            "--channel",
+            f"train=s3://data/train/,format={'lines' if record_format == 'TextLine' else record_format}",
+        )
+        assert feed.run(f"$READ train {record_format} 2 $OUT/seen 0", *options) == 0, feed.output()
     text = record_format == "TextLine"
     expected = [named(one.hex().encode() if text else one) for name in sorted(parts) for one in parts[name]]
     assert feed.seen() == [("train", 0, expected), ("train", 1, expected)]
-    begun = [told.removeprefix("bytes=").removesuffix("-") for told in plan.ranges]
+    begun = [header.removeprefix("bytes=").removesuffix("-") for header in plan.ranges]
     assert begun[:3] == ["0", "30000", "60000"], "each goes on at the byte where the one before was cut"
-    assert "1 empty objects are passed over, as s3://data/train/empty.bin" in feed.said()
+    assert "1 empty objects are passed over, as s3://data/train/empty.bin" in feed.output()
     assert not list(feed.root.iterdir()), "no FIFO is left"
 
 
@@ -86,8 +89,8 @@ def test_shards_and_objects_are_dealt_to_ranks(s3: Any, feed: Feed) -> None:
     read = " & ".join(
         f"$READ {name}_{rank} TFRecord 1 $OUT/{name}{rank} 0" for name in ("train", "flat") for rank in range(2)
     )
-    said = "--channel", "train=s3://data/sharded", "--channel", "flat=s3://data/flat/,shuffle=1"
-    assert feed.run(f"{read} & wait", *said, NUM_NODES="2", NODE_RANK="0") == 0, feed.said()
+    options = "--channel", "train=s3://data/sharded", "--channel", "flat=s3://data/flat/,shuffle=1"
+    assert feed.run(f"{read} & wait", *options, NUM_NODES="2", NODE_RANK="0") == 0, feed.output()
     for rank in range(2):
         assert feed.seen(f"train{rank}")[0][2] == [named(one) for one in sharded[f"{rank}/a"]]
     both = Counter(one for rank in range(2) for one in feed.seen(f"flat{rank}")[0][2])
@@ -103,18 +106,18 @@ def test_a_killed_feeder_goes_on_at_the_next_byte(s3: Any, endpoint: str, throug
         killed: set[int] = set()
 
         def feeder() -> int:
-            told = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            mine = [int(pid) for pid in told if b"dyntrain.training.feed" in _words(int(pid))]
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            mine = [int(pid) for pid in children if b"dyntrain.training.feed" in _words(int(pid))]
             return next((pid for pid in mine if pid not in killed and _streams(pid)), 0)
 
         for _ in range(4):
-            pid = wait_for(lambda: feeder() or process.poll() is not None, 30, feed.said)
+            pid = wait_for(lambda: feeder() or process.poll() is not None, 30, feed.output)
             if pid is True:
                 break
             os.kill(pid, signal.SIGKILL)
             killed.add(pid)
         assert len(killed) >= 3, "or it was too fast to be killed"
-        assert process.wait(patient(60)) == 0, feed.said()
+        assert process.wait(patient(60)) == 0, feed.output()
     assert feed.seen() == [("train", 0, [named(one) for name in sorted(parts) for one in parts[name]])]
 
 
@@ -156,7 +159,7 @@ def test_no_reader_takes_the_feeds_death_for_an_end(s3: Any, endpoint: str, thro
         put(s3, {"b.tfrecord": noise("b", 300, 20_000)})
         process = feed.start(reads, *TRAIN, "--workers-per-node", "2")
         wait_for(lambda: (feed.folder / "all").exists() and len(list(feed.root.glob("train_?_1"))) == 2, 30)
-        wait_for(lambda: sum(map(_streams, _children(process.pid))) == 2, 30, feed.said)
+        wait_for(lambda: sum(map(_streams, _children(process.pid))) == 2, 30, feed.output)
         children = _children(process.pid)
         process.kill()
         process.wait()
@@ -173,7 +176,7 @@ def test_a_second_reader_is_refused_by_name(s3: Any, endpoint: str, through: Env
         through(address)
         second = "$READ train TFRecord 1 $OUT/second 0 2>$OUT/refused; echo $? > $OUT/code"
         first = f"RANK=0 $READ train TFRecord 2 $OUT/seen 0 & while [ ! -e {feed.root}/train_1 ]; do sleep 0.1; done"
-        assert feed.run(f"{first}; export RANK=1; {second}; wait", *TRAIN) == 0, feed.said()
+        assert feed.run(f"{first}; export RANK=1; {second}; wait", *TRAIN) == 0, feed.output()
     assert feed.seen() == [("train", epoch, list(map(named, records))) for epoch in (0, 1)]
     assert feed.seen("second") == []
     assert (feed.folder / "code").read_text() == "1\n"
@@ -202,10 +205,10 @@ def test_two_readers_at_once_end_the_job_with_both_names(s3: Any, feed: Feed) ->
 def test_a_reader_that_stops_early_holds_nothing_up(s3: Any, feed: Feed) -> None:
     parts = {name: noise(name, 100, 20_000) for name in ("a.tfrecord", "b.tfrecord")}
     expected = put(s3, parts)
-    assert feed.run("$READ train TFRecord 3 $OUT/seen 7", *TRAIN) == 0, feed.said()
+    assert feed.run("$READ train TFRecord 3 $OUT/seen 7", *TRAIN) == 0, feed.output()
     assert feed.seen() == [("train", epoch, expected["a.tfrecord"][:7]) for epoch in range(3)]
     # A process that has ended by the time that it is looked up has no name any more
-    assert re.search(r"train_0: (process \d+ \(.*\)|its reader) closed it before its end", feed.said())
+    assert re.search(r"train_0: (process \d+ \(.*\)|its reader) closed it before its end", feed.output())
 
 
 @pytest.mark.parametrize("way", ["replaced", "gone"])
@@ -228,8 +231,10 @@ def test_an_object_that_changes_in_mid_epoch_ends_the_job(
         s3.delete_object(Bucket="data", Key="train/b.tfrecord")
     (feed.folder / "go").touch()
     assert process.wait(patient(60)) == 1
-    said = {"replaced": "s3://data/train/b.tfrecord was replaced since the job began", "gone": "train/b.tfrecord"}[way]
-    assert said in feed.sentences()[-1]
+    reason = {"replaced": "s3://data/train/b.tfrecord was replaced since the job began", "gone": "train/b.tfrecord"}[
+        way
+    ]
+    assert reason in feed.sentences()[-1]
     assert not (feed.folder / "ended").exists()
 
 
@@ -240,8 +245,8 @@ def _guardian_alone(children: list[int]) -> bool:
 
 def _children(parent: int) -> list[int]:
     """That are the feed's own, not its program's."""
-    told = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(pid) for pid in told if b"dyntrain.training.feed" in _words(int(pid))]
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(pid) for pid in children if b"dyntrain.training.feed" in _words(int(pid))]
 
 
 def test_a_damaged_record_is_told_with_object_and_byte(s3: Any, feed: Feed) -> None:
@@ -258,7 +263,7 @@ def test_what_cannot_be_read_is_named(s3: Any, feed: Feed) -> None:
     put(s3, {"0/a": noise("a", 2), "1/a": noise("b", 2)}, below="two/")
     s3.put_object(Bucket="data", Key="hole/0/a", Body=b"x")
     s3.put_object(Bucket="data", Key="hole/1/a", Body=b"")
-    for channel, open_it, said in (
+    for channel, open_it, sentence in (
         ("train=s3://no-such-bucket-here/x/", False, "s3://no-such-bucket-here/x/: there is no such bucket"),
         ("train=s3://data/nothing/", False, "channel train: there is no object at s3://data/nothing/"),
         ("train=s3://data/hole/", False, "shard 1 is empty, as s3://data/hole/1/a; rank 1 would read nothing"),
@@ -267,7 +272,7 @@ def test_what_cannot_be_read_is_named(s3: Any, feed: Feed) -> None:
     ):
         command = f"cat {feed.root}/train_3_0" if open_it else "exec sleep 1000"
         assert feed.run(command, "--channel", channel, "--workers-per-node", "4") == 1
-        assert said in feed.sentences()[-1]
+        assert sentence in feed.sentences()[-1]
 
 
 @pytest.mark.parametrize(("there", "code"), [(False, 1), (True, 3)])
@@ -292,11 +297,11 @@ def test_a_program_that_ends_well_before_its_channels_are_listed_is_not_held_up(
     with faulty(endpoint, plan) as address:
         through(address)
         assert feed.run("exit 0", *TRAIN) == 0
-    assert "channel" not in feed.said()
+    assert "channel" not in feed.output()
 
 
 def test_the_words_of_a_channel_are_checked(feed: Feed) -> None:
-    for words, said in (
+    for words, sentence in (
         (["train=data"], "data is no s3://BUCKET/PREFIX"),
         (["../x=s3://data/"], "'../x' is no name of a channel"),
         (["a=s3://data/x", "a=s3://data/y"], "channel a is given twice"),
@@ -306,32 +311,32 @@ def test_the_words_of_a_channel_are_checked(feed: Feed) -> None:
         (["t=s3://data/x", "t_0=s3://data/x,mode=file"], "its folder has the name of a FIFO of channel t"),
     ):
         assert feed.run("true", *[part for word in words for part in ("--channel", word)]) == 1
-        assert said in feed.sentences()[-1]
+        assert sentence in feed.sentences()[-1]
 
 
 def test_more_than_sagemakers_channels_are_warned_of(s3: Any, feed: Feed) -> None:
     put(s3, {"a": noise("a", 1)})
-    said = [part for number in range(21) for part in ("--channel", f"c_{number}=s3://data/train/")]
-    assert feed.run("$READ c_20 TFRecord 1 $OUT/seen 0", *said) == 0, feed.said()
-    assert "21 pipe channels: SageMaker takes at most 20" in feed.said()
+    options = [part for number in range(21) for part in ("--channel", f"c_{number}=s3://data/train/")]
+    assert feed.run("$READ c_20 TFRecord 1 $OUT/seen 0", *options) == 0, feed.output()
+    assert "21 pipe channels: SageMaker takes at most 20" in feed.output()
 
 
 def test_a_rank_that_never_opens_its_fifo_is_named(s3: Any, tmp_path: Path, through: Environ, endpoint: str) -> None:
     """By the clock of the feed, a minute after the first of them was opened."""
     put(s3, {name: noise(name, 1) for name in ("a", "b", "c", "d")})
-    now, said = [0.0], list[str]()
+    now, sentences = [0.0], list[str]()
     channels = channels_of(["train=s3://data/train/"])
-    keeper = Keeper(tmp_path / "data", channels, 4, range(2), said.append, lambda: s3, lambda: now[0])
+    keeper = Keeper(tmp_path / "data", channels, 4, range(2), sentences.append, lambda: s3, lambda: now[0])
     try:
         fd = os.open(tmp_path / "data" / "train_0_0", os.O_RDONLY | os.O_NONBLOCK)
         wait_for(lambda: keeper.turn(0.05) or (tmp_path / "data" / "train_0_1").exists(), 30)
         now[0] = 59.0
         keeper.turn(0.05)
-        assert not [line for line in said if "opened" in line]
+        assert not [line for line in sentences if "opened" in line]
         now[0] = 61.0
         keeper.turn(0.05)
         keeper.turn(0.05)
-        assert said == [
+        assert sentences == [
             "channel train_1: nobody has opened it, 60 s after train_0 was; does that rank's program read it?"
         ], "ranks 2 and 3 are another machine's"
         os.close(fd)

@@ -52,12 +52,12 @@ def test_records_come_whole_whatever_the_pieces_are(kind: str, contents: list[by
     while at < len(stream):
         buffer += stream[at : at + step]
         at += step
-        found = split(kind, buffer, at >= len(stream), by_table)
-        given_out += buffer[: found.end]
-        count += found.records
-        buffer = buffer[found.end :]
+        part = split(kind, buffer, at >= len(stream), by_table)
+        given_out += buffer[: part.end]
+        count += part.records
+        buffer = buffer[part.end :]
         assert len(given_out) in ends
-        assert at >= len(stream) or found.wanted > len(buffer), "else it would be asked again in vain"
+        assert at >= len(stream) or part.wanted > len(buffer), "else it would be asked again in vain"
     assert (given_out, count, buffer) == (stream, len(frames), b"")
 
 
@@ -66,9 +66,9 @@ def test_a_damaged_tfrecord_is_told_where_it_begins(content: bytes, where: int, 
     first = tf_record(b"sound")
     frame = bytearray(tf_record(content))
     frame[where % len(frame)] ^= change
-    with pytest.raises(Damaged) as told:
+    with pytest.raises(Damaged) as caught:
         split(TFRECORD, first + bytes(frame), True, by_table)
-    assert told.value.at == len(first)
+    assert caught.value.at == len(first)
 
 
 def test_without_a_library_lengths_are_still_checked() -> None:
@@ -84,9 +84,9 @@ def test_without_a_library_lengths_are_still_checked() -> None:
 def test_an_object_that_ends_within_a_record_is_told(kind: str) -> None:
     first, second = WRITERS[kind](b"12345"), WRITERS[kind](b"67890")
     for cut in range(1, len(second)):
-        with pytest.raises(Damaged) as told:
+        with pytest.raises(Damaged) as caught:
             split(kind, first + second[:cut], True, by_table)
-        assert told.value.at == len(first)
+        assert caught.value.at == len(first)
 
 
 def test_recordio_in_parts_is_one_record() -> None:

@@ -67,7 +67,7 @@ class Rank:
 
 def start(feed: Feed, *options: str, **environment: str) -> None:
     feed.start("exec sleep 1000", "--workers-per-node", "2", *options, **environment)
-    wait_for(lambda: (feed.root / "train_0").exists(), 30, feed.said)
+    wait_for(lambda: (feed.root / "train_0").exists(), 30, feed.output)
 
 
 @pytest.mark.parametrize("record_format", FRAMES)
@@ -89,7 +89,7 @@ def test_from_two_ranks_to_four_to_one_each_record_counts_once(
 
     def end(ranks: list[Rank], counts: list[int]) -> None:
         """Once all stay they are killed, with a checkpoint that has some of what they trained on."""
-        wait_for(lambda: all(rank.stays for rank in ranks), 60, first.said)
+        wait_for(lambda: all(rank.stays for rank in ranks), 60, first.output)
         kept = [rank.killed(count) for rank, count in zip(ranks, counts, strict=True)]
         resumed = json.loads(Path(f"{ranks[0].out}.resumed").read_text())
         state.update(resumed, records=[*resumed["records"], list(map(len, kept))])
@@ -103,7 +103,7 @@ def test_from_two_ranks_to_four_to_one_each_record_counts_once(
     end(four, [10, 0, 7, 9])
     first.running[0].kill()
     alone = Rank(second, "train_0", 1, record_format, state, 0)
-    assert alone.process.wait(patient(60)) == 0, second.said()
+    assert alone.process.wait(patient(60)) == 0, second.output()
     counted.update(line for line in alone.trained() if line != "the end")
     assert counted == Counter(everything)
     assert [len(counts) for counts in state["records"]] == [2, 4]
@@ -124,7 +124,7 @@ def test_who_reads_an_abandoned_fifo_is_given_no_end(s3: Any, machine: Callable[
     try:
         wait_for(lambda: (feed.root / "train_0_1").exists(), 30, "it is read")
         new = Rank(feed, "train_0", 2, "TFRecord", {"epoch": 0, "records": [[3, 0]]}, 5)
-        wait_for(lambda: new.stays, 30, feed.said)
+        wait_for(lambda: new.stays, 30, feed.output)
         assert new.killed(5) == [named(one) for one in records[3:8]]
         assert old.stdin is not None
         old.stdin.write(b"\n")
@@ -177,7 +177,7 @@ def test_a_channel_of_one_reader_goes_on_too_and_a_new_rank_is_in_the_configurat
     start(feed, "--channel", "train=s3://data/train/")
     whole = Rank(feed, "train", 1, "TFRecord", {"epoch": 0, "records": [[8]]}, 4)
     new = Rank(feed, "train_2", 3, "TFRecord", {"epoch": 0, "records": [[2, 1]]}, 1)
-    wait_for(lambda: whole.stays and new.stays, 30, feed.said)
+    wait_for(lambda: whole.stays and new.stays, 30, feed.output)
     assert whole.killed(4) == list(map(named, records["b"][2:]))
     assert new.killed(1) == [], "there are two objects, for the other two"
     assert "train_2" in json.loads((feed.root.parent / "config" / "inputdataconfig.json").read_text())

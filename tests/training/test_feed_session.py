@@ -126,7 +126,7 @@ def test_a_session_of_sagemakers_pipe_mode_with_horovod(s3: Any, feed: Feed, wor
         path.write_text(content)
     ranks = " & ".join(f"HOROVOD_RANK={rank} {sys.executable} $OUT/code/train.py" for rank in range(4))
     options = [option for word in words for option in ("--channel", word)]
-    assert feed.run(f"{ranks} & wait", *options, "--workers-per-node", "4") == 0, feed.said()
+    assert feed.run(f"{ranks} & wait", *options, "--workers-per-node", "4") == 0, feed.output()
     for rank in range(4):
         seen = json.loads((feed.folder / f"rank-{rank}").read_text())
         assert [Counter(epoch) for epoch in seen["train"]] == [Counter(shards[rank])] * 3, (

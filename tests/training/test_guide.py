@@ -59,7 +59,7 @@ def test_t2_its_lines_train_over_workers_that_come_and_die_as_by_one_and_are_tol
     alone = run_script(source, tmp_path / "train.py")
     over = Conductor({0: 1, 2: 3}, [Death(6, 1)], 1, loops=max(1, script.count("job.epochs(")))
     together = run_script(source, tmp_path / "train.py", over)
-    assert (alone.told, together.told) == ("", "")
+    assert (alone.report, together.report) == ("", "")
     assert len(together.weights) == 3
     for weights in together.weights:
         for mine, theirs in zip(weights, alone.weights[0], strict=True):

@@ -86,8 +86,8 @@ def test_sums_are_those_of_all_workers_and_contexts_and_are_lost_with_a_worker(t
     ):
         assert first.stdout is not None
         assert second.stdout is not None
-        said = [first.stdout.readline().strip() for _ in range(6)]
-        assert said == [
+        lines = [first.stdout.readline().strip() for _ in range(6)]
+        assert lines == [
             "float16 [128.0, 3.0] [64.0, 1.0]",
             "float32 [128.0, 3.0] [64.0, 1.0]",
             "float64 [33554432.0, 3.0] [16777216.0, 1.0]",

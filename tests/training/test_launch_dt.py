@@ -24,8 +24,8 @@ THEIRS = Path(__file__).parent / "dt_style" / "train_cifar10.py"
 def _run(folder: Path, line: str) -> str:
     (folder / "workers").write_text("127.0.0.1\n127.0.0.2\n")
     generate(folder / "data", 16, 8)
-    told = {"COUNT": "2", "PATH": str(folder / "workers")}
-    environment = {f"DEEPLEARNING_WORKERS_{name}": value for name, value in told.items()}
+    settings = {"COUNT": "2", "PATH": str(folder / "workers")}
+    environment = {f"DEEPLEARNING_WORKERS_{name}": value for name, value in settings.items()}
     environment |= {"DEEPLEARNING_WORKER_GPU_COUNT": "0", "EFS_MOUNT": str(folder), "OMP_NUM_THREADS": "1"}
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(

@@ -133,8 +133,8 @@ def test_m2_a_removed_line_leaves_and_a_base_hosts_line_is_refused_clearly_once(
     bench.edit(A, D)
     with caplog.at_level(logging.WARNING):
         assert bench.looks(20) == (A, B, D)
-    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [line.count("base host") for line in said] == [2], "one line, not one a look"
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [line.count("base host") for line in warnings] == [2], "one line, not one a look"
     assert bench.log()[-1][:3] == ["4", "REMOVED", C]
 
 
@@ -190,8 +190,8 @@ def test_on_a_cluster_the_file_is_a_mirror_with_the_masters_line_last(
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             mirror.show(tmp_path / "nowhere", report(A), addresses, A)
-    told = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(told) == 1, "said once, and the job goes on"
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1, "said once, and the job goes on"
 
 
 @pytest.mark.parametrize(("state", "launched"), [("running", [A, B]), ("finished", []), ("failed", [])])

@@ -64,29 +64,29 @@ def test_every_common_form_names_the_same_hosts(tmp_path: Path, content: bytes) 
 
 
 def test_ssh_is_given_the_name_user_and_port_as_they_are_written(tmp_path: Path) -> None:
-    made = plan_of(tmp_path, f"localhost\nubuntu@{B}:2222\n".encode())
-    assert node_command(made, made.destinations[A], tmp_path)[-3:-1] == ["--", "localhost"]
-    assert node_command(made, made.destinations[B], tmp_path)[-5:-1] == ["-p", "2222", "--", f"ubuntu@{B}"]
+    plan = plan_of(tmp_path, f"localhost\nubuntu@{B}:2222\n".encode())
+    assert node_command(plan, plan.destinations[A], tmp_path)[-3:-1] == ["--", "localhost"]
+    assert node_command(plan, plan.destinations[B], tmp_path)[-5:-1] == ["-p", "2222", "--", f"ubuntu@{B}"]
 
 
 def test_a_name_of_sshs_settings_is_looked_up_where_ssh_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else knows the name `ps-0`: not DNS, not the other hosts."""
-    asked = tmp_path / "bin" / "ssh"
-    asked.parent.mkdir()
-    asked.write_text(
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(
         f'#!/bin/sh\n[ "$1 $2" = "-G --" ] || exit 1\n[ "$3" = ps-0 ] && set -- . . {B}\n'
         'echo "user ubuntu"\necho "hostname $3"\n'
     )
-    asked.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{asked.parent}{os.pathsep}{os.environ['PATH']}")
-    made = plan_of(tmp_path, f"{A}\nps-0\n".encode())
-    assert (made.hosts, made.destinations[B]) == ((A, B), ("--", "ps-0"))
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}{os.pathsep}{os.environ['PATH']}")
+    plan = plan_of(tmp_path, f"{A}\nps-0\n".encode())
+    assert (plan.hosts, plan.destinations[B]) == ((A, B), ("--", "ps-0"))
     with pytest.raises(LaunchError, match="'ps-0' cannot be looked up"):
         plan_of(tmp_path, f"{A}\nps-0\n".encode(), "--launcher", "local")
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (f"{A}\nbad..name\n".encode(), "line 2: 'bad..name' cannot be looked up"),
         (f"{A}\n10.0.0\n".encode(), "line 2: '10.0.0' cannot be looked up"),
@@ -97,20 +97,20 @@ def test_a_name_of_sshs_settings_is_looked_up_where_ssh_goes(tmp_path: Path, mon
         (f"{A}\n{A} slots=2\n".encode(), "names 1 different hosts, -n asks for 2"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_file_and_line(tmp_path: Path, content: bytes, said: str) -> None:
-    with pytest.raises(LaunchError, match=said) as caught:
+def test_what_cannot_be_read_is_told_with_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(LaunchError, match=message) as caught:
         plan_of(tmp_path, content)
     assert str(tmp_path / "hosts") in str(caught.value)
 
 
 def test_the_launcher_finds_which_of_the_hosts_it_is(tmp_path: Path) -> None:
     """DT's chapter lists the master last."""
-    made = plan_of(tmp_path, f"{FAR}\n{NEAR}\n".encode(), "--host", "10.9.9.9")
-    assert (made.host, made.master) == ("10.9.9.9", NEAR), "what a person gives counts"
-    made = plan_of(tmp_path, f"{FAR}\n{NEAR}\n".encode())
-    assert (made.hosts, made.host, made.master) == ((FAR, NEAR), NEAR, NEAR)
-    made = plan_of(tmp_path, f"{FAR}\n{NEAR}\n".encode(), n=1)
-    assert (made.hosts, made.host) == ((FAR,), NEAR), "also where it is no base host"
+    plan = plan_of(tmp_path, f"{FAR}\n{NEAR}\n".encode(), "--host", "10.9.9.9")
+    assert (plan.host, plan.master) == ("10.9.9.9", NEAR), "what a person gives counts"
+    plan = plan_of(tmp_path, f"{FAR}\n{NEAR}\n".encode())
+    assert (plan.hosts, plan.host, plan.master) == ((FAR, NEAR), NEAR, NEAR)
+    plan = plan_of(tmp_path, f"{FAR}\n{NEAR}\n".encode(), n=1)
+    assert (plan.hosts, plan.host) == ((FAR,), NEAR), "also where it is no base host"
 
 
 def test_a_list_without_this_machine_is_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_list_without_this_machine_is_refused_before_anything_starts(tmp_path:
 def test_other_hosts_are_never_told_a_loopback_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Debian maps a machine's own name to 127.0.1.1."""
     monkeypatch.setattr(socket, "gethostbyname", lambda name: "127.0.1.1" if name == "master" else FAR)
-    made = plan_of(tmp_path, b"other\nmaster\n")
-    assert (made.hosts, made.host) == ((FAR, NEAR), NEAR), "at which the other host reaches this one"
-    assert made.destinations[NEAR] == ("--", "master")
+    plan = plan_of(tmp_path, b"other\nmaster\n")
+    assert (plan.hosts, plan.host) == ((FAR, NEAR), NEAR), "at which the other host reaches this one"
+    assert plan.destinations[NEAR] == ("--", "master")
 
 
 def test_hosts_that_are_all_here_keep_their_loopback_addresses() -> None:
@@ -142,8 +142,8 @@ def test_an_edit_may_name_hosts_as_the_host_file_does(tmp_path: Path) -> None:
     assert edited.destination(C) == ("-p", "2222", "--", "ubuntu@worker-1")
 
 
-def slots_of(made: Plan) -> list[int]:
-    return [made.workers_per_node or made.slots.get(host) or 1 for host in made.hosts]
+def slots_of(plan: Plan) -> list[int]:
+    return [plan.workers_per_node or plan.slots.get(host) or 1 for host in plan.hosts]
 
 
 def test_slots_say_how_many_workers_a_host_has_as_for_horovodrun(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_launch_takes_every_flag_of_dynamic_training_and_quotes_what_a_remote_sh
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["-n", "1", "--launcher", "local"], "no training command"),
         (["-n", "0", "--launcher", "local", "x"], "at least 1"),
@@ -184,10 +184,10 @@ def test_launch_takes_every_flag_of_dynamic_training_and_quotes_what_a_remote_sh
         (["-n", "1", "--launcher", "local", "python train.py", "--lr", "1"], "take the quotes away"),
     ],
 )
-def test_launch_says_what_is_wrong_with_a_command_line(argv: list[str], said: str) -> None:
+def test_launch_says_what_is_wrong_with_a_command_line(argv: list[str], message: str) -> None:
     with pytest.raises(LaunchError) as caught:
         parse(argv)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_command_in_quotes_is_taken_word_by_word_as_mxnets_own_launcher_does() -> None:

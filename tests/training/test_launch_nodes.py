@@ -131,7 +131,7 @@ def test_launch_a_worker_that_hangs_before_its_first_connection_is_killed_with_a
     bed: JobBed, node: Node
 ) -> None:
     """Stuck in an import it says nothing: without a bound its host would never train, and nobody would know why."""
-    first = bed.wait_for(lambda: (found := node.running())[1:] and found, 20, "the worker and its loader run")
+    first = bed.wait_for(lambda: (pids := node.running())[1:] and pids, 20, "the worker and its loader run")
     bed.wait_for(lambda: bed.events("worker_started")[1:], 30, "another is started")
     bed.wait_for(lambda: len(node.running()) == 2, 20, "with a loader of its own")
     assert set(first) & set(node.running()) == set()

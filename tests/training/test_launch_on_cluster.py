@@ -16,7 +16,7 @@ from dyntrain.training.launch.plan import LaunchError, is_for_cluster, parse_for
 from dyntrain.training.protocol.launch_desk import ASK, Reply
 from terminal import Terminal
 
-ASKED = "End the job on all nodes? [y/N]"
+QUESTION = "End the job on all nodes? [y/N]"
 
 
 def test_the_launchers_flags_mean_the_cluster_where_they_name_it(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_node_that_takes_no_launches_says_where_one_does(tmp_path: Path) -> No
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[list[str]]:
     """A node that takes whatever it is asked, and what that was. Where the end is asked for, the job ends."""
-    asked: list[str] = []
+    requests: list[str] = []
     record, log = tmp_path / "events.jsonl", tmp_path / "worker.log"
     record.touch()
     log.touch()
@@ -61,15 +61,15 @@ def desk(tmp_path: Path) -> Iterator[list[str]]:
                 line, _ = listening.accept()
             except OSError:
                 return
-            with line, line.makefile("rb") as said:
-                asked.append(ASK.validate_json(said.readline()).ask)
-                if asked[-1] == "end":
+            with line, line.makefile("rb") as stream:
+                requests.append(ASK.validate_json(stream.readline()).ask)
+                if requests[-1] == "end":
                     record.write_bytes(events.Failed(at=1.0, reason="a person ended it").line())
                 line.sendall(reply.model_dump_json().encode() + b"\n")
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    yield asked
+    yield requests
     listening.shutdown(socket.SHUT_RDWR)
     listening.close()
     thread.join()
@@ -85,7 +85,7 @@ def launched(tmp_path: Path) -> Terminal:
 def test_who_says_no_to_the_end_leaves_the_job_alone(tmp_path: Path, desk: list[str]) -> None:
     person = launched(tmp_path)
     person.interrupt()
-    person.wait_for(ASKED)
+    person.wait_for(QUESTION)
     person.type("n")
     assert (person.ends(), person.shows("job-1 continues")) == (130, True)
     assert desk == ["launch"]
@@ -94,7 +94,7 @@ def test_who_says_no_to_the_end_leaves_the_job_alone(tmp_path: Path, desk: list[
 def test_a_second_ctrl_c_is_no_yes(tmp_path: Path, desk: list[str]) -> None:
     person = launched(tmp_path)
     person.interrupt()
-    person.wait_for(ASKED)
+    person.wait_for(QUESTION)
     person.interrupt()
     assert (person.ends(), desk) == (130, ["launch"])
 
@@ -102,7 +102,7 @@ def test_a_second_ctrl_c_is_no_yes(tmp_path: Path, desk: list[str]) -> None:
 def test_who_says_yes_sees_the_job_end(tmp_path: Path, desk: list[str]) -> None:
     person = launched(tmp_path)
     person.interrupt()
-    person.wait_for(ASKED)
+    person.wait_for(QUESTION)
     person.type("y")
     assert (person.ends(), person.shows("a person ended it")) == (1, True)
     assert desk == ["launch", "end"]

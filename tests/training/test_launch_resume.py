@@ -39,7 +39,7 @@ JOB = CurrentJob(job="job-1", started_at=1.0, command=TRAIN)
 
 
 @pytest.mark.parametrize(
-    ("earlier", "said"),
+    ("earlier", "sentence"),
     [
         (None, ""),
         (EarlierJob(JOB, "finished", AT), ""),
@@ -49,24 +49,24 @@ JOB = CurrentJob(job="job-1", started_at=1.0, command=TRAIN)
     ],
 )
 def test_without_resume_a_new_job_begins_and_one_that_could_go_on_is_named(
-    earlier: EarlierJob | None, said: str
+    earlier: EarlierJob | None, sentence: str
 ) -> None:
     decision = decide(earlier, ("python", "other.py"), resume=False)
     assert decision.job is None
-    assert re.fullmatch(f"a new job begins. {said}" if said else "", decision.sentence)
+    assert re.fullmatch(f"a new job begins. {sentence}" if sentence else "", decision.sentence)
 
 
 @pytest.mark.parametrize("outcome", ["", "failed"])
-@pytest.mark.parametrize(("position", "said"), [(AT, "epoch 12, step 345"), (START, "its start")])
+@pytest.mark.parametrize(("position", "place"), [(AT, "epoch 12, step 345"), (START, "its start")])
 def test_with_resume_the_job_goes_on_and_the_first_line_says_from_where(
-    outcome: str, position: Position, said: str
+    outcome: str, position: Position, place: str
 ) -> None:
     decision = decide(EarlierJob(JOB, outcome, position), TRAIN, resume=True)
-    assert decision == Decision(JOB, f"job-1 goes on from {said}; without --resume a new job begins")
+    assert decision == Decision(JOB, f"job-1 goes on from {place}; without --resume a new job begins")
 
 
 @pytest.mark.parametrize(
-    ("earlier", "words", "said"),
+    ("earlier", "words", "message"),
     [
         (None, TRAIN, "no job was launched in this folder before"),
         (EarlierJob(JOB, "finished", AT), TRAIN, "job-1 has finished"),
@@ -74,8 +74,10 @@ def test_with_resume_the_job_goes_on_and_the_first_line_says_from_where(
         (EarlierJob(JOB, "", AT), TRAIN[:-1], "begun with another command"),
     ],
 )
-def test_what_cannot_be_resumed_is_refused_by_name(earlier: EarlierJob | None, words: Sequence[str], said: str) -> None:
-    with pytest.raises(LaunchError, match=f"--resume: .*{re.escape(said)}"):
+def test_what_cannot_be_resumed_is_refused_by_name(
+    earlier: EarlierJob | None, words: Sequence[str], message: str
+) -> None:
+    with pytest.raises(LaunchError, match=f"--resume: .*{re.escape(message)}"):
         decide(earlier, words, resume=True)
 
 
@@ -203,8 +205,8 @@ async def given_up(
 def test_a_base_host_that_cannot_be_reached_ends_the_launch_before_it_begins_with_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = r"node at ip: 127\.0\.0\.2 ended 5 times, it is not launched again; .* remove it from the host file"
-    with pytest.raises(LaunchError, match=said):
+    message = r"node at ip: 127\.0\.0\.2 ended 5 times, it is not launched again; .* remove it from the host file"
+    with pytest.raises(LaunchError, match=message):
         asyncio.run(given_up(monkeypatch, tmp_path, reachable=("127.0.0.1",)))
 
 

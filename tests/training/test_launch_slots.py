@@ -33,13 +33,13 @@ class Place(NamedTuple):
 
 
 def places(job: Launched) -> list[Place]:
-    return [Place(*map(int, found.split())) for found in re.findall(r"PLACE ([0-9 ]+)$", job.log, re.MULTILINE)]
+    return [Place(*map(int, line.split())) for line in re.findall(r"PLACE ([0-9 ]+)$", job.log, re.MULTILINE)]
 
 
 def last(job: Launched) -> dict[int, Place]:
     """By rank, what was said last by those of as many workers as the last said."""
-    told = places(job)
-    return {place.rank: place for place in told if place.workers == told[-1].workers}
+    all_places = places(job)
+    return {place.rank: place for place in all_places if place.workers == all_places[-1].workers}
 
 
 @pytest.mark.pslite
@@ -91,8 +91,8 @@ def test_a_worker_that_keeps_the_others_is_named_while_they_wait(launched: Calla
     (job.folder / "keep").touch()
     job.wait_for(r"stalled: 1 of 2 workers wait for the sums of step \d+: i-\w+(:1)? is in its script", 120)
     (stall,) = job.events("stalled")
-    told = instance_of("127.0.0.1")
-    assert sorted([*stall["stalled"], *stall["waiting"]]) == [told, f"{told}:1"]
+    node = instance_of("127.0.0.1")
+    assert sorted([*stall["stalled"], *stall["waiting"]]) == [node, f"{node}:1"]
 
     (job.folder / "keep.taken").unlink()
     job.wait_for(r"the stall is over after \d+ s")

@@ -49,24 +49,24 @@ def launched(folder: Path, *command: str) -> str:
 @pytest.mark.parametrize("script", [GLUON, MODULE], ids=["gluon", "module"])
 def test_launch_a_store_whose_updates_not_all_workers_make_is_refused_at_once(script: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(script.format(store="dist_async"))
-    said = launched(tmp_path, "python", "train.py")
-    assert said.count("dist_sync and dist_device_sync and dist_sync_device") == 1, said
-    assert "the job refuses the script" in said.splitlines()[-1]
+    output = launched(tmp_path, "python", "train.py")
+    assert output.count("dist_sync and dist_device_sync and dist_sync_device") == 1, output
+    assert "the job refuses the script" in output.splitlines()[-1]
 
 
 @pytest.mark.parametrize("script", DT.values(), ids=DT)
 def test_launch_a_script_of_dynamic_training_without_its_flag_is_told_of_it(script: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(script)
-    said = launched(tmp_path, "python", "train.py")
-    assert "launch it with --dt-scripts" in said.splitlines()[-1]
-    assert said.count("is launched with --dt-scripts") == 1, said
+    output = launched(tmp_path, "python", "train.py")
+    assert "launch it with --dt-scripts" in output.splitlines()[-1]
+    assert output.count("is launched with --dt-scripts") == 1, output
 
 
 def test_launch_a_script_that_never_joins_ends_its_job(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import sys\nprint('parsed', sys.argv[1:])\n")
-    said = launched(tmp_path, "python", "train.py", "--help")
-    assert "no worker joined: the script runs no epochs of ElasticJob.join()" in said.splitlines()[-1]
-    assert said.splitlines()[-1].endswith("with exit code 0")
+    output = launched(tmp_path, "python", "train.py", "--help")
+    assert "no worker joined: the script runs no epochs of ElasticJob.join()" in output.splitlines()[-1]
+    assert output.splitlines()[-1].endswith("with exit code 0")
 
 
 def test_launch_python_is_that_of_dyntrain_whatever_the_shell_has(tmp_path: Path) -> None:

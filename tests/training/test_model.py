@@ -85,20 +85,22 @@ def test_a_release_by_hand() -> None:
 def test_faster_machines_are_never_slower_and_more_workers_never_faster(
     network: str, workers: int, servers: int, machines: Machines, factor: float
 ) -> None:
-    found = dealt(network, min(servers, workers))
+    placement = dealt(network, min(servers, workers))
     for faster in (
         replace(machines, link=machines.link * factor),
         replace(machines, connection=machines.connection * factor),
         replace(machines, serving=machines.serving * factor),
     ):
-        assert exchange(found, workers, faster).seconds <= exchange(found, workers, machines).seconds
-        assert release(found, workers, faster).seconds <= release(found, workers, machines).seconds
-        assert pause_seconds(found, 10**9, 1, workers, faster) <= pause_seconds(found, 10**9, 1, workers, machines)
+        assert exchange(placement, workers, faster).seconds <= exchange(placement, workers, machines).seconds
+        assert release(placement, workers, faster).seconds <= release(placement, workers, machines).seconds
+        assert pause_seconds(placement, 10**9, 1, workers, faster) <= pause_seconds(
+            placement, 10**9, 1, workers, machines
+        )
     if servers < workers:
-        assert exchange(found, workers, machines).seconds <= exchange(found, workers + 1, machines).seconds
-    assert release(found, workers, machines).seconds <= release(found, 2, machines).seconds * max(1, workers - 1), (
-        "survivors divide what is owed"
-    )
+        assert exchange(placement, workers, machines).seconds <= exchange(placement, workers + 1, machines).seconds
+    assert release(placement, workers, machines).seconds <= release(placement, 2, machines).seconds * max(
+        1, workers - 1
+    ), "survivors divide what is owed"
 
 
 @given(networks, st.integers(8, 64), machines)
@@ -131,8 +133,8 @@ def test_a_chains_last_member_has_the_state_a_chunk_after_the_one_before() -> No
 
 
 def test_a_large_state_is_fetched_before_ps_lite_and_a_small_one_beside_it() -> None:
-    found, size = dealt("ResNet-50", 1), BESIDE_FORMATION
-    small, large = (pause_seconds(found, each, 3, 4, MACHINES) for each in (size, size + 1))
+    placement, size = dealt("ResNet-50", 1), BESIDE_FORMATION
+    small, large = (pause_seconds(placement, each, 3, 4, MACHINES) for each in (size, size + 1))
     assert large > small + 0.1
 
 

@@ -61,23 +61,25 @@ class Divided:
         return mx.io.NDArrayIter(X[rows], Y[rows], len(mine)), None
 
 
-def weights_of(module: Any, net: str, train: Any, **said: Any) -> list[Any]:
+def weights_of(module: Any, net: str, train: Any, **options: Any) -> list[Any]:
     begin = np.random.default_rng(9)
     known = {
         "one_weight": begin.normal(size=(3, 6)),
         "one_bias": begin.normal(size=3),
     }
-    said.setdefault("optimizer_params", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01, "lr_scheduler": halved()})
+    options.setdefault(
+        "optimizer_params", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01, "lr_scheduler": halved()}
+    )
     module.fit(
         train,
         num_epoch=EPOCHS,
         arg_params={name: mx.nd.array(value) for name, value in known.items()},
         initializer=None,
         eval_metric=mx.metric.Loss() if net == "valid" else "acc",
-        **said,
+        **options,
     )
-    found, _ = module.get_params()
-    return [found[name].asnumpy() for name in sorted(found)]
+    weights, _ = module.get_params()
+    return [weights[name].asnumpy() for name in sorted(weights)]
 
 
 def halved(step: int = 7) -> Any:
@@ -89,13 +91,15 @@ def network(net: str) -> Any:
     return NETS[net](x, mx.sym.Variable("softmax_label"))
 
 
-def made(said: dict[str, Any]) -> dict[str, Any]:
+def with_own_optimizer(options: dict[str, Any]) -> dict[str, Any]:
     """Each worker has an optimizer of its own."""
-    return {name: value() if callable(value) and "optimizer" in name else value for name, value in said.items()}
+    return {name: value() if callable(value) and "optimizer" in name else value for name, value in options.items()}
 
 
-def alone(net: str = "sums", **said: Any) -> list[Any]:
-    return weights_of(ModuleOfMxnet(network(net)), net, Divided().get_data_iterator(One())[0], **made(said))
+def alone(net: str = "sums", **options: Any) -> list[Any]:
+    return weights_of(
+        ModuleOfMxnet(network(net)), net, Divided().get_data_iterator(One())[0], **with_own_optimizer(options)
+    )
 
 
 class One:
@@ -103,19 +107,21 @@ class One:
 
 
 def conducted(
-    conductor: Conductor, net: str = "sums", data: Callable[[], Any] = Divided, **said: Any
+    conductor: Conductor, net: str = "sums", data: Callable[[], Any] = Divided, **options: Any
 ) -> list[list[Any]]:
     def script(job: Any) -> list[Any]:
         kv, divided = ModuleStore(job.membership, "dist_sync"), data()
         train, _ = divided.get_data_iterator(kv)
-        return weights_of(Module(network(net), data_iterator=divided), net, train, kvstore=kv, **made(said))
+        return weights_of(
+            Module(network(net), data_iterator=divided), net, train, kvstore=kv, **with_own_optimizer(options)
+        )
 
     return conductor.run(script)
 
 
-def assert_all_close(found: list[list[Any]], expected: list[Any]) -> None:
-    assert found
-    for worker in found:
+def assert_all_close(results: list[list[Any]], expected: list[Any]) -> None:
+    assert results
+    for worker in results:
         for one, other in zip(worker, expected, strict=True):
             np.testing.assert_allclose(one, other, atol=2e-6)
 
@@ -137,13 +143,13 @@ def test_a_worker_that_is_lost_leaves_the_others_to_divide_by_what_they_have(ste
     """Who is left begins the epoch again, so its weights are of more steps: they are equal, and divided rightly."""
     divisors: list[float] = []
 
-    def told(parameters: Any) -> None:
+    def note(parameters: Any) -> None:
         divisors.append(parameters.locals["self"]._optimizer.rescale_grad)
 
-    found = conducted(
-        Conductor({0: 3}, [Death(step, death[0], 0, death[1])], segment_steps=None), batch_end_callback=told
+    results = conducted(
+        Conductor({0: 3}, [Death(step, death[0], 0, death[1])], segment_steps=None), batch_end_callback=note
     )
-    assert_all_close(found, found[0])
+    assert_all_close(results, results[0])
     assert set(divisors) == {1.0 / BATCH}
 
 
@@ -169,7 +175,7 @@ def fixed(**more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "options",
     [
         {},
         {"optimizer_params": lambda: fixed(rescale_grad=0.5 / BATCH)},
@@ -179,15 +185,15 @@ def fixed(**more: Any) -> dict[str, Any]:
     ],
     ids=["MXNet's", "its own", "an optimizer's", "updates from 5 on", "adam's from 5 on"],
 )
-def test_what_the_script_tells_its_optimizer_is_meant_for_one_process(said: dict[str, Any]) -> None:
-    expected = alone(**said)
-    assert_all_close(conducted(Conductor({0: 2}, segment_steps=None), **said), expected)
-    assert_all_close(conducted(Conductor({0: 1}, segment_steps=None), **said), expected)
+def test_what_the_script_tells_its_optimizer_is_meant_for_one_process(options: dict[str, Any]) -> None:
+    expected = alone(**options)
+    assert_all_close(conducted(Conductor({0: 2}, segment_steps=None), **options), expected)
+    assert_all_close(conducted(Conductor({0: 1}, segment_steps=None), **options), expected)
 
 
 def test_with_a_batch_for_each_worker_a_schedule_is_where_its_epochs_are() -> None:
     def rates(plan: dict[int, int]) -> dict[int, set[float]]:
-        found: dict[int, set[float]] = {}
+        by_epoch: dict[int, set[float]] = {}
 
         def script(job: Any) -> None:
             kv, data = ModuleStore(job.membership, "dist_sync"), PerWorker()
@@ -199,13 +205,13 @@ def test_with_a_batch_for_each_worker_a_schedule_is_where_its_epochs_are() -> No
                 train,
                 kvstore=kv,
                 optimizer_params=fixed(lr_scheduler=halved(2 * SAMPLES // (BATCH // 2))),
-                epoch_end_callback=lambda epoch, *_: found.setdefault(epoch, set()).add(
+                epoch_end_callback=lambda epoch, *_: by_epoch.setdefault(epoch, set()).add(
                     module._optimizer.learning_rate
                 ),
             )
 
         Conductor(plan, segment_steps=None).run(script)
-        return found
+        return by_epoch
 
     assert rates({0: 1}) == rates({0: 2}) == {epoch: {0.1 / 2 ** (epoch // 2)} for epoch in range(EPOCHS)}
 
@@ -222,9 +228,9 @@ def test_where_means_of_unequal_batches_would_be_added_up_all_workers_say_so() -
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_workers_that_begin_anew_count_on_from_where_they_were(optimizer: str) -> None:
-    said = {"optimizer": optimizer, "optimizer_params": lambda: fixed(begin_num_update=5)}
+    options = {"optimizer": optimizer, "optimizer_params": lambda: fixed(begin_num_update=5)}
     before = Conductor({0: 2, 2 * STEPS: 3}, segment_steps=None)
-    expected = alone(**said)
-    assert_all_close(conducted(before, **said), expected)
+    expected = alone(**options)
+    assert_all_close(conducted(before, **options), expected)
     (block,) = [block for at, block in before.blocks.items() if at.step == 2 * STEPS]
-    assert_all_close(conducted(Conductor({0: 2}, segment_steps=None, start=block), **said), expected)
+    assert_all_close(conducted(Conductor({0: 2}, segment_steps=None, start=block), **options), expected)

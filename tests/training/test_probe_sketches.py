@@ -21,10 +21,10 @@ def judged(whole: np.ndarray, one: np.ndarray, other: np.ndarray, weights: tuple
 
 
 def test_sums_of_many_blocks_stand_for_all_numbers() -> None:
-    made = sketch(np.ones((300, 50)))
-    assert len(made.sums) == BLOCKS
-    assert sum(made.sums) == 300 * 50
-    assert made.norm == pytest.approx((300 * 50) ** 0.5)
+    result = sketch(np.ones((300, 50)))
+    assert len(result.sums) == BLOCKS
+    assert sum(result.sums) == 300 * 50
+    assert result.norm == pytest.approx((300 * 50) ** 0.5)
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (2,)])
@@ -66,11 +66,11 @@ def test_what_rounding_left_of_a_gradient_is_not_compared() -> None:
 
 def test_the_parameter_that_differs_most_is_named() -> None:
     one, other = halves()
-    made = [{"0": sketch(each), "1": sketch(each)} for each in (one + other, one, other)]
-    made[0] |= {"0": sketch(1.1 * (one + other)), "1": sketch(1.5 * (one + other))}
-    found = difference(made[0], [(1, made[1]), (1, made[2])], NAMES, TOLERANCE)
-    assert found is not None
-    assert found.name == "dense_bias"
+    sketches = [{"0": sketch(each), "1": sketch(each)} for each in (one + other, one, other)]
+    sketches[0] |= {"0": sketch(1.1 * (one + other)), "1": sketch(1.5 * (one + other))}
+    largest = difference(sketches[0], [(1, sketches[1]), (1, sketches[2])], NAMES, TOLERANCE)
+    assert largest is not None
+    assert largest.name == "dense_bias"
 
 
 def test_gradients_that_are_no_numbers_say_nothing() -> None:

@@ -30,19 +30,19 @@ class AllReduce:
     release: Literal["zeros", "error"] = "error"
 
     def __init__(self, ends: int) -> None:
-        self.ends, self.made = ends, 0
+        self.ends, self.sums = ends, 0
         self.waits, self.broken = threading.Event(), threading.Event()
 
     def begin(self, array: Any) -> Callable[[], None]:
         return lambda: None
 
     def wait(self, array: Any) -> None:
-        self.made += 1
-        if self.made > self.ends:
+        self.sums += 1
+        if self.sums > self.ends:
             self.waits.set()
             assert self.broken.wait(patient(60))
             raise SumsLost("closed")
-        if self.made == 1:
+        if self.sums == 1:
             array *= WORKERS  # all say the same
 
     def break_off(self) -> None:
@@ -58,17 +58,17 @@ class Worker:
     def __init__(self, ends: int, say: Callable[[str, StepStatus], None], name: str) -> None:
         self.engine, self.name = AllReduce(ends), name
         self.kvstore = self
-        self.found: list[float] = []
-        self.guard = StepGuard(cast(Any, self.engine), self._said)
+        self.results: list[float] = []
+        self.guard = StepGuard(cast(Any, self.engine), self._pass_on)
         self.guard.formed(1, AT)
         self._say = say
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
-        self.found.append(reduce(cast(Any, self), AT, "accuracy", 5.0, None, False))
+        self.results.append(reduce(cast(Any, self), AT, "accuracy", 5.0, None, False))
 
-    def _said(self, message: FromWorker) -> None:
+    def _pass_on(self, message: FromWorker) -> None:
         if isinstance(message, StepStatus):
             self._say(self.name, message)
         else:
@@ -92,10 +92,10 @@ def reduced(*ends: int) -> list[float]:
     release = Release(1, WORKERS, 0.0)
     names = [f"w{number}" for number in range(len(ends))]
     workers: dict[str, Worker] = {}
-    told = threading.Lock()
+    lock = threading.Lock()
 
-    def said(name: str, status: StepStatus) -> None:
-        with told:
+    def tell(name: str, status: StepStatus) -> None:
+        with lock:
             release.answered(name, status, names)
             if release.verdict is None:
                 return
@@ -103,7 +103,7 @@ def reduced(*ends: int) -> list[float]:
         for worker in workers.values():
             worker.guard.handle(verdict)
 
-    workers |= {name: Worker(count, said, name) for name, count in zip(names, ends, strict=True)}
+    workers |= {name: Worker(count, tell, name) for name, count in zip(names, ends, strict=True)}
     for worker, count in zip(workers.values(), ends, strict=True):
         assert count == 2 or worker.engine.waits.wait(patient(60))
         worker.thread.join(patient(60) if count == 2 else 0)
@@ -113,7 +113,7 @@ def reduced(*ends: int) -> list[float]:
         workers[order.instance_id].guard.handle(order.message)
     for worker in workers.values():
         worker.thread.join(patient(60))
-    return [found for worker in workers.values() for found in worker.found]
+    return [result for worker in workers.values() for result in worker.results]
 
 
 @pytest.mark.parametrize("ends", [(1, 1), (1, 2), (2, 1), (2, 2)])

@@ -149,10 +149,10 @@ class Worker:
     """Its training thread is in an exchange."""
 
     def __init__(self, servers: Servers, name: str) -> None:
-        self.said: Queue[FromWorker] = Queue()
+        self.sent: Queue[FromWorker] = Queue()
         self.store = FakeStore(servers, name)
         self.engine = FakeEngine(self.store)
-        self.guard = StepGuard(self.engine, self.said.put)  # type: ignore[arg-type]
+        self.guard = StepGuard(self.engine, self.sent.put)  # type: ignore[arg-type]
         self.guard.formed(1, AT)
         self.keys, self.gradients = servers.keys, [Gradient() for _ in servers.keys]
 
@@ -174,19 +174,19 @@ class Worker:
         return thread
 
     def hear(self) -> FromWorker:
-        return self.said.get(timeout=patient(20))
+        return self.sent.get(timeout=patient(20))
 
 
 def test_t7_who_waits_says_so_when_its_own_gradients_are_with_the_servers() -> None:
     """Else zeros for what is still on its way would be too many."""
     servers = Servers(SMALL, 3)
     worker = Worker(servers, "a")
-    worker.engine.made.clear()
+    worker.engine.sums_end.clear()
     thread = worker.exchange()
     worker.guard.handle(Abort(generation=1))
     worker.guard.handle(Abort(generation=1))  # asked again meanwhile
-    assert (worker.said.empty(), worker.store.flushed) == (True, 0)
-    worker.engine.made.set()
+    assert (worker.sent.empty(), worker.store.flushed) == (True, 0)
+    worker.engine.sums_end.set()
     status = worker.hear()
     assert isinstance(status, StepStatus)
     assert (status.phase, status.keys, status.windows) == ("wait", (0, 1, 2), 1)

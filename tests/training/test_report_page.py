@@ -90,8 +90,10 @@ def test_the_page_tells_workers_causes_pauses_and_instance_hours() -> None:
 def test_a_failed_job_says_why_also_where_only_its_reports_are_left() -> None:
     heard = [*job()[:-1], events.SafeStateUnreadable(instance=A, step=9, reason="a disk", at=5400.0)]
     heard.append(events.Failed(reason="the script ends itself", at=5500.0))
-    told = {"cluster": "c", "job": "j", "state": "failed", "started_at": 100.0, "sequence": 1, "generation": 3}
-    report = JobReport.model_validate({**told, "revision": 1, "members": [], "history": Chronicle.of(heard).history()})
+    fields = {"cluster": "c", "job": "j", "state": "failed", "started_at": 100.0, "sequence": 1, "generation": 3}
+    report = JobReport.model_validate(
+        {**fields, "revision": 1, "members": [], "history": Chronicle.of(heard).history()}
+    )
     whole, bounded = story_of_events("j", heard), story_of_report(report)
     assert whole.outcome == bounded.outcome == "failed: the script ends itself"
     assert [(note.what, note.text) for note in whole.notes] == [(note.what, note.text) for note in bounded.notes]
@@ -166,9 +168,9 @@ def test_the_command_writes_the_page_of_a_folder_and_says_what_is_wrong_with_oth
     assert "not audited: the job's ledger is not beside its events" in done.output
     assert "<title>job-7</title>" in (tmp_path / "out" / "job.html").read_text()
     whole = CliRunner().invoke(main, ["report", str(folder), "--json", "--html", str(tmp_path / "out" / "job.html")])
-    told = json.loads(whole.stdout)
-    assert [change["pause"] for change in told["changes"]] == [None, 0.5, None]
-    assert told["facts"]["outcome"] == "finished"
+    document = json.loads(whole.stdout)
+    assert [change["pause"] for change in document["changes"]] == [None, 0.5, None]
+    assert document["facts"]["outcome"] == "finished"
     wide = CliRunner().invoke(main, ["report", str(folder), "--output", "wide"]).output
     assert f"a worker was added  {B}  0.50 s  create 0.20 s" in wide
     drawn = CliRunner().invoke(main, ["report", str(folder), "--png", str(tmp_path / "job.png")])
@@ -182,14 +184,14 @@ def test_the_command_writes_the_page_of_a_folder_and_says_what_is_wrong_with_oth
     assert (refused.exit_code, "cannot be written" in refused.output) == (1, True), refused.output
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "newer.jsonl").write_text(json.dumps({"version": 99, "event": "joined"}) + "\n")
-    for name, said in (
+    for name, message in (
         ("missing.jsonl", "No such file"),
         ("empty.jsonl", "no events"),
         ("newer.jsonl", "newer dyntrain"),
     ):
         failed = CliRunner().invoke(main, ["report", str(tmp_path / name)])
         assert (failed.exit_code, len(failed.stderr.splitlines())) == (1, 1)
-        assert said in failed.stderr
+        assert message in failed.stderr
 
 
 def test_a_picture_that_would_have_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,10 +69,10 @@ FIRST = (
 )
 
 
-def written(folder: Path, told: tuple[events.Event, ...]) -> Path:
+def written(folder: Path, history: tuple[events.Event, ...]) -> Path:
     folder.mkdir(exist_ok=True)
     with (folder / "events.jsonl").open("ab") as file:
-        for event in told:
+        for event in history:
             file.write(event.line())
     return folder
 
@@ -85,8 +85,8 @@ def test_what_was_trained_again_after_a_restart_is_shown_once_and_so_is_what_is_
     shown = EventAccumulator(str(tmp_path / "runs" / "job-7")).Reload()
 
     def curve(tag: str) -> list[tuple[int, float]]:
-        found = [(event.step, float(make_ndarray(event.tensor_proto))) for event in shown.Tensors(tag)]
-        return [(step, round(value, 3)) for step, value in found]
+        points = [(event.step, float(make_ndarray(event.tensor_proto))) for event in shown.Tensors(tag)]
+        return [(step, round(value, 3)) for step, value in points]
 
     assert curve(LOSS) == [(10, 0.9), (20, 0.8), (30, 0.65)]
     assert curve("job/samples_per_second") == [(10, 500.0), (20, 500.0), (30, 500.0)]
@@ -105,10 +105,10 @@ def test_of_a_job_whose_reports_are_all_there_is_each_point_comes_once() -> None
         HistoryMark(at=14.0, event="worker_lost", instance="i-2", reason="its process ended"),
     ]
     history = JobHistory(points=tuple(points), marks=tuple(marks))
-    found = list(entries_of_history(history, 0.0))
-    assert Scalar(20.0, 10, "job/workers", 2.0) in found
-    assert Scalar(13.0, 5, "job/pause_seconds", 0.5) in found
-    assert Text(14.0, 5, "job/notes", "worker lost i-2: its process ended") in found
+    entries = list(entries_of_history(history, 0.0))
+    assert Scalar(20.0, 10, "job/workers", 2.0) in entries
+    assert Scalar(13.0, 5, "job/pause_seconds", 0.5) in entries
+    assert Text(14.0, 5, "job/notes", "worker lost i-2: its process ended") in entries
     assert {entry.at for entry in entries_of_history(history, 12.0)} == {13.0, 14.0, 20.0}
     assert list(entries_of_history(history, latest(history))) == []
 
@@ -116,41 +116,41 @@ def test_of_a_job_whose_reports_are_all_there_is_each_point_comes_once() -> None
 def test_a_job_that_is_over_stays_so_whatever_comes_of_its_workers_ends() -> None:
     """Else `--follow` never ends."""
     board = Board()
-    told = (
+    history = (
         events.Finished(at=1.0, position=at(40)),
         events.WorkerLost(at=2.0, instance="i-1", pid=7, reason="its process ended"),
     )
-    for event in told:
+    for event in history:
         list(board.entries_of(event))
     assert board.over
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [(["nowhere/job"], "cannot be read"), (["--no-serve"], "wants a --logdir"), (["--port", "70000"], "70000")],
 )
-def test_what_cannot_be_shown_is_one_line(options: list[str], said: str) -> None:
+def test_what_cannot_be_shown_is_one_line(options: list[str], message: str) -> None:
     done = CliRunner().invoke(main, ["tensorboard", *options])
-    assert (done.exit_code != 0, said in done.output, "Traceback" in done.output) == (True, True, False)
+    assert (done.exit_code != 0, message in done.output, "Traceback" in done.output) == (True, True, False)
 
 
 def test_the_real_tensorboard_shows_a_job_that_trains_and_ends_with_the_command(tmp_path: Path) -> None:
     """Also as a background job of a script's, in which the shell has Ctrl-C ignored."""
     job = written(tmp_path / "job-8", FIRST)
     command = [sys.executable, "-m", "dyntrain", "tensorboard", str(job), "--port", "0"]
-    with (tmp_path / "said").open("w") as said:
+    with (tmp_path / "output").open("w") as output:
         script = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
-        process = subprocess.Popen(script, stdout=said, stderr=said, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(script, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
     try:
-        address = wait_for(lambda: re.search(r"http://127\.0\.0\.1:\d+", (tmp_path / "said").read_text()), 60.0)[0]
+        address = wait_for(lambda: re.search(r"http://127\.0\.0\.1:\d+", (tmp_path / "output").read_text()), 60.0)[0]
         query = urllib.parse.urlencode({"run": "job-8", "tag": LOSS})
 
         def losses() -> list[float]:
             try:
-                told: Any = read(f"{address}/data/plugin/scalars/scalars?{query}")
+                scalars: Any = read(f"{address}/data/plugin/scalars/scalars?{query}")
             except OSError:  # it has not read the files yet, and knows no such run
                 return []
-            return [round(value, 3) for _when, _step, value in told]
+            return [round(value, 3) for _when, _step, value in scalars]
 
         wait_for(lambda: losses() == [0.9, 0.8, 0.65], 60.0)
         written(job, (segment(170, 30, 40, 0.5),))
@@ -176,7 +176,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def objects(s3: Any) -> list[str]:
-    return [found["Key"] for found in s3.list_objects_v2(Bucket="curves").get("Contents", [])]
+    return [entry["Key"] for entry in s3.list_objects_v2(Bucket="curves").get("Contents", [])]
 
 
 def test_a_tensorboard_that_is_open_goes_on_when_a_run_is_written_again(bucket: Any, tmp_path: Path) -> None:
@@ -191,22 +191,22 @@ def test_a_tensorboard_that_is_open_goes_on_when_a_run_is_written_again(bucket: 
 
     board = [sys.executable, "-m", "tensorboard.main", "--logdir", "s3://curves/runs", "--port", "0"]
     board += ["--reload_interval", "1"]
-    with (tmp_path / "said").open("w") as out, subprocess.Popen(board, stdout=out, stderr=out) as process:
+    with (tmp_path / "output").open("w") as out, subprocess.Popen(board, stdout=out, stderr=out) as process:
         try:
-            address = wait_for(lambda: re.search(r"http://\S+:\d+", (tmp_path / "said").read_text()), 60.0)[0]
+            address = wait_for(lambda: re.search(r"http://\S+:\d+", (tmp_path / "output").read_text()), 60.0)[0]
             query = urllib.parse.urlencode({"run": "job-9", "tag": LOSS})
 
             def losses() -> list[float]:
                 try:
-                    told: Any = read(f"{address}/data/plugin/scalars/scalars?{query}")
+                    scalars: Any = read(f"{address}/data/plugin/scalars/scalars?{query}")
                 except OSError:
                     return []
-                return [round(value, 3) for _when, _step, value in told]
+                return [round(value, 3) for _when, _step, value in scalars]
 
-            def said() -> str:
-                return (tmp_path / "said").read_text()
+            def read_output() -> str:
+                return (tmp_path / "output").read_text()
 
-            wait_for(lambda: losses() == [0.9, 0.8, 0.65], 60.0, said)
+            wait_for(lambda: losses() == [0.9, 0.8, 0.65], 60.0, read_output)
             with subprocess.Popen([*command, "--follow"], stderr=subprocess.PIPE, text=True) as following:
                 try:
                     wait_for(lambda: len(objects(bucket)) == 3, 60.0, "its own file beside the earlier one")
@@ -215,7 +215,7 @@ def test_a_tensorboard_that_is_open_goes_on_when_a_run_is_written_again(bucket: 
                 finally:
                     following.kill()
             assert following.returncode == 0, complaints
-            wait_for(lambda: losses() == [0.9, 0.8, 0.65, 0.5], 60.0, said)
+            wait_for(lambda: losses() == [0.9, 0.8, 0.65, 0.5], 60.0, read_output)
         finally:
             process.terminate()
     assert theirs in objects(bucket), "files of others stay"

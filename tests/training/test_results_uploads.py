@@ -86,20 +86,20 @@ def test_the_program_uploads_what_is_new_and_tensorboard_reads_the_curves(
         (*PROGRAM, str(job.root), "s3://kept/runs"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
 
-        def told() -> Uploaded:
+        def upload() -> Uploaded:
             assert process.stdin is not None
             assert process.stdout is not None
             print(file=process.stdin, flush=True)
             return Uploaded.model_validate_json(process.stdout.readline())
 
         try:
-            first = told()
+            first = upload()
             assert (first.files, first.failed) == (3, None)
-            assert told().files == 0, "nothing has changed"
+            assert upload().files == 0, "nothing has changed"
             with job.events.open("a") as file:
                 file.write(pause(5))
             (job.output / "plots" / "loss.png").write_bytes(b"lower")
-            assert told().files == 2
+            assert upload().files == 2
         finally:
             process.communicate(timeout=patient(20))
     assert process.returncode == 0
@@ -107,7 +107,7 @@ def test_the_program_uploads_what_is_new_and_tensorboard_reads_the_curves(
     def read(name: str) -> bytes:
         return bytes(bucket.get_object(Bucket="kept", Key=f"runs/job-1/{name}")["Body"].read())
 
-    names = [found["Key"].removeprefix("runs/job-1/") for found in bucket.list_objects_v2(Bucket="kept")["Contents"]]
+    names = [entry["Key"].removeprefix("runs/job-1/") for entry in bucket.list_objects_v2(Bucket="kept")["Contents"]]
     curves = "tensorboard/events.out.tfevents.0.job-1.dyntrain"
     assert sorted(names) == ["commits/000001-000000000003.commit", "output/plots/loss.png", curves]
     assert (read(names[0]), read("output/plots/loss.png")) == (b"model", b"lower")
@@ -120,7 +120,7 @@ def test_the_program_uploads_what_is_new_and_tensorboard_reads_the_curves(
 
 
 def test_a_bucket_that_is_not_there_is_named_and_what_it_did_not_take_comes_later(bucket: Any, job: JobFolder) -> None:
-    asked = subprocess.run(
+    done = subprocess.run(
         (*PROGRAM, str(job.root), "s3://nowhere/runs"),
         input="\n",
         capture_output=True,
@@ -128,7 +128,7 @@ def test_a_bucket_that_is_not_there_is_named_and_what_it_did_not_take_comes_late
         timeout=patient(60),
         check=True,
     )
-    answer = Uploaded.model_validate_json(asked.stdout)
+    answer = Uploaded.model_validate_json(done.stdout)
     assert answer.files == 0
     assert "NoSuchBucket" in str(answer.failed)
 
@@ -203,14 +203,14 @@ SCRIPT = "import sys, json, time, pathlib\nfor n, _ in enumerate(sys.stdin):\n  
 GOOD = "print(json.dumps(dict(files=1, size=9, seconds=0.1)))"
 
 
-class Told:
+class Announced:
     """What is announced while a test goes on beside `run`."""
 
     def __init__(self, script: str, afterwards: str = "") -> None:
         self._heard: asyncio.Queue[events.Event] = asyncio.Queue()
         self.results = Results((sys.executable, "-c", SCRIPT.format(script) + afterwards), self._heard.put_nowait)
 
-    async def __aenter__(self) -> Told:
+    async def __aenter__(self) -> Announced:
         self._running = asyncio.create_task(self.results.run())
         return self
 
@@ -226,11 +226,11 @@ def test_each_epoch_and_the_end_are_uploaded_and_told(tmp_path: Path) -> None:
     tidied = tmp_path / "tidied"
 
     async def course() -> None:
-        async with Told(GOOD, f"pathlib.Path({str(tidied)!r}).touch()") as told:
-            told.results.due()
-            assert isinstance(await told.next(), events.ResultsUploaded)
-            await told.results.finish()
-            assert isinstance(last := await told.next(), events.ResultsUploaded)
+        async with Announced(GOOD, f"pathlib.Path({str(tidied)!r}).touch()") as bed:
+            bed.results.due()
+            assert isinstance(await bed.next(), events.ResultsUploaded)
+            await bed.results.finish()
+            assert isinstance(last := await bed.next(), events.ResultsUploaded)
             assert (last.files, last.size) == (1, 9)
 
     asyncio.run(course())
@@ -242,21 +242,21 @@ def test_a_program_that_dies_is_told_of_and_another_one_goes_on(tmp_path: Path) 
     script = f"p = pathlib.Path({str(once)!r}); b = p.exists(); p.touch(); {GOOD} if b else sys.exit(3)"
 
     async def course() -> None:
-        async with Told(script) as told:
-            told.results.due()
-            assert isinstance(lost := await told.next(), events.ResultsNotUploaded)
+        async with Announced(script) as bed:
+            bed.results.due()
+            assert isinstance(lost := await bed.next(), events.ResultsNotUploaded)
             assert "exit code 3" in lost.reason
-            told.results.due()
-            assert isinstance(await told.next(), events.ResultsUploaded)
+            bed.results.due()
+            assert isinstance(await bed.next(), events.ResultsUploaded)
 
     asyncio.run(course())
 
 
 def test_an_upload_that_hangs_delays_the_jobs_end_by_its_bound_and_leaves_no_process() -> None:
     async def course() -> None:
-        async with Told("time.sleep(600)") as told:
-            await told.results.finish(0.5)
-            assert isinstance(late := await told.next(), events.ResultsNotUploaded)
+        async with Announced("time.sleep(600)") as bed:
+            await bed.results.finish(0.5)
+            assert isinstance(late := await bed.next(), events.ResultsNotUploaded)
             assert "the rest is on the volume" in late.reason
 
     asyncio.run(course())
@@ -265,9 +265,9 @@ def test_an_upload_that_hangs_delays_the_jobs_end_by_its_bound_and_leaves_no_pro
 
 def test_who_hears_that_a_job_has_ended_finds_its_results(tmp_path: Path) -> None:
     """A person, or a script, that then ends the machines or copies the model."""
-    asked, there = tmp_path / "asked", tmp_path / "there"
+    begun, there = tmp_path / "begun", tmp_path / "there"
     wait = (
-        f"pathlib.Path({str(asked)!r}).touch()\n    while not pathlib.Path({str(there)!r}).exists(): time.sleep(0.05)"
+        f"pathlib.Path({str(begun)!r}).touch()\n    while not pathlib.Path({str(there)!r}).exists(): time.sleep(0.05)"
     )
 
     async def scenario() -> None:
@@ -278,9 +278,9 @@ def test_who_hears_that_a_job_has_ended_finds_its_results(tmp_path: Path) -> Non
         running = asyncio.create_task(coordinator.run())
         await until(lambda: bool(hosts.reports), 30)
         coordinator.carry_out(fail(coordinator.session.job, "it was made to", 1.0))
-        await until(asked.exists, 30)
-        told = len(hosts.reports)
-        await until(lambda: len(hosts.reports) > told, 30)
+        await until(begun.exists, 30)
+        known = len(hosts.reports)
+        await until(lambda: len(hosts.reports) > known, 30)
         assert {report.state for report in hosts.reports} == {"starting"}, "the lease lives on, and says no more"
         there.touch()
         await running

@@ -48,7 +48,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], st
     command = [sys.executable, rule_examples.__file__, str(tmp_path_factory.mktemp("probed")), *PROBED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patient(120), check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return {(code, kind): told for code, kind, told in map(json.loads, done.stdout.splitlines())}
+    return {(code, kind): report for code, kind, report in map(json.loads, done.stdout.splitlines())}
 
 
 def test_every_rule_has_a_page_and_every_page_is_a_rules() -> None:
@@ -76,11 +76,11 @@ def test_what_a_person_is_shown_has_the_page_and_how_to_read_its_examples(code: 
 @pytest.mark.parametrize("code", CODES)
 def test_the_bad_example_is_told_of_by_its_code(code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if code in PROBED:
-        told = request.getfixturevalue("probed")[code, "bad"]
+        report = request.getfixturevalue("probed")[code, "bad"]
     else:
         plan = WORKERS.get(code)
-        told = run(code, "bad", tmp_path, Conductor(plan, segment_steps=None) if plan else None).told
-    assert re.search(rf"\.py:\d+: {code}: ", told), told
+        report = run(code, "bad", tmp_path, Conductor(plan, segment_steps=None) if plan else None).report
+    assert re.search(rf"\.py:\d+: {code}: ", report), report
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -91,7 +91,7 @@ def test_t2_the_good_example_is_told_of_nothing_and_trains_as_the_bad_one_does_i
     alone = run(code, "good", tmp_path)
     over = Conductor({0: 1, 2: 3}, [Death(3, 1)], 1, loops=LOOPS.get(code, 1))
     together = run(code, "good", tmp_path, over)
-    assert (alone.told, together.told) == ("", "")
+    assert (alone.report, together.report) == ("", "")
     before = alone if code in OTHERWISE else run(code, "bad", tmp_path, OneProcess())
     assert len(together.weights) == 3
     for weights in (*alone.weights, *together.weights):
@@ -101,7 +101,7 @@ def test_t2_the_good_example_is_told_of_nothing_and_trains_as_the_bad_one_does_i
 
 @pytest.mark.parametrize("code", WORKERS)
 def test_the_good_example_is_told_of_nothing_where_the_bad_one_is(code: str, tmp_path: Path) -> None:
-    assert run(code, "good", tmp_path, Conductor(WORKERS[code], segment_steps=None)).told == ""
+    assert run(code, "good", tmp_path, Conductor(WORKERS[code], segment_steps=None)).report == ""
 
 
 @pytest.mark.parametrize("code", PROBED)

@@ -185,11 +185,11 @@ def test_what_does_not_go_together_says_so_before_the_first_step() -> None:
 
 
 def adding_up(
-    job: Any, zeroes: Callable[[Any], object], moment: str = "after", clips: bool = False, **said: Any
+    job: Any, zeroes: Callable[[Any], object], moment: str = "after", clips: bool = False, **options: Any
 ) -> None:
     params = (net := mlp()).collect_params()
     params.setattr("grad_req", "add")
-    trainer = job.trainer(params, "sgd", **said)
+    trainer = job.trainer(params, "sgd", **options)
 
     def comes(to: str) -> None:
         (zeroes if moment == to else nothing)(params)
@@ -201,7 +201,7 @@ def adding_up(
             with autograd.record():
                 loss = CROSS(net(x), y)
             loss.backward()
-            if said and not epoch.update_due:
+            if options and not epoch.update_due:
                 continue
             if clips:
                 trainer.allreduce_grads()

@@ -47,12 +47,12 @@ def squares_of_gradients(net: Any) -> dict[str, Any]:
 MAKES: list[Make] = [pseudo_labels, softened_in_parts, means_of_weights, squares_of_gradients]
 
 
-def loss_of(net: Any, x: Any, y: Any, i: Any, made: dict[str, Any]) -> Any:
-    if "y" in made:
-        return CROSS(net(x), made["y"].take(i))
-    if "p" in made:
-        return -(made["p"].take(i) * mx.nd.log_softmax(net(x))).sum(axis=1)
-    return CROSS(net(x * (1 + made["s"])), y)
+def loss_of(net: Any, x: Any, y: Any, i: Any, kept: dict[str, Any]) -> Any:
+    if "y" in kept:
+        return CROSS(net(x), kept["y"].take(i))
+    if "p" in kept:
+        return -(kept["p"].take(i) * mx.nd.log_softmax(net(x))).sum(axis=1)
+    return CROSS(net(x * (1 + kept["s"])), y)
 
 
 def script(job: Any, make: Make, keeps: bool = True, hybrid: bool = False) -> list[Any]:
@@ -62,14 +62,14 @@ def script(job: Any, make: Make, keeps: bool = True, hybrid: bool = False) -> li
     trained(
         net, job.trainer(net.collect_params(), "adam"), job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="loop")
     )
-    made = make(net)
+    kept = make(net)
     if keeps:
-        made = job.keep(made)
+        kept = job.keep(kept)
     trainer = job.trainer(student.collect_params(), "sgd", {"learning_rate": 0.1})
     for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="loop"):
         for x, y, i in epoch.batches(Rows(X, Y, np.arange(SAMPLES))):
             with autograd.record():
-                loss = loss_of(student, x, y, i, made)
+                loss = loss_of(student, x, y, i, kept)
             loss.backward()
             trainer.step(BATCH)
     return weights(student)

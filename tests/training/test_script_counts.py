@@ -24,7 +24,7 @@ from test_script_idioms import all_close
 
 __all__ = ["writer_again"]
 WORKERS, EACH = 2, 4
-MADE = 5  # updates before
+EARLIER_UPDATES = 5  # updates before
 RESTARTED = 4  # the step that all workers begin anew with
 OPTIMIZERS = {"sgd": {"momentum": 0.9}, "adam": {}}
 
@@ -46,7 +46,7 @@ def states(optimizer: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     net, path = mlp(), tmp_path_factory.mktemp("states") / "trainer"
     trainer = gluon.Trainer(net.collect_params(), optimizer, options(optimizer), kvstore=None)
     x, y = map(mx.nd.array, data()[:EACH])
-    for _ in range(MADE):
+    for _ in range(EARLIER_UPDATES):
         with autograd.record():
             loss = CROSS(net(x), y)
         loss.backward()
@@ -57,7 +57,7 @@ def states(optimizer: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def goes_on(job: Any, optimizer: str, states: Path | None, **batching: Any) -> list[Any]:
     net = mlp()
-    begins = {} if states else {"begin_num_update": MADE}
+    begins = {} if states else {"begin_num_update": EARLIER_UPDATES}
     trainer = job.trainer(net.collect_params(), optimizer, options(optimizer, **begins))
     if states:
         trainer.load_states(str(states))
@@ -70,15 +70,15 @@ def goes_on(job: Any, optimizer: str, states: Path | None, **batching: Any) -> l
     return weights(net)
 
 
-@pytest.mark.parametrize("told", ["begin_num_update", "load_states"])
+@pytest.mark.parametrize("way", ["begin_num_update", "load_states"])
 @pytest.mark.parametrize("batching", [{}, {"batching": PerWorker(EACH, ramp=0)}], ids=["over all", "per worker"])
 def test_what_was_trained_before_counts_as_in_one_process(
-    optimizer: str, states: Path, told: str, batching: dict[str, Any]
+    optimizer: str, states: Path, way: str, batching: dict[str, Any]
 ) -> None:
     def script(job: Any) -> list[Any]:
-        return goes_on(job, optimizer, states if told == "load_states" else None, **batching)
+        return goes_on(job, optimizer, states if way == "load_states" else None, **batching)
 
-    expected = goes_on(Plain(), optimizer, states if told == "load_states" else None)
+    expected = goes_on(Plain(), optimizer, states if way == "load_states" else None)
     before = Conductor({0: WORKERS, RESTARTED: WORKERS + 1}, segment_steps=1, size=WORKERS)
     if batching:
         all_close(Conductor({0: WORKERS}, size=WORKERS).run(script), expected)
@@ -102,13 +102,13 @@ def checkpoint(optimizer: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     return prefix
 
 
-def module_goes_on(module: Any, optimizer: str, begins: int | None, **said: Any) -> list[Any]:
+def module_goes_on(module: Any, optimizer: str, begins: int | None, **settings: Any) -> list[Any]:
     train, _ = Divided().get_data_iterator(One())
     more = {} if begins is None else {"begin_num_update": begins}
     parameters = {"optimizer": optimizer, "optimizer_params": options(optimizer, **more)}
-    module.fit(train, begin_epoch=2, num_epoch=EPOCHS_OF_MODULE, **parameters, **said)
-    found, _ = module.get_params()
-    return [found[name].asnumpy() for name in sorted(found)]
+    module.fit(train, begin_epoch=2, num_epoch=EPOCHS_OF_MODULE, **parameters, **settings)
+    arrays, _ = module.get_params()
+    return [arrays[name].asnumpy() for name in sorted(arrays)]
 
 
 @pytest.mark.parametrize("begins", [None, 8], ids=["from 0", "from where it was"])

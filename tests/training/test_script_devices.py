@@ -32,7 +32,7 @@ COURSES = [
 class Devices(Plain):
     """Gluon's Trainer sums over its devices with a store of its own."""
 
-    def trainer(self, params: Any, optimizer: Any, options: Any = None, **said: Any) -> Any:
+    def trainer(self, params: Any, optimizer: Any, options: Any = None, **more: Any) -> Any:
         return gluon.Trainer(params, optimizer, options, kvstore="device", update_on_kvstore=False)
 
 
@@ -67,10 +67,10 @@ def of_sums(job: Any, samples: int = EVEN, epochs: int = EPOCHS, **split: Any) -
     return weights(net)
 
 
-def of_means(job: Any, split: Any = split_and_load, means: int = 1, **said: Any) -> list[Any]:
+def of_means(job: Any, split: Any = split_and_load, means: int = 1, **options: Any) -> list[Any]:
     net = on_devices()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.05, "momentum": 0.9}, loss="mean")
-    for epoch in job.epochs(EPOCHS, samples=EVEN, global_batch=BATCH, **said):
+    for epoch in job.epochs(EPOCHS, samples=EVEN, global_batch=BATCH, **options):
         for x, y in epoch.batches(data(EVEN)):
             with autograd.record():
                 pairs = zip(split(x, DEVICES), split(y, DEVICES), strict=True)
@@ -95,14 +95,14 @@ def test_t2_a_ragged_last_batch_is_split_as_the_script_says() -> None:
 
 
 @pytest.mark.parametrize("means", [1, len(DEVICES)])
-@pytest.mark.parametrize("said", [{}, {"local_batch_at_most": 2}])
+@pytest.mark.parametrize("options", [{}, {"local_batch_at_most": 2}])
 @pytest.mark.parametrize(("plan", "deaths", "segment_steps"), COURSES)
 def test_t2_means_on_uneven_devices_count_each_sample_alike(
-    plan: dict[int, int], deaths: list[Death], segment_steps: int | None, said: dict[str, Any], means: int
+    plan: dict[int, int], deaths: list[Death], segment_steps: int | None, options: dict[str, Any], means: int
 ) -> None:
     """What is differentiated is a mean for each device; some divide by their number, too."""
     expected = of_means(Devices(), means=means)
-    all_close(Conductor(plan, deaths, segment_steps).run(lambda job: of_means(job, means=means, **said)), expected)
+    all_close(Conductor(plan, deaths, segment_steps).run(lambda job: of_means(job, means=means, **options)), expected)
 
 
 def of_two_nets(job: Any, samples: int = 30) -> list[Any]:
@@ -111,7 +111,7 @@ def of_two_nets(job: Any, samples: int = 30) -> list[Any]:
     makes = job.trainer(generator.collect_params(), "adam", {"learning_rate": 0.02})
     judges = job.trainer(critic.collect_params(), "adam", {"learning_rate": 0.02})
 
-    def told(x: Any, right: float) -> Any:
+    def judge(x: Any, right: float) -> Any:
         out = critic(x)
         return bce(out, mx.nd.ones_like(out) * right)
 
@@ -119,11 +119,11 @@ def of_two_nets(job: Any, samples: int = 30) -> list[Any]:
         for x, z in epoch.batches(Rows(numbers(samples, 4), numbers(samples, 4, seed=9))):
             real, noise = split_and_load(x, DEVICES), split_and_load(z, DEVICES)
             with autograd.record():
-                losses = [told(a, 1) + told(generator(b).detach(), 0) for a, b in zip(real, noise, strict=True)]
+                losses = [judge(a, 1) + judge(generator(b).detach(), 0) for a, b in zip(real, noise, strict=True)]
             autograd.backward(losses)
             judges.step(BATCH)
             with autograd.record():
-                losses = [told(generator(b), 1) for b in noise]
+                losses = [judge(generator(b), 1) for b in noise]
             autograd.backward(losses)
             makes.step(BATCH)
     return weights(generator, critic)

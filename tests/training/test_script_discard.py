@@ -76,8 +76,8 @@ def fixed_labels(job: Any, **how: Any) -> list[Any]:
 def test_labels_of_a_batch_that_is_written_down_fit_on_every_worker() -> None:
     conductor = Conductor(**CHANGES)
     conductor.run(lambda job: fixed_labels(job, batching=PerWorker(BATCH, ramp=0)))
-    found = audit(conductor.settled, map(Intent.model_validate, conductor.intents), WHOLE, SAMPLES)
-    assert found.exact, found
+    report = audit(conductor.settled, map(Intent.model_validate, conductor.intents), WHOLE, SAMPLES)
+    assert report.exact, report
     assert not audit(conductor.settled, map(Intent.model_validate, conductor.intents), SAMPLES).exact
 
 

@@ -28,14 +28,14 @@ def normal(generator: Any) -> Any:
     return generator.normal(size=LATENT)
 
 
-def gan(job: Any, seen: dict[Any, Any], **said: Any) -> list[Any]:
+def gan(job: Any, seen: dict[Any, Any], **options: Any) -> list[Any]:
     """example/gluon/dc_gan with its noise drawn in the loop. `seen`: (epoch, sample) to what was drawn for it."""
     real = Rows(numbers(SAMPLES, 4), np.arange(SAMPLES, dtype=np.int32))
     generator, judge = mlp(4, LATENT, seed=2), mlp(1, 4, seed=3)
     loss_of = gluon.loss.SigmoidBinaryCrossEntropyLoss()
     g = job.trainer(generator.collect_params(), "adam", {"learning_rate": 0.02, "beta1": 0.5})
     d = job.trainer(judge.collect_params(), "adam", {"learning_rate": 0.02, "beta1": 0.5})
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, **said):
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, **options):
         for data, index in epoch.batches(real):
             where = [(epoch.number, int(i)) for i in index.asnumpy()]
             noise = epoch.per_sample("noise", normal) if hasattr(epoch, "per_sample") else [seen[at] for at in where]
@@ -58,12 +58,12 @@ def test_t2_a_gans_noise_goes_with_its_samples_whoever_has_them(
     plan: dict[int, int], deaths: list[Death], segment_steps: int | None
 ) -> None:
     seen: dict[Any, Any] = {}
-    found = Conductor(plan, deaths, segment_steps).run(lambda job: gan(job, seen))
+    results = Conductor(plan, deaths, segment_steps).run(lambda job: gan(job, seen))
     assert len(seen) == EPOCHS * SAMPLES
     assert len({one.tobytes() for one in seen.values()}) == len(seen), "each sample of each epoch has noise of its own"
     expected = gan(Plain(), seen)
-    assert found
-    for result in found:
+    assert results
+    for result in results:
         for mine, theirs in zip(result, expected, strict=True):
             np.testing.assert_allclose(mine, theirs, atol=2e-5, rtol=1e-4)
 
@@ -100,10 +100,10 @@ def test_t2_the_parts_of_a_large_share_have_the_draws_of_the_whole() -> None:
     assert seen[0] == seen[2]
 
 
-@pytest.mark.parametrize("made", ["iterator", "stream"])
-def test_data_that_cannot_be_asked_for_by_number_is_refused_with_what_to_take_instead(made: str) -> None:
-    data = mx.io.NDArrayIter(mx.nd.ones((8, 4)), batch_size=4) if made == "iterator" else (x for x in numbers(8, 4))
-    says = "NDArrayIter divides its data once.*ImageRecordDataset" if made == "iterator" else "generator has no length"
+@pytest.mark.parametrize("kind", ["iterator", "stream"])
+def test_data_that_cannot_be_asked_for_by_number_is_refused_with_what_to_take_instead(kind: str) -> None:
+    data = mx.io.NDArrayIter(mx.nd.ones((8, 4)), batch_size=4) if kind == "iterator" else (x for x in numbers(8, 4))
+    says = "NDArrayIter divides its data once.*ImageRecordDataset" if kind == "iterator" else "generator has no length"
     with pytest.raises(TypeError, match=says):
         ElasticJob.join().loader(data, 4)
     job = ElasticJob.join()

@@ -36,7 +36,7 @@ def test_a_limit_of_steps_holds_also_when_a_worker_is_lost_in_the_last_of_them(d
     """Else a job that was given a budget trains to the end of its epochs."""
 
     def script(job: Any) -> int:
-        net, made = dense(0.1), 0
+        net, steps = dense(0.1), 0
         trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
         for epoch in job.epochs(3, samples=SAMPLES, global_batch=4, steps=STEPS):
             for x, y in epoch.batches(DATA):
@@ -44,12 +44,12 @@ def test_a_limit_of_steps_holds_also_when_a_worker_is_lost_in_the_last_of_them(d
                     loss = LOSS(net(x), y)
                 loss.backward()
                 trainer.step(4)
-                made += 1
-        return made
+                steps += 1
+        return steps
 
-    made = Conductor({0: 2}, deaths=deaths, segment_steps=None).run(script)
-    assert made
-    assert max(made) <= STEPS + len(deaths)
+    steps = Conductor({0: 2}, deaths=deaths, segment_steps=None).run(script)
+    assert steps
+    assert max(steps) <= STEPS + len(deaths)
 
 
 def test_who_joins_in_mid_epoch_trains_with_the_rate_that_the_others_have_by_then() -> None:
@@ -133,11 +133,11 @@ def test_what_is_reduced_after_the_job_is_over_is_no_number_and_no_error() -> No
 
 def test_statistics_of_two_nets_with_the_same_names_are_all_averaged() -> None:
     def net() -> Any:
-        made = gluon.nn.HybridSequential(prefix="net_")
-        with made.name_scope():
-            made.add(gluon.nn.Dense(2, in_units=3), gluon.nn.BatchNorm(in_channels=2))
-        made.initialize()
-        return made
+        network = gluon.nn.HybridSequential(prefix="net_")
+        with network.name_scope():
+            network.add(gluon.nn.Dense(2, in_units=3), gluon.nn.BatchNorm(in_channels=2))
+        network.initialize()
+        return network
 
     trainers = [gluon.Trainer(net().collect_params(), "sgd") for _ in range(2)]
     pairs = TrainingState(SimpleNamespace(collect_params=dict), *trainers)._pairs()

@@ -60,11 +60,11 @@ class Loaders:
     """Those that a script makes: each epoch's, or one that it goes through in every epoch."""
 
     def __init__(self) -> None:
-        self._made = 0
+        self._passes = 0
 
-    def __call__(self, *args: Any, **said: Any) -> PlainLoader:
-        self._made += 1
-        return PlainLoader(*args, passes=self._made - 1, **said)
+    def __call__(self, *args: Any, **options: Any) -> PlainLoader:
+        self._passes += 1
+        return PlainLoader(*args, passes=self._passes - 1, **options)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)

@@ -48,11 +48,11 @@ class Unheard(Membership):
 
     def __init__(self, alone: Membership) -> None:
         super().__init__(alone.kvstore)
-        self.asked: list[int] = []
+        self.asked_steps: list[int] = []
 
     def boundary(self, position: Position) -> Position:
-        self.asked.append(position.step)
-        if self.asked.count(position.step) == 1:
+        self.asked_steps.append(position.step)
+        if self.asked_steps.count(position.step) == 1:
             return position
         return super().boundary(position)
 
@@ -65,4 +65,4 @@ def test_a_job_that_is_stopped_while_a_generation_forms_stops_there_all_the_same
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     train(job, net, trainer, begins=lambda epoch: begun.append(int(epoch)), ends=lambda _: job.stop())
     assert begun == [0]
-    assert membership.asked == [PER_EPOCH, PER_EPOCH]
+    assert membership.asked_steps == [PER_EPOCH, PER_EPOCH]

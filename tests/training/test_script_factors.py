@@ -27,10 +27,10 @@ Loss = Callable[[Any, Any, Any], Any]  # of (the job's epoch, losses of the samp
 BEGINS = {"with three": {0: 3}, "alone": {0: 1, 4: 3}}  # 6 samples are 2 for each of three, and for each of the first
 
 
-def script(job: Any, loss_of: Loss, step: float = BATCH, accumulate: int = 1, **told: Any) -> list[Any]:
+def script(job: Any, loss_of: Loss, step: float = BATCH, accumulate: int = 1, **options: Any) -> list[Any]:
     net = mlp()
     trainer = job.trainer(
-        net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, accumulate=accumulate, **told
+        net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, accumulate=accumulate, **options
     )
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):
@@ -121,14 +121,14 @@ def test_two_numbers_that_look_alike_in_one_step_do_not_in_the_next_ones() -> No
     ]
 
 
-def boxes(job: Any, found: Callable[[Any], Any] = lambda y: y == 0) -> list[Any]:
+def boxes(job: Any, choose: Callable[[Any], Any] = lambda y: y == 0) -> list[Any]:
     """A detector's: places of one kind have a term of their own, and many a share has none of them."""
     net, places = mlp(), mlp(1, seed=4)
     both = [*net.collect_params().values(), *places.collect_params().values()]
     trainer = job.trainer(both, "sgd", {"learning_rate": 0.1})
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):
-            chosen = np.flatnonzero(found(y.asnumpy()))
+            chosen = np.flatnonzero(choose(y.asnumpy()))
             with autograd.record():
                 loss = 2 * CROSS(net(x), y).sum() + 0 * places(x).sum()
                 if len(chosen):
@@ -238,7 +238,7 @@ def halved(epoch: Any, losses: Any, y: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("loss_of", "step", "told"),
+    ("loss_of", "step", "options"),
     [
         (halved, BATCH, {}),
         (lambda epoch, losses, y: losses * ((1 + epoch) / 10), BATCH, {}),
@@ -247,10 +247,12 @@ def halved(epoch: Any, losses: Any, y: Any) -> Any:
     ],
 )
 def test_t2_constants_and_what_follows_from_the_epoch_train_as_in_one_process(
-    loss_of: Loss, step: float, told: dict[str, Any]
+    loss_of: Loss, step: float, options: dict[str, Any]
 ) -> None:
     conductor = Conductor({0: 1, 4: 3, 8: 2}, [Death(4, 1), Death(8, 0)], 1)
-    all_close(conductor.run(lambda job: script(job, loss_of, step, **told)), script(Plain(), loss_of, step, **told))
+    all_close(
+        conductor.run(lambda job: script(job, loss_of, step, **options)), script(Plain(), loss_of, step, **options)
+    )
 
 
 WITHIN: dict[str, Callable[..., Any]] = {
@@ -285,10 +287,10 @@ def test_t2_numbers_within_the_loss_that_are_others_on_a_worker_that_joins_are_r
     all_close(conductor.run(lambda job: counting(job, loss_of, own=False)), counting(Plain(), loss_of, own=True))
 
 
-def one_by_one(job: Any, **told: Any) -> list[Any]:
+def one_by_one(job: Any, **options: Any) -> list[Any]:
     """Sentences of a tree-LSTM: a loss is divided by the words of its own sample."""
     net = mlp()
-    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, **told)
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, **options)
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):
             with autograd.record():
@@ -309,8 +311,8 @@ def two_before_either_steps(job: Any, counts: int, first: bool = False) -> list[
     """Of the trainers, the first one's losses are of one sample each; `counts`: of which of them a share is counted."""
     nets, trainers = [mlp(), mlp(seed=4)], list[Any]()
     for which, net in enumerate(nets):
-        told = {} if which else {"loss": "sum"}
-        trainers.append(job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, **told))
+        options = {} if which else {"loss": "sum"}
+        trainers.append(job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, **options))
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):
             losses = []

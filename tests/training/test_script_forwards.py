@@ -98,9 +98,9 @@ def test_what_is_written_is_named_once_and_nothing_else(
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="dyntrain.training.worker.loop.undone.forward_writes"):
         script(ElasticJob.join())
-    told = [text for text in caplog.messages if text.startswith("the forward pass writes to ")]
-    assert len(told) == writes
-    assert all(text.split(":")[0].endswith("_u") and "," not in text.split(":")[0] for text in told)
+    messages = [text for text in caplog.messages if text.startswith("the forward pass writes to ")]
+    assert len(messages) == writes
+    assert all(text.split(":")[0].endswith("_u") and "," not in text.split(":")[0] for text in messages)
 
 
 def test_a_worker_that_joins_knows_what_is_written() -> None:

@@ -117,8 +117,8 @@ def accumulated_means(job: Any, old: bool = False) -> list[Any]:
     params = net.collect_params()
     if old:
         params.setattr("grad_req", "add")
-    told = {} if old else {"loss": "mean", "accumulate": 2}
-    trainer = job.trainer(params, "sgd", {"learning_rate": 0.3, "momentum": 0.9}, **told)
+    options = {} if old else {"loss": "mean", "accumulate": 2}
+    trainer = job.trainer(params, "sgd", {"learning_rate": 0.3, "momentum": 0.9}, **options)
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
         for i, (x, y) in epoch.enumerate(data()):
             with autograd.record():

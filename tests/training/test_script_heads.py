@@ -17,8 +17,8 @@ from heads import LOSSES, Loss, decay, each, near_start
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from matrices import crossed
 from mxnet import autograd, gluon
+from rule_reports import tells
 from test_script_idioms import all_close
-from told import tells
 
 import mxnet as mx  # isort: skip
 
@@ -30,8 +30,8 @@ def script(job: Any, loss_of: Loss, step: float = BATCH, loss: Any = None, hybri
     net = mlp()
     if hybrid:
         net.hybridize()
-    told = {} if loss is None else {"loss": loss}
-    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, **told)
+    options = {} if loss is None else {"loss": loss}
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, **options)
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):
             with autograd.record():
@@ -59,12 +59,12 @@ RIGHT: list[Case] = [
 
 @pytest.mark.parametrize(("case", "hybrid"), crossed(RIGHT, [False, True], each=1))
 def test_t2_what_was_told_of_the_loss_gives_the_weights_of_one_process(
-    case: Case, hybrid: bool, told: Callable[[], list[str]]
+    case: Case, hybrid: bool, reported_codes: Callable[[], list[str]]
 ) -> None:
     name, step, loss = case
     elastic = Conductor(*CHANGES).run(lambda job: script(job, LOSSES[name], step, loss, hybrid))
     all_close(elastic, script(Plain(), LOSSES[name], step))
-    assert not told()
+    assert not reported_codes()
 
 
 REFUSED: dict[str, list[Case]] = {
@@ -138,9 +138,9 @@ def test_what_is_added_up_of_a_thousand_losses_is_looked_through() -> None:
         out = net(mx.nd.ones((2, 4)))
         for _ in range(1500):
             loss = loss + out.sum() / 1500
-    found = losses.Loss(loss)
-    assert found.kinds == {losses.SUM}
-    assert sorted(float(number) for _, number in multiples(found.graph)) == pytest.approx([1 / 1500, 1], rel=1e-4)
+    analysis = losses.Loss(loss)
+    assert analysis.kinds == {losses.SUM}
+    assert sorted(float(number) for _, number in multiples(analysis.graph)) == pytest.approx([1 / 1500, 1], rel=1e-4)
 
 
 Gives = Callable[[Any], Any]
@@ -149,8 +149,8 @@ Gives = Callable[[Any], Any]
 def given(job: Any, gives: Gives, whole: bool = False, loss: Any = None) -> list[Any]:
     """`gives` makes what backward() is told of a loss; of its mean, where that is `whole`."""
     net = mlp()
-    told = {} if loss is None else {"loss": loss}
-    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, **told)
+    options = {} if loss is None else {"loss": loss}
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, **options)
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):
             with autograd.record():
@@ -186,10 +186,10 @@ def adversaries(job: Any, one: Any, other: Any) -> list[Any]:
     whether they are told to be means.
     """
     nets = mlp(), mlp(seed=4)
-    told = [{"loss": "mean"} if is_told else {} for _, is_told in (one, other)]
+    all_options = [{"loss": "mean"} if is_told else {} for _, is_told in (one, other)]
     trainers = [
-        job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, **said)
-        for net, said in zip(nets, told, strict=True)
+        job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, **options)
+        for net, options in zip(nets, all_options, strict=True)
     ]
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
         for i, (x, y) in epoch.enumerate(data()):
@@ -265,8 +265,8 @@ def test_what_the_person_said_of_a_loss_that_does_not_show_is_believed() -> None
 
 @pytest.mark.parametrize("name", ["one each", "lengths"])
 def test_t2_a_worker_that_begins_with_a_share_of_one_sample_trains_as_the_others(name: str) -> None:
-    found = Conductor({0: 5}, [], None).run(lambda job: script(job, LOSSES[name]))
-    all_close(found, script(Plain(), LOSSES[name]))
+    results = Conductor({0: 5}, [], None).run(lambda job: script(job, LOSSES[name]))
+    all_close(results, script(Plain(), LOSSES[name]))
 
 
 def test_a_trainer_that_is_not_the_jobs_is_refused_by_the_name_of_what_it_trains() -> None:

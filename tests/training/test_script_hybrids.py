@@ -46,8 +46,8 @@ def script(job: Any, loss_of: Loss, step: float = BATCH, loss: Any = None, **fla
     whole = Whole(net, loss_of)
     if flags:
         whole.hybridize(**flags)
-    told = {} if loss is None else {"loss": loss}
-    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, **told)
+    options = {} if loss is None else {"loss": loss}
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, **options)
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):
             with autograd.record():

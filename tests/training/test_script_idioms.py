@@ -139,5 +139,5 @@ def test_t2_float16_weights_have_the_same_float32_masters_on_every_worker() -> N
 
 def test_t2_amp_scales_clips_and_skips_alike_on_every_worker() -> None:
     script = Path(__file__).with_name("amp_idiom.py")
-    found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=patient(100))
-    assert found.stdout.strip() == "EQUAL", found.stderr
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=patient(100))
+    assert done.stdout.strip() == "EQUAL", done.stderr

@@ -38,8 +38,8 @@ def all_of_them() -> list[Transform]:
 
 
 def one_by_one() -> Transform:
-    made = all_of_them()
-    return lambda image: reduce(lambda image, each: each(image), made, image.astype("float32") / 255)
+    transforms = all_of_them()
+    return lambda image: reduce(lambda image, each: each(image), transforms, image.astype("float32") / 255)
 
 
 def composed() -> Transform:
@@ -89,13 +89,13 @@ def loaded(transform: Transform, monkeypatch: pytest.MonkeyPatch) -> tuple[list[
     monkeypatch.setattr(mx.random, "seed", mx.random.seed)  # to be put back
     there = Loader(Images(transform), processes=LoaderProcesses(Images(transform), None, 1))
     try:
-        here, found, seeded = Loader(Images(transform)), list[list[Any]](), 0
+        here, pairs, seeded = Loader(Images(transform)), list[list[Any]](), 0
         for indices in BATCHES:
             load = Load(2, 5, np.array(indices))
             one, (other, counted) = here.take(iter([load]))[0], there.take(iter([load]))
-            found.append([one.asnumpy(), other.asnumpy()])
+            pairs.append([one.asnumpy(), other.asnumpy()])
             seeded = int(counted.asnumpy()[-1])
-        return [one for one, _ in found], [other for _, other in found], seeded
+        return [one for one, _ in pairs], [other for _, other in pairs], seeded
     finally:
         there.close()
 
@@ -106,11 +106,11 @@ def test_transforms_of_images_draw_what_they_draw_where_all_generators_are_seede
     make: Callable[[], Transform], numpys: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with mx.util.np_shape(numpys), mx.util.np_array(numpys):
-        expected, found, seeded = loaded(make(), monkeypatch)
-    for one, other in zip(expected, found, strict=True):
+        expected, actual, seeded = loaded(make(), monkeypatch)
+    for one, other in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(one, other)
     indices = {index for batch in BATCHES for index in batch}
-    assert len({image.tobytes() for batch in found for image in batch}) == len(indices)
+    assert len({image.tobytes() for batch in actual for image in batch}) == len(indices)
     assert seeded == 0, "1.2 ms for each of them: a CIFAR-10 script would load at a fifth of its speed"
 
 
@@ -118,8 +118,8 @@ def test_transforms_of_images_draw_what_they_draw_where_all_generators_are_seede
 def test_what_else_draws_belongs_to_the_sample_beside_them(
     transform: Transform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected, found, seeded = loaded(transform, monkeypatch)
-    for one, other in zip(expected, found, strict=True):
+    expected, actual, seeded = loaded(transform, monkeypatch)
+    for one, other in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(one, other)
     assert seeded, "or this transform draws nothing that the test is about"
 

@@ -73,8 +73,8 @@ def run(folder: Path, *arguments: str) -> JobBed:
 
 def right(bed: JobBed, folder: Path, name: str) -> None:
     """Exact, with the weights of one process."""
-    found = bed.audit()
-    assert found.exact, found
+    report = bed.audit()
+    assert report.exact, report
     with contextlib.chdir(folder):  # where a job that is alone has its output
         expected = getattr(phased if hasattr(phased, name) else idioms, name)(
             ElasticJob.join() if name == "fresh_head" else Plain()

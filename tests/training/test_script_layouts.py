@@ -91,7 +91,7 @@ def test_t2_convolutions_over_time_arrive_on_joiners_and_go_back_after_void_step
 def test_t2_weights_in_a_layout_of_onednns_are_overwritten_and_multiply_as_before(shape: tuple[int, ...]) -> None:
     layer = {3: nn.Conv1D, 4: nn.Conv2D, 5: nn.Conv3D}[len(shape)]
     x = mx.nd.array(numbers(2, 16, *[6] * (len(shape) - 2)))
-    made = []
+    outputs = []
     for way in ("trains at first", "slot", "overwrite"):
         net = layer(32, 3, use_bias=False, in_channels=16)
         net.initialize()
@@ -106,9 +106,9 @@ def test_t2_weights_in_a_layout_of_onednns_are_overwritten_and_multiply_as_befor
             else:
                 overwrite(weight, mx.nd.array(new))
         np.testing.assert_array_equal(weight.asnumpy(), new)
-        made.append(net(x).asnumpy())
-    np.testing.assert_array_equal(made[0], made[1])
-    np.testing.assert_array_equal(made[0], made[2])
+        outputs.append(net(x).asnumpy())
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    np.testing.assert_array_equal(outputs[0], outputs[2])
 
 
 @pytest.mark.parametrize("channels", [640, 768, 896, 1024])

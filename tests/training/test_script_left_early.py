@@ -18,7 +18,7 @@ from idioms import BATCH, CROSS, SAMPLES, data, mlp
 from mxnet import autograd
 
 
-class Made:
+class Setting:
     """A job, and what its scripts have."""
 
     def __init__(self) -> None:
@@ -119,36 +119,37 @@ def test_what_would_leave_the_loop_is_seen_with_its_line(what: str) -> None:
 DEBUG = False
 
 
-def breaks_for_a_developer(made: Made) -> None:
-    for epoch in made.job.epochs(1):
-        for x, y in epoch.batches(made.loader):
-            made.step(x, y)
+def breaks_for_a_developer(setting: Setting) -> None:
+    for epoch in setting.job.epochs(1):
+        for x, y in epoch.batches(setting.loader):
+            setting.step(x, y)
             if DEBUG:
                 break  # dyntrain: ignore[DT601]
 
 
-def returns_for_a_developer(made: Made) -> None:
-    for epoch in made.job.epochs(1):
-        for x, y in epoch.batches(made.loader):
+def returns_for_a_developer(setting: Setting) -> None:
+    for epoch in setting.job.epochs(1):
+        for x, y in epoch.batches(setting.loader):
             if DEBUG:
                 return
-            made.step(x, y)
+            setting.step(x, y)
 
 
 @pytest.mark.parametrize("script", [breaks_for_a_developer, returns_for_a_developer])
 def test_a_way_out_that_is_never_taken_is_told_of_and_stops_nothing_and_its_line_may_silence_it(
-    script: Any, told: Any
+    script: Any, reported_codes: Any
 ) -> None:
-    script(made := Made())
-    assert made.steps == -(-SAMPLES // BATCH)
-    assert ("DT601" in told()) != ("DT601" in made.job.membership.findings.silenced)
+    script(setting := Setting())
+    assert setting.steps == -(-SAMPLES // BATCH)
+    assert ("DT601" in reported_codes()) != ("DT601" in setting.job.membership.findings.silenced)
 
 
 def test_a_script_whose_source_is_not_there_is_taken_as_it_is() -> None:
-    made = Made()
-    lines = "for epoch in made.job.epochs(1):\n    for x, y in epoch.batches(made.loader):\n        made.step(x, y)\n"
-    exec(compile(lines, "<nowhere>", "exec"), {"made": made})  # noqa: S102  # our own test's lines
-    assert made.steps == 4
+    setting = Setting()
+    lines = "for epoch in job.epochs(1):\n    for x, y in epoch.batches(loader):\n        step(x, y)\n"
+    names = {"job": setting.job, "loader": setting.loader, "step": setting.step}
+    exec(compile(lines, "<nowhere>", "exec"), names)  # noqa: S102  # our own test's lines
+    assert setting.steps == 4
 
 
 ENDS_WITHIN = """

@@ -52,9 +52,9 @@ class Augmented:
 @pytest.fixture(scope="module")
 def processes() -> Iterator[LoaderProcesses]:
     """Forked before any thread of a test."""
-    made = LoaderProcesses(Augmented(), lambda samples: mx.gluon.data.dataloader.default_mp_batchify_fn(samples), 2)
-    yield made
-    made.close()
+    loading = LoaderProcesses(Augmented(), lambda samples: mx.gluon.data.dataloader.default_mp_batchify_fn(samples), 2)
+    yield loading
+    loading.close()
 
 
 def train(job: Any, loader: Loader, seen: dict[tuple[int, int], bytes]) -> list[Any]:
@@ -84,10 +84,10 @@ def test_t2_augmented_samples_are_bit_for_bit_those_of_one_worker_whoever_loads_
     for result in results:
         for mine, theirs in zip(result, expected, strict=True):
             np.testing.assert_allclose(mine, theirs, atol=2e-5, rtol=1e-4)
-    found = audit(conductor.settled, map(Intent.model_validate, conductor.intents), SAMPLES)
-    assert found.exact, found
-    assert len(found.epochs) == EPOCHS
-    assert found.void_intents, "the crash voided a step"
+    report = audit(conductor.settled, map(Intent.model_validate, conductor.intents), SAMPLES)
+    assert report.exact, report
+    assert len(report.epochs) == EPOCHS
+    assert report.void_intents, "the crash voided a step"
 
 
 def record_files(folder: Path) -> list[str]:
@@ -113,9 +113,9 @@ def test_t2_shards_of_recordio_are_read_in_sequence_whoever_reads_them(tmp_path:
     files, read = record_files(tmp_path), list[list[int]]()
 
     def shards() -> Shards:
-        made = Shards([RecordFileDataset(file) for file in files], at_once=3).transform(indexed)
-        assert isinstance(made, Shards)
-        return made
+        dataset = Shards([RecordFileDataset(file) for file in files], at_once=3).transform(indexed)
+        assert isinstance(dataset, Shards)
+        return dataset
 
     def script(job: Any, loader: Any) -> list[Any]:
         net = mlp(inputs=6)
@@ -140,9 +140,9 @@ def test_t2_shards_of_recordio_are_read_in_sequence_whoever_reads_them(tmp_path:
     for result in conductor.run(worker):
         for mine, theirs in zip(result, expected, strict=True):
             np.testing.assert_allclose(mine, theirs, atol=2e-5, rtol=1e-4)
-    found = audit(conductor.settled, map(Intent.model_validate, conductor.intents), SAMPLES)
-    assert found.exact, found
-    assert found.void_intents, "the crash voided a step"
+    report = audit(conductor.settled, map(Intent.model_validate, conductor.intents), SAMPLES)
+    assert report.exact, report
+    assert report.void_intents, "the crash voided a step"
 
 
 def test_loaders_whose_shards_want_different_orders_are_refused() -> None:
@@ -330,19 +330,19 @@ def test_a_loader_of_another_length_and_one_made_too_late_or_used_alone_are_refu
 
 def test_gluons_own_line_needs_its_first_word_changed_and_no_other() -> None:
     """`DataLoader(...)`, `enumerate(loader)`, `len(loader)`: the rest of the lines stays."""
-    net, job, made = mlp(), ElasticJob.join(), list[int]()
+    net, job, counted = mlp(), ElasticJob.join(), list[int]()
     loader = job.loader(list(zip(FEATURES, LABELS, strict=True)), batch_size=BATCH, shuffle=True, last_batch="keep")
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     for epoch in job.epochs(EPOCHS):
         for i, (x, y) in enumerate(loader):
-            made.append(epoch * len(loader) + i)
+            counted.append(epoch * len(loader) + i)
             with autograd.record():
                 loss = CROSS(net(x), y)
             loss.backward()
             trainer.step(BATCH)
         with pytest.raises(RuntimeError, match="second pass"):
             next(iter(loader))
-    assert made == list(range(EPOCHS * 4))
+    assert counted == list(range(EPOCHS * 4))
 
 
 @pytest.mark.parametrize(
@@ -360,14 +360,14 @@ def test_what_gluons_loader_would_do_otherwise_is_refused(options: dict[str, Any
         ElasticJob.join().loader([0.0] * SAMPLES, **options)
 
 
-@pytest.mark.parametrize("said", [{}, {"samples": 6, "global_batch": 2}])
-def test_loaders_of_different_lengths_are_sent_to_one_dataset_before_the_loop(said: dict[str, int]) -> None:
+@pytest.mark.parametrize("options", [{}, {"samples": 6, "global_batch": 2}])
+def test_loaders_of_different_lengths_are_sent_to_one_dataset_before_the_loop(options: dict[str, int]) -> None:
     job = ElasticJob.join()
     job.trainer(mlp().collect_params(), "sgd")
     for samples in (6, 4):
         job.loader([(FEATURES[0], LABELS[0])] * samples, 2)
     with pytest.raises(ValueError, match=r"loaders of 4 and 6 samples in one loop.*batch_sampler"):
-        next(iter(job.epochs(1, **said)))
+        next(iter(job.epochs(1, **options)))
 
 
 def test_a_job_whose_loader_and_epochs_say_different_things_is_refused() -> None:

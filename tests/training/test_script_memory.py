@@ -75,9 +75,9 @@ EVERYTHING = {
 def test_memory_is_what_one_undisturbed_worker_would_have_whoever_joins_or_dies(
     plan: dict[int, int], deaths: tuple[Death, ...], segment_steps: int | None
 ) -> None:
-    found = Conductor(plan, deaths, segment_steps=segment_steps).run(everything)
-    assert found
-    for each in found:
+    results = Conductor(plan, deaths, segment_steps=segment_steps).run(everything)
+    assert results
+    for each in results:
         assert each == EVERYTHING
         kinds = {type(entry) for entry in each["history"]} | {type(entry["steps"]) for entry in each["ends"][:-1]}
         assert kinds == {tuple, float}, "the same on those that were there and those that joined"
@@ -259,5 +259,5 @@ def test_what_all_draw_and_count_by_is_the_same_on_all_and_after_every_loss(
         {*alone.values(), *(number for pair in alone.values() if isinstance(pair, tuple) for number in pair)}
     ) == (3 * STEPS + EPOCHS), "each name, step and epoch has draws of its own"
     assert not set(alone.values()) & set(script(ElasticJob.join(), seed=6).values())
-    for found in Conductor(plan, deaths, segment_steps=segment_steps).run(script):
-        assert found.items() <= alone.items()
+    for draws in Conductor(plan, deaths, segment_steps=segment_steps).run(script):
+        assert draws.items() <= alone.items()

@@ -16,10 +16,10 @@ from idioms import data, mlp
 NONSENSE = (0, -3, 2.5, "4", True, None, float("nan"), float("inf"), np.float32(1.5), np.array([1, 2]), [4])
 
 
-def job(**said: Any) -> ElasticJob:
-    made = ElasticJob.join()
-    made.trainer(mlp().collect_params(), "sgd", **said)
-    return made
+def job(**options: Any) -> ElasticJob:
+    new_job = ElasticJob.join()
+    new_job.trainer(mlp().collect_params(), "sgd", **options)
+    return new_job
 
 
 SAYS: dict[str, Callable[[Any], Any]] = {

@@ -69,17 +69,17 @@ class Wrapped(mx.optimizer.Optimizer):
         self.inner.update(index, weight, grad, state)
 
 
-MADE = {
+MAKERS = {
     "slow weights": lambda: Lookahead(learning_rate=0.1, momentum=0.5),
     "the last gradients": lambda: Recent(learning_rate=0.1),
     "another optimizer": lambda: Wrapped(mx.optimizer.Adam(learning_rate=0.03), learning_rate=0.03),
 }
 
 
-@pytest.mark.parametrize("kind", list(MADE))
+@pytest.mark.parametrize("kind", list(MAKERS))
 def test_t2_what_an_optimizer_of_somebodys_own_makes_as_it_goes_reaches_who_joins(kind: str) -> None:
     def script(job: Any) -> Any:
-        return trained_with(job, MADE[kind]())
+        return trained_with(job, MAKERS[kind]())
 
     expected = script(Plain())
     first = Conductor({0: 1, 2: 3, 6: 2}, [Death(5, 1)], 1)
@@ -100,8 +100,8 @@ def half(job: Any, how: str) -> list[Any]:
             weight.set_data(mx.nd.array(numbers(4, 3, seed=3)).astype("float16"))
         for x, y in epoch.batches(data()):
             with autograd.record():
-                made = (x.astype("float16").expand_dims(2) * weight.data()).sum(axis=1)
-                loss = CROSS(made.astype("float32"), y)
+                product = (x.astype("float16").expand_dims(2) * weight.data()).sum(axis=1)
+                loss = CROSS(product.astype("float32"), y)
             loss.backward()
             (first if epoch == 0 else second).step(BATCH)
     return [weight.data().asnumpy().astype("float32")]

@@ -20,8 +20,8 @@ from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd
 from mxnet.contrib.amp.amp import unscale
 from mxnet.gluon.utils import clip_global_norm  # as a script that imports it by its name
+from rule_reports import tells
 from test_script_idioms import all_close
-from told import tells
 
 
 def train(change: Callable[[Any, Any], Any], net: Any = None, job: Any = None) -> list[Any]:
@@ -95,9 +95,9 @@ def limits(gradients: Any, trainer: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [halves, divides_all_of_it, masks, limits])
-def test_what_multiplies_by_one_number_trains_on(change: Any, told: Any) -> None:
+def test_what_multiplies_by_one_number_trains_on(change: Any, reported_codes: Any) -> None:
     train(change)
-    assert not {"DT301", "DT302"} & set(told())
+    assert not {"DT301", "DT302"} & set(reported_codes())
 
 
 def scripted(change: Any) -> Any:

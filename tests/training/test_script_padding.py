@@ -37,10 +37,10 @@ class OverAllPlaces(nn.Block):  # type: ignore[misc]  # mxnet has no types
         return self.decoder(self.embedding(words).mean(axis=1))
 
 
-def script(job: Any, **said: Any) -> list[Any]:
+def script(job: Any, **options: Any) -> list[Any]:
     net = initialise(OverAllPlaces(), mx.nd.zeros((1, 5)))
     trainer = job.trainer(net.collect_params(), "adam", {"learning_rate": 0.03})
-    loader = job.loader(SENTENCES, BATCH, shuffle=True, batchify_fn=padded, **said)
+    loader = job.loader(SENTENCES, BATCH, shuffle=True, batchify_fn=padded, **options)
     for _ in job.epochs(EPOCHS):
         for words, label in loader:
             with autograd.record():
@@ -113,10 +113,10 @@ def labelled(batchify: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]
 
 def largest(samples: list[Any]) -> Any:
     """Detection's: images of unequal sizes, in the corner of the largest."""
-    made = np.zeros((len(samples), 3, max(each.shape[1] for each in samples), 4))
-    for place, each in zip(made, samples, strict=True):
+    whole = np.zeros((len(samples), 3, max(each.shape[1] for each in samples), 4))
+    for place, each in zip(whole, samples, strict=True):
         place[:, : each.shape[1]] = each
-    return mx.nd.array(made)
+    return mx.nd.array(whole)
 
 
 @pytest.mark.parametrize(
@@ -212,14 +212,14 @@ def test_batches_that_happen_to_be_padded_alike_do_not_answer_for_those_that_fol
         padding.check(longer, to_a_multiple_of_four(longer), to_a_multiple_of_four)
 
 
-@pytest.mark.parametrize("said", [True, False])
-def test_what_was_said_is_not_asked_for(said: bool) -> None:
+@pytest.mark.parametrize("declared", [True, False])
+def test_what_was_said_is_not_asked_for(declared: bool) -> None:
     tried = list[list[Any]]()
 
     def batchify(samples: list[Any]) -> Any:
         tried.append(samples)
         return column(samples)
 
-    Padding(batchify, said).check(WORDS, batchify(WORDS), batchify)
+    Padding(batchify, declared).check(WORDS, batchify(WORDS), batchify)
     Padding(None, None).check(WORDS, batchify(WORDS), batchify)  # Gluon's own stacks
     assert tried == [WORDS, WORDS]

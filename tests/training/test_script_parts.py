@@ -64,8 +64,8 @@ def test_in_parts_the_weights_are_those_of_the_whole_batch_in_one_process(script
     for result in conductor.run(lambda job: script(Cut(job, 1 if script is embedding else 2))):
         for mine, theirs in zip(result, expected, strict=True):
             np.testing.assert_allclose(mine, theirs, atol=2e-5, rtol=1e-4)
-    found = audit(conductor.settled, map(Intent.model_validate, conductor.intents), SAMPLES)
-    assert found.exact, found
+    report = audit(conductor.settled, map(Intent.model_validate, conductor.intents), SAMPLES)
+    assert report.exact, report
 
 
 def test_no_part_is_larger_than_told_and_a_loader_loads_the_parts() -> None:

@@ -63,14 +63,14 @@ def test_whether_another_loop_may_follow_is_seen_in_the_source(name: str) -> Non
     assert any([*unnamed(Site("", line, source, frozenset()), ast.parse(source))] for line in lines) == several
 
 
-def test_an_epochs_of_another_object_is_no_loop(told: Any) -> None:
+def test_an_epochs_of_another_object_is_no_loop(reported_codes: Any) -> None:
     job, net, schedule = ElasticJob.join(), mlp(), SimpleNamespace(epochs=lambda: [1])
     trainer = job.trainer(net.collect_params(), "sgd")
     for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):
             step(net, trainer, x, y, BATCH * sum(schedule.epochs()))
     assert job.membership.ended
-    assert not told()
+    assert not reported_codes()
 
 
 def test_a_second_loop_without_names_is_refused_and_told_of_them(tmp_path: Path) -> None:
@@ -100,20 +100,20 @@ def test_a_loop_within_a_loop_is_refused() -> None:
 
 def test_a_rate_that_follows_the_workers_is_multiplied_once_in_each_loop() -> None:
     def script(job: Any) -> list[float]:
-        net, asked = mlp(), []
+        net, all_rates = mlp(), []
 
-        class Asked(mx.optimizer.SGD):
+        class Recording(mx.optimizer.SGD):
             def _get_lrs(self, indices: Any) -> Any:
-                asked.extend(rates := super()._get_lrs(indices))
+                all_rates.extend(rates := super()._get_lrs(indices))
                 return rates
 
-        trainer = job.trainer(net.collect_params(), Asked(learning_rate=0.1))
+        trainer = job.trainer(net.collect_params(), Recording(learning_rate=0.1))
         for phase in "ab":
             for epoch in job.epochs(1, samples=SAMPLES, batching=PerWorker(BATCH, ramp=0), name=phase):
                 for x, y in epoch.batches(data()):
                     step(net, trainer, x, y, len(x))
         assert trainer.learning_rate == pytest.approx(0.1)
-        return sorted(set(asked))
+        return sorted(set(all_rates))
 
     assert Conductor({0: 2}, loops=2).run(script) == [[pytest.approx(0.2)]] * 2
 
@@ -122,8 +122,8 @@ def test_a_trainer_whose_rate_follows_the_workers_takes_no_other_batching() -> N
     job, net = ElasticJob.join(), mlp()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
 
-    def phase(**said: Any) -> None:
-        for epoch in job.epochs(1, samples=SAMPLES, name=str(said), **said):
+    def phase(**options: Any) -> None:
+        for epoch in job.epochs(1, samples=SAMPLES, name=str(options), **options):
             for x, y in epoch.batches(data()):
                 step(net, trainer, x, y, len(x))
 

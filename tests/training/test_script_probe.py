@@ -28,10 +28,10 @@ def outcomes() -> dict[str, Outcome]:
         [sys.executable, probed_scripts.__file__], capture_output=True, text=True, timeout=patient(240), check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = map(json.loads, done.stdout.splitlines())
+    lines = map(json.loads, done.stdout.splitlines())
     return {
-        name: (raised, [re.sub(r"^\S+\.py:\d+: ", "", line) for line in said if "DT604" not in line])
-        for name, raised, said in found
+        name: (raised, [re.sub(r"^\S+\.py:\d+: ", "", line) for line in messages if "DT604" not in line])
+        for name, raised, messages in lines
     }
 
 
@@ -44,27 +44,27 @@ def test_t2_what_each_share_has_another_number_of_is_refused(outcomes: dict[str,
 
 @pytest.mark.parametrize("name", those_that(ADDS_UP))
 def test_what_adds_up_trains(outcomes: dict[str, Outcome], name: str) -> None:
-    raised, said = outcomes[name]
+    raised, messages = outcomes[name]
     assert raised is None
-    assert [line.split(":")[0] for line in said] == ["the first batch is probed"]
+    assert [line.split(":")[0] for line in messages] == ["the first batch is probed"]
 
 
 @pytest.mark.parametrize("name", those_that(DRAWS))
 def test_a_number_that_each_worker_draws_anew_is_told(outcomes: dict[str, Outcome], name: str) -> None:
-    raised, said = outcomes[name]
+    raised, messages = outcomes[name]
     assert raised is None
-    assert said[0].startswith("the first batch is probed: ")
-    assert said[1].startswith(f"DT203: the script draws a number for its batch ({SCRIPTS[name][2]}), ")
-    assert "epoch.random" in said[1]
+    assert messages[0].startswith("the first batch is probed: ")
+    assert messages[1].startswith(f"DT203: the script draws a number for its batch ({SCRIPTS[name][2]}), ")
+    assert "epoch.random" in messages[1]
 
 
 @pytest.mark.parametrize("name", those_that(UNTRIED))
 def test_what_cannot_be_tried_is_said_and_trains(outcomes: dict[str, Outcome], name: str) -> None:
-    raised, said = outcomes[name]
+    raised, messages = outcomes[name]
     assert raised is None
-    assert len(said) == 1
-    assert said[0].startswith("DT202: the first batch is not probed: ")
-    assert SCRIPTS[name][2] in said[0]
+    assert len(messages) == 1
+    assert messages[0].startswith("DT202: the first batch is not probed: ")
+    assert SCRIPTS[name][2] in messages[0]
 
 
 @pytest.mark.parametrize("name", those_that(SILENCED))

@@ -231,9 +231,9 @@ def test_rates_that_look_alike_at_one_step_do_not_for_long() -> None:
 
 def test_t7_what_no_other_try_can_help_ends_the_job_at_once(driver: Driver) -> None:
     """Started again, all workers would have the same variables, and the schedule would begin anew without a word."""
-    said = ScriptFailed(generation=1, position=START, error="E: rates", traceback="E: rates\n", past_help=True)
+    failure = ScriptFailed(generation=1, position=START, error="E: rates", traceback="E: rates\n", past_help=True)
     for name in (A, B):
-        driver.do("script_failed", name, said)
+        driver.do("script_failed", name, failure)
     (failed,) = announced(driver.orders, events.Failed)
     assert failed.reason == "the script cannot go on: E: rates"
     entries = [order.entry for order in driver.orders if isinstance(order, Journal)]

@@ -54,9 +54,9 @@ def test_an_optimizer_that_keeps_sums_of_its_own_is_refused_beside_another_train
         next(job.epochs(1, samples=SAMPLES, global_batch=BATCH))
 
 
-@pytest.mark.parametrize(("batch", "workers", "told"), [(6, 3, 2), (6, 2, 3), (3, 3, 1), (32, 4, 8)])
+@pytest.mark.parametrize(("batch", "workers", "size"), [(6, 3, 2), (6, 2, 3), (3, 3, 1), (32, 4, 8)])
 def test_a_constant_that_happens_to_be_a_shares_size_is_refused_in_the_first_batch(
-    batch: int, workers: int, told: int
+    batch: int, workers: int, size: int
 ) -> None:
     """A Horovod script's batch size, or 1 for a loss that is divided already: taken for a count of the samples in hand
     it would be divided by the whole batch.
@@ -71,9 +71,9 @@ def test_a_constant_that_happens_to_be_a_shares_size_is_refused_in_the_first_bat
                 with autograd.record():
                     loss = CROSS(net(x), y)
                 loss.backward()
-                trainer.step(told)
+                trainer.step(size)
 
-    with pytest.raises(ValueError, match=rf"DT401: step\({told}\) with "):
+    with pytest.raises(ValueError, match=rf"DT401: step\({size}\) with "):
         Conductor({0: workers}).run(script)
 
 
@@ -225,15 +225,21 @@ def counted(job: Any, body: Any, **options: Any) -> list[int]:
     """Trains; gives `body` each epoch when its batches are done, and returns the steps of each epoch."""
     net = mlp()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    made = []
+    steps_of_epochs = []
 
     def counts(_: Any) -> None:
-        made[-1] += 1
+        steps_of_epochs[-1] += 1
 
     train(
-        job, net, trainer, begins=lambda _: made.append(0), after=counts, ends=lambda epoch: body(job, epoch), **options
+        job,
+        net,
+        trainer,
+        begins=lambda _: steps_of_epochs.append(0),
+        after=counts,
+        ends=lambda epoch: body(job, epoch),
+        **options,
     )
-    return made
+    return steps_of_epochs
 
 
 def stop_after_the_first(job: Any, epoch: Any) -> None:
@@ -246,20 +252,22 @@ def test_a_job_that_its_script_stops_ends_on_every_worker_at_the_next_boundary()
     assert counted(ElasticJob.join(), stop_after_the_first) == [4]
 
 
-@pytest.mark.parametrize(("stops", "told"), [(stop_after_the_first, 2), (lambda job, _: job.stop(), 0)])
-def test_a_job_that_another_workers_word_stops_says_so(stops: Any, told: int, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("stops", "times"), [(stop_after_the_first, 2), (lambda job, _: job.stop(), 0)])
+def test_a_job_that_another_workers_word_stops_says_so(
+    stops: Any, times: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """Where a metric of one's own samples decides, the job ends after another epoch with another number of workers."""
     assert Conductor({0: 3}).run(lambda job: counted(job, stops)) == [[4]] * 3
-    assert caplog.text.count("stops here by another worker's job.stop()") == told
+    assert caplog.text.count("stops here by another worker's job.stop()") == times
 
 
-@pytest.mark.parametrize(("steps", "made"), [(3, [3]), (4, [4]), (6, [4, 2]), (100, [4, 4, 4])])
-def test_a_limit_of_steps_ends_the_job_exactly_there(steps: int, made: list[int]) -> None:
+@pytest.mark.parametrize(("steps", "expected"), [(3, [3]), (4, [4]), (6, [4, 2]), (100, [4, 4, 4])])
+def test_a_limit_of_steps_ends_the_job_exactly_there(steps: int, expected: list[int]) -> None:
     def nothing(job: Any, epoch: Any) -> None:
         pass
 
-    for found in Conductor({0: 2}, segment_steps=None).run(lambda job: counted(job, nothing, steps=steps)):
-        assert found == made
+    for result in Conductor({0: 2}, segment_steps=None).run(lambda job: counted(job, nothing, steps=steps)):
+        assert result == expected
 
 
 def added_up(steps: Sequence[int]) -> None:
@@ -309,13 +317,13 @@ def test_t2_what_one_worker_refuses_none_has_trained_on() -> None:
 
 def test_what_is_reduced_is_one_number_on_every_worker() -> None:
     def script(job: Any) -> Any:
-        found = []
+        reduced = []
 
         def body(job: Any, epoch: Any) -> None:
-            found.append((epoch.reduce("sum", epoch.rank + 1), epoch.reduce("mean", epoch.rank * 6, 2)))
+            reduced.append((epoch.reduce("sum", epoch.rank + 1), epoch.reduce("mean", epoch.rank * 6, 2)))
 
         counted(job, body)
-        return found
+        return reduced
 
     assert Conductor({0: 3}).run(script) == [[(6.0, 3.0)] * EPOCHS] * 3
     assert script(ElasticJob.join()) == [(1.0, 0.0)] * EPOCHS
@@ -332,15 +340,15 @@ def test_who_joins_in_mid_epoch_has_nobody_to_reduce_with_before_its_first_batch
     def script(job: Any) -> Any:
         net = mlp()
         trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-        found = []
+        readiness = []
 
         def begins(epoch: Any) -> None:
-            found.append((job.position.step, epoch.reduce("ready", 1.0)))
+            readiness.append((job.position.step, epoch.reduce("ready", 1.0)))
 
         train(job, net, trainer, begins=begins)
-        return found
+        return readiness
 
-    by_beginning = {found[0][0]: found for found in Conductor(plan, deaths).run(script)}
+    by_beginning = {result[0][0]: result for result in Conductor(plan, deaths).run(script)}
     assert sorted(by_beginning) == [0, joins]
     (_, alone), (later, together) = by_beginning[joins][:2]
     assert math.isnan(alone)

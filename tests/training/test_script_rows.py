@@ -55,37 +55,37 @@ def test_t5_after_a_restart_in_mid_epoch_the_states_are_those_of_the_commit() ->
 
 
 def numbered(
-    job: Any, shape: tuple[int, ...], axis: int, batches: list[list[int]], made: Any = mx.nd, **said: Any
+    job: Any, shape: tuple[int, ...], axis: int, batches: list[list[int]], namespace: Any = mx.nd, **options: Any
 ) -> Any:
     """A script that adds a row's number and the batch's to the row; returns what the job has of all rows."""
     net = mlp()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     loader = job.loader([(x, i) for i, (x, _) in enumerate(data())], batch_sampler=batches)
-    carried = job.rows(made.zeros(shape), axis)
-    for _ in job.epochs(1, **said):
+    carried = job.rows(namespace.zeros(shape), axis)
+    for _ in job.epochs(1, **options):
         for x, index in loader:
             with autograd.record():
                 loss = net(x).sum()
             loss.backward()
             place = [1] * len(shape)
             place[axis] = len(x)
-            number = made.array(index.asnumpy().reshape(place), dtype="float32")
+            number = namespace.array(index.asnumpy().reshape(place), dtype="float32")
             carried.mine = carried.mine * 2 + number
             trainer.step(len(x))
     return carried.whole[0].asnumpy()
 
 
-@pytest.mark.parametrize("made", [mx.nd, mx.np], ids=["nd", "np"])  # d2l's scripts call npx.set_np()
+@pytest.mark.parametrize("namespace", [mx.nd, mx.np], ids=["nd", "np"])  # d2l's scripts call npx.set_np()
 @pytest.mark.parametrize(("shape", "axis"), [((4, 2), 0), ((2, 3, 4), 2)])
-def test_rows_that_a_short_batch_has_not_stay_as_they_are(shape: tuple[int, ...], axis: int, made: Any) -> None:
+def test_rows_that_a_short_batch_has_not_stay_as_they_are(shape: tuple[int, ...], axis: int, namespace: Any) -> None:
     batches = [[0, 1, 2, 3], [4, 5], [6, 7, 8], [9]]
     expected = np.zeros(4)
     for batch in batches:
         expected[: len(batch)] = expected[: len(batch)] * 2 + batch
     place = [1] * len(shape)
     place[axis] = 4
-    results = Conductor({0: 1, 1: 3}, [Death(2, 1)], 1).run(lambda job: numbered(job, shape, axis, batches, made))
-    for result in [*results, numbered(ElasticJob.join(), shape, axis, batches, made)]:
+    results = Conductor({0: 1, 1: 3}, [Death(2, 1)], 1).run(lambda job: numbered(job, shape, axis, batches, namespace))
+    for result in [*results, numbered(ElasticJob.join(), shape, axis, batches, namespace)]:
         np.testing.assert_array_equal(result, np.broadcast_to(expected.reshape(place), shape))
 
 
@@ -99,7 +99,7 @@ def test_what_has_no_rows_is_refused_where_it_is_given(given: Any, axis: int) ->
 
 
 @pytest.mark.parametrize(
-    ("said", "sampler", "says"),
+    ("options", "sampler", "says"),
     [
         ({"batching": PerWorker(BATCH)}, None, "PerWorker"),
         ({"local_batch_at_most": 2}, ORDER, "local_batch_at_most="),
@@ -108,13 +108,13 @@ def test_what_has_no_rows_is_refused_where_it_is_given(given: Any, axis: int) ->
     ],
     ids=["per worker", "parts", "drawn order", "larger batch"],
 )
-def test_where_no_row_follows_one_it_is_refused_before_the_first_step(said: Any, sampler: Any, says: str) -> None:
+def test_where_no_row_follows_one_it_is_refused_before_the_first_step(options: Any, sampler: Any, says: str) -> None:
     job = ElasticJob.join()
     job.trainer(mlp().collect_params(), "sgd")
     job.rows(mx.nd.zeros((BATCH, 2)))
     job.loader(LINES, None if sampler else BATCH, batch_sampler=sampler)
     with pytest.raises(ValueError, match=says):
-        next(job.epochs(1, **said))
+        next(job.epochs(1, **options))
 
 
 def test_what_is_set_too_late_or_in_another_shape_says_so() -> None:

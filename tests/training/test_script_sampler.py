@@ -125,10 +125,10 @@ def test_epochs_of_unequal_numbers_of_samples_are_refused() -> None:
         drawn.batches(1)
 
 
-def loaders(*said: dict[str, Any]) -> Any:
+def loaders(*options: dict[str, Any]) -> Any:
     job = ElasticJob.join()
     job.trainer(mlp().collect_params(), "sgd")
-    for each in said:
+    for each in options:
         job.loader(data(), **each)
     return job
 
@@ -201,9 +201,9 @@ def mixed(samples: list[Any]) -> Any:
 @pytest.fixture(scope="module")
 def processes() -> Iterator[LoaderProcesses]:
     """Forked before any thread of a test."""
-    made = LoaderProcesses(Drawn(), mixed, 2, whole_batch=True)
-    yield made
-    made.close()
+    loading = LoaderProcesses(Drawn(), mixed, 2, whole_batch=True)
+    yield loading
+    loading.close()
 
 
 def train(job: Any, loader: Loader, seen: dict[tuple[int, int], Any]) -> list[Any]:
@@ -212,8 +212,8 @@ def train(job: Any, loader: Loader, seen: dict[tuple[int, int], Any]) -> list[An
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, seed=4):
         for (index, x), (y, much) in epoch.batches(loader):
             for i, row in zip(index.asnumpy().tolist(), x.asnumpy(), strict=True):
-                found = (row.tobytes(), much)
-                assert seen.setdefault((int(epoch), int(i)), found) == found
+                drawn = (row.tobytes(), much)
+                assert seen.setdefault((int(epoch), int(i)), drawn) == drawn
             with autograd.record():
                 loss = soft(net(x), y)
             loss.backward()
@@ -238,17 +238,17 @@ def test_t2_what_is_drawn_for_a_whole_batch_is_the_same_on_every_worker(processe
 
 
 @pytest.mark.parametrize(
-    ("made", "says"),
+    ("batchify", "says"),
     [
         (lambda samples: mx.nd.zeros((1, len(samples))), r"of \(1, 3\) out of 3 samples"),
         (lambda samples: {"x": mx.nd.zeros(len(samples))}, "made dict out of 3 samples"),
     ],
     ids=["other axis", "dictionary"],
 )
-def test_a_whole_batch_that_cannot_be_divided_is_refused(made: Any, says: str) -> None:
+def test_a_whole_batch_that_cannot_be_divided_is_refused(batchify: Any, says: str) -> None:
     load = Load(0, 0, np.arange(3), np.arange(1, 2))
     with pytest.raises(ValueError, match=says):
-        Loader(Drawn(), made, whole_batch=True).take(iter([load]))
+        Loader(Drawn(), batchify, whole_batch=True).take(iter([load]))
 
 
 def rare_classes_often(job: Any) -> list[Any]:

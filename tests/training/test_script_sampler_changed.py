@@ -70,7 +70,7 @@ def listed() -> list[list[int]]:
     return list(ByEpoch())
 
 
-def made(kind: str) -> tuple[Any, Callable[[int], None]]:
+def make_sampler(kind: str) -> tuple[Any, Callable[[int], None]]:
     """A sampler, and what its script does to it where an epoch begins."""
     if kind in ("told the epoch", "a curriculum"):
         sampler = ByEpoch() if kind == "told the epoch" else Easiest()
@@ -82,7 +82,7 @@ def made(kind: str) -> tuple[Any, Callable[[int], None]]:
 @pytest.mark.parametrize("kind", ["told the epoch", "a curriculum", "shuffled by hand"])
 def test_a_sampler_that_the_script_changes_where_an_epoch_begins_is_refused(kind: str) -> None:
     """Each epoch would be in the order of the first one, or of the next."""
-    sampler, change = made(kind)
+    sampler, change = make_sampler(kind)
     begun: list[int] = []
     with pytest.raises(Refused, match=r"other batches than where job.epochs\(\) began.*in its __iter__"):
         train(ElasticJob.join(), sampler, lambda epoch: (begun.append(epoch), change(epoch))[1])

@@ -62,8 +62,8 @@ def test_t5_a_scheduler_that_is_set_in_each_epoch_from_then_on_goes_on_after_a_r
 @pytest.mark.parametrize("step", [4, 5])
 def test_t5_who_joins_in_the_epoch_in_which_it_is_replaced_has_it_too(step: int) -> None:
     conductor = Conductor({0: 2, step: 3}, [Death(6, 1)], segment_steps=1)
-    found = conductor.run(lambda job: script(job, first(), from_then_on=False))
-    all_close(found, script(Plain(), first(), False))
+    results = conductor.run(lambda job: script(job, first(), from_then_on=False))
+    all_close(results, script(Plain(), first(), False))
 
 
 class Sequential(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]  # mxnet has no types
@@ -94,12 +94,12 @@ def prints(job: Any, scheduler: Any) -> list[Any]:
                 loss = CROSS(net(x), y)
             loss.backward()
             if job.writes:
-                told.append(trainer.learning_rate)
+                read_rates.append(trainer.learning_rate)
             trainer.step(BATCH)
     return weights(net)
 
 
-told: list[float] = []
+read_rates: list[float] = []
 
 
 @pytest.mark.parametrize("scheduler", [Sequential, Locked])
@@ -107,12 +107,12 @@ def test_t2_a_rate_that_one_worker_prints_is_no_reason_to_end_the_job(scheduler:
     class Alone(Plain):
         writes = True
 
-    told.clear()
+    read_rates.clear()
     expected = prints(Alone(), scheduler)
-    rates = list(told)
-    told.clear()
+    rates = list(read_rates)
+    read_rates.clear()
     all_close(Conductor({0: 2}).run(lambda job: prints(job, scheduler)), expected)
-    assert told == rates
+    assert read_rates == rates
 
 
 class Remembering(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]  # mxnet has no types
@@ -136,15 +136,15 @@ class Counting(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]  # mxnet has 
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "said"),
+    ("scheduler", "times"),
     [(Counting, 1), (Remembering, 0), (Sequential, 0), (Locked, 0), (first, 0)],
     ids=["counts", "remembers", "keeps", "locks", "follows"],
 )
 def test_reading_the_rate_of_a_scheduler_that_counts_its_calls_is_told_of_once(
-    scheduler: Any, said: int, caplog: pytest.LogCaptureFixture
+    scheduler: Any, times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In one process each reading lowers the rate."""
     job = ElasticJob.join()
     trainer = job.trainer((net := mlp()).collect_params(), "sgd", {"lr_scheduler": scheduler()})
-    train(job, net, trainer, after=lambda _: told.append(trainer.learning_rate))
-    assert sum("another rate each time it is read" in record.getMessage() for record in caplog.records) == said
+    train(job, net, trainer, after=lambda _: read_rates.append(trainer.learning_rate))
+    assert sum("another rate each time it is read" in record.getMessage() for record in caplog.records) == times

@@ -53,13 +53,13 @@ def ranged(job: Any, summed: bool, after: bool, whole: int = BATCH) -> list[Any]
 
 @pytest.mark.parametrize("after", [False, True], ids=["before-the-step", "after-it"])
 def test_t2_what_is_set_from_all_samples_trains_as_in_one_process_and_is_told_of_nothing(
-    after: bool, told: Callable[[], list[str]]
+    after: bool, reported_codes: Callable[[], list[str]]
 ) -> None:
     results = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job: ranged(job, True, after))
     all_close(results, ranged(Plain(), True, after))
     results = Conductor({0: 7}, [Death(6, 0, 1)], None).run(lambda job: ranged(job, True, after))
     all_close(results, ranged(Plain(), True, after))
-    assert not told()
+    assert not reported_codes()
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before-the-step", "after-it"])

@@ -163,17 +163,17 @@ class Telling(Membership):
         return super().enter(state, **agreed)
 
 
-def hello(instance: str, size: int = 1, **said: Any) -> WorkerHello:
+def hello(instance: str, size: int = 1, **options: Any) -> WorkerHello:
     job = ElasticJob(membership := Telling(ElasticKVStore(None)), size)
     job.trainer(mlp().collect_params(), "sgd")
-    next(iter(job.epochs(1, samples=SAMPLES, **{"global_batch": EACH, **said})))
-    told = {name: value for name, value in membership.agreed.items() if name in WorkerHello.model_fields}
+    next(iter(job.epochs(1, samples=SAMPLES, **{"global_batch": EACH, **options})))
+    agreed = {name: value for name, value in membership.agreed.items() if name in WorkerHello.model_fields}
     where = {"cluster": "c", "private_ip": "10.0.0.1", "state_port": 9, "pid": 1, "layout": "one"}
-    return WorkerHello(instance_id=instance, **where, **told)
+    return WorkerHello(instance_id=instance, **where, **agreed)
 
 
 @pytest.mark.parametrize(
-    ("said", "named"),
+    ("options", "named"),
     [
         ({"size": 2}, "for 2 workers"),
         ({"changes": "epoch"}, "changes at ends of epochs"),
@@ -181,6 +181,6 @@ def hello(instance: str, size: int = 1, **said: Any) -> WorkerHello:
         ({"start": 0, "name": "warm-up"}, "phase warm-up"),
     ],
 )
-def test_workers_whose_scripts_say_different_things_do_not_train_together(said: dict[str, Any], named: str) -> None:
+def test_workers_whose_scripts_say_different_things_do_not_train_together(options: dict[str, Any], named: str) -> None:
     assert disagreement(hello("i-1"), [hello("i-2")]) is None
-    assert named in (disagreement(hello("i-1", **said), [hello("i-2")]) or "")
+    assert named in (disagreement(hello("i-1", **options), [hello("i-2")]) or "")

@@ -32,38 +32,38 @@ class Analysis:
         return [(site.source.splitlines()[site.line - 1].strip(), site.line, ())]
 
 
-def asked(analysis: Analysis, file: Path, text: str, **variables: Any) -> list[str]:
+def analyse(analysis: Analysis, file: Path, text: str, **variables: Any) -> list[str]:
     """What the analysis says to a script, which asks by `ask()`."""
     file.write_text(text)
     linecache.checkcache(str(file))
-    found: list[str] = []
+    sentences: list[str] = []
 
     def ask() -> None:
         caller: FrameType = sys._getframe(1)
-        found.extend(text for text, _, _ in analysis.of(caller))
+        sentences.extend(text for text, _, _ in analysis.of(caller))
 
     exec(compile(text, str(file), "exec"), {"ask": ask, **variables})  # noqa: S102  # our own test's lines
-    return found
+    return sentences
 
 
 def test_one_place_is_looked_at_once_and_another_by_itself(tmp_path: Path) -> None:
     analysis, file = Analysis(), tmp_path / "script.py"
     script = "for i in range(3): ask()\nask()\n"
     for _ in range(2):
-        assert asked(analysis, file, script) == ["for i in range(3): ask()"] * 3 + ["ask()"]
+        assert analyse(analysis, file, script) == ["for i in range(3): ask()"] * 3 + ["ask()"]
     assert [site.line for site in analysis.sites] == [1, 2]
 
 
 def test_another_source_of_the_same_file_is_looked_at_anew(tmp_path: Path) -> None:
     analysis, file = Analysis(), tmp_path / "script.py"
-    assert asked(analysis, file, "ask()") == ["ask()"]
-    assert asked(analysis, file, "(ask(), 1)") == ["(ask(), 1)"]
+    assert analyse(analysis, file, "ask()") == ["ask()"]
+    assert analyse(analysis, file, "(ask(), 1)") == ["(ask(), 1)"]
 
 
 def test_the_same_source_in_another_file_is_named_by_its_own(tmp_path: Path) -> None:
     analysis = Analysis()
     for name in ("one.py", "other.py"):
-        asked(analysis, tmp_path / name, "ask()")
+        analyse(analysis, tmp_path / name, "ask()")
     assert [Path(site.file).name for site in analysis.sites] == ["one.py", "other.py"]
 
 
@@ -73,7 +73,7 @@ def test_which_variables_hold_loaders_is_a_part_of_the_place(tmp_path: Path) -> 
     loader = ElasticJob.join().loader(data(), 12)
     inside = "def f(loader):\n    batches = loader\n    ask()\nf(loader)\n"
     for value in (loader, [1, 2]):
-        assert asked(analysis, file, inside, loader=value) == ["ask()"]
+        assert analyse(analysis, file, inside, loader=value) == ["ask()"]
     assert [sorted(site.loaders) for site in analysis.sites] == [["batches", "loader"], []]
 
 
@@ -83,7 +83,7 @@ def test_a_variable_that_is_not_fit_to_be_asked_is_left_alone(tmp_path: Path) ->
         def __class__(self) -> type:  # type: ignore[override]
             raise RuntimeError("outside of a request")
 
-    assert asked(Analysis(), tmp_path / "script.py", "ask()", proxy=Proxy()) == ["ask()"]
+    assert analyse(Analysis(), tmp_path / "script.py", "ask()", proxy=Proxy()) == ["ask()"]
 
 
 def test_where_there_is_no_tree_nothing_is_found_and_nothing_is_kept(
@@ -97,6 +97,6 @@ def test_where_there_is_no_tree_nothing_is_found_and_nothing_is_kept(
             raise SystemError("AST constructor recursion depth mismatch")
 
         patched.setattr(source.ast, "parse", parse)
-        assert asked(analysis, file, "ask()") == []
-    assert asked(analysis, file, "ask()") == ["ask()"]
-    assert asked(analysis, tmp_path / "torn.py", "ask()") == ["ask()"]
+        assert analyse(analysis, file, "ask()") == []
+    assert analyse(analysis, file, "ask()") == ["ask()"]
+    assert analyse(analysis, tmp_path / "torn.py", "ask()") == ["ask()"]

@@ -16,7 +16,7 @@ from test_script_idioms import all_close
 import mxnet as mx  # isort: skip
 
 
-def fine_tunes(job: Any, way: str, hybrid: bool = False, **said: Any) -> Any:
+def fine_tunes(job: Any, way: str, hybrid: bool = False, **options: Any) -> Any:
     """The head alone is trained; the body is called as `way` says."""
     body, head = nn.HybridSequential(), nn.Dense(3)
     body.add(nn.Dense(5), nn.BatchNorm(use_global_stats=way == "global statistics"), nn.Activation("tanh"))
@@ -26,9 +26,9 @@ def fine_tunes(job: Any, way: str, hybrid: bool = False, **said: Any) -> Any:
     if hybrid:
         net.hybridize()
     trainer = job.trainer(head.collect_params(), "sgd", {"learning_rate": 0.1})
-    if "net" in said:
-        said["net"] = net
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, **said):
+    if "net" in options:
+        options["net"] = net
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, **options):
         for x, y in epoch.batches(data()):
             with autograd.record():
                 if way == "predict":

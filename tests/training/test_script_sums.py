@@ -51,18 +51,18 @@ def test_a_sum_is_of_the_whole_batch_on_every_worker_whenever_it_joined(segment:
     """Also in the first batch of one that joins in mid-epoch, and on one that has no sample of a short batch."""
 
     def script(job: Any) -> Any:
-        found: list[float] = []
+        sums: list[float] = []
 
         def samples(epoch: Any, x: Any) -> Any:
-            found.append(epoch.sum(len(x)))
-            return found[-1]
+            sums.append(epoch.sum(len(x)))
+            return sums[-1]
 
         trained(job, samples)
-        return found
+        return sums
 
     for plan in ({0: 1, 2: 3, 9: 2}, {0: LAST + 2}):
-        for found in Conductor(plan, segment_steps=segment).run(script):
-            assert found == WHOLE[len(WHOLE) - len(found) :]
+        for result in Conductor(plan, segment_steps=segment).run(script):
+            assert result == WHOLE[len(WHOLE) - len(result) :]
     assert script(ElasticJob.join()) == WHOLE
 
 
@@ -100,9 +100,9 @@ def test_what_is_counted_from_sums_is_a_number_always_and_counted_once() -> None
         memory = job.memory(samples=0.0)
 
         def counted(epoch: Any, x: Any) -> Any:
-            found = epoch.sum(len(x))
-            memory.samples += int(found)  # which NaN has not
-            return found
+            total = epoch.sum(len(x))
+            memory.samples += int(total)  # which NaN has not
+            return total
 
         trained(job, counted)
         return memory.samples

@@ -319,5 +319,5 @@ def test_workers_of_which_each_steps_another_trainer_do_not_wait_for_each_other_
 def test_of_several_trainers_it_is_said_in_whose_sum_a_step_is_void(caplog: pytest.LogCaptureFixture) -> None:
     """Workers that wait for each other, as each steps another one, would else be seen to stand still, and no more."""
     assert Conductor({0: 2}, [Death(5, 1, 1)], 1).run(dcgan)
-    said = {record.getMessage().split(":")[0] for record in caplog.records}
-    assert "step 5 is void in the sum of trainer 1 of 2" in said, "the generator's, which the script made first"
+    messages = {record.getMessage().split(":")[0] for record in caplog.records}
+    assert "step 5 is void in the sum of trainer 1 of 2" in messages, "the generator's, which the script made first"

@@ -56,7 +56,7 @@ BODIES = {
 }
 
 
-def told(source: str, line: int) -> dict[str, str]:
+def advise(source: str, line: int) -> dict[str, str]:
     """The advice of the loop that begins at the line, by codes, with the names."""
     site = Site("train.py", line, source, frozenset({"loader"}))
     return {code: str(dict(values).get("names")) for code, _, values in of_variables(site, ast.parse(source))}
@@ -66,11 +66,11 @@ def told(source: str, line: int) -> dict[str, str]:
 def test_what_goes_from_pass_to_pass_and_is_computed_by_is_found(case: str) -> None:
     body, names = BODIES[case]
     source = f"{ABOVE}for epoch in job.epochs(9):\n{indent(body, '    ')}"
-    assert told(source, 5) == ({"DT604": names} if names else {})
+    assert advise(source, 5) == ({"DT604": names} if names else {})
 
 
 @pytest.mark.parametrize(
-    ("body", "found"),
+    ("body", "expected"),
     [
         ("if (i + 1) % 4 == 0:\n    trainer.step(8)", True),
         ("loss = fit(x) * i", True),
@@ -82,14 +82,14 @@ def test_what_goes_from_pass_to_pass_and_is_computed_by_is_found(case: str) -> N
         ("print(i, fit(x))", False),
     ],
 )
-def test_a_number_of_enumerate_is_told_of_where_it_is_not_only_shown(body: str, found: bool) -> None:
+def test_a_number_of_enumerate_is_told_of_where_it_is_not_only_shown(body: str, expected: bool) -> None:
     for over, is_told in (
-        ("enumerate(loader)", found),
-        ("tqdm(enumerate(loader, 1), total=9)", found),
+        ("enumerate(loader)", expected),
+        ("tqdm(enumerate(loader, 1), total=9)", expected),
         ("epoch.enumerate(loader)", False),
     ):
         source = f"for epoch in job.epochs(9):\n    for i, x in {over}:\n{indent(body, ' ' * 8)}"
-        assert ("DT605" in told(source, 1)) == is_told
+        assert ("DT605" in advise(source, 1)) == is_told
 
 
 SCRIPT = """
@@ -110,10 +110,10 @@ def test_they_are_told_of_where_the_loop_begins_and_it_trains(tmp_path: Path, ca
     file.write_text(SCRIPT)
     names = {"job": ElasticJob.join(), "net": mlp(), "SAMPLES": SAMPLES, "BATCH": BATCH, "data": data, "step": step}
     exec(compile(SCRIPT, str(file), "exec"), names)  # noqa: S102
-    for said in (
+    for words in (
         "folds.py:4: DT604: best: carried",
         "job.memory(best=...)",
         "folds.py:4: DT607: what goes beside",
         "folds.py:5: DT605: the number i of enumerate(...)",
     ):
-        assert said in caplog.text
+        assert words in caplog.text

@@ -24,8 +24,8 @@ END = Position(epoch=3, offset=0, step=6)
 
 
 def writers(orders: list[Order]) -> list[str]:
-    said = [order for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Leave)]
-    return [order.instance_id for order in said if isinstance(order.message, Leave) and order.message.writes]
+    leaves = [order for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Leave)]
+    return [order.instance_id for order in leaves if isinstance(order.message, Leave) and order.message.writes]
 
 
 def test_after_the_loop_worker_0_writes(three: Driver) -> None:

@@ -34,8 +34,8 @@ def says(driver: Driver, name: str, phase: str, position: Position) -> list[Orde
 
 def test_one_node_has_the_rendezvous_and_each_worker_its_rank() -> None:
     driver = trains(A, B, C)
-    told = [(order.instance_id, order.message) for order in driver.orders if isinstance(order, ToNode)]
-    started = [(name, [p.role for p in said.processes]) for name, said in told if isinstance(said, StartGroup)]
+    messages = [(order.instance_id, order.message) for order in driver.orders if isinstance(order, ToNode)]
+    started = [(name, [p.role for p in group.processes]) for name, group in messages if isinstance(group, StartGroup)]
     assert started == [(A, ["rendezvous"])]
     environments = {name: form.environment for name, form in forms(driver.orders).items()}
     assert {name: one["HOROVOD_RANK"] for name, one in environments.items()} == {A: "0", B: "1", C: "2"}

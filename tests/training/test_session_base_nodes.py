@@ -65,8 +65,10 @@ def test_a_server_is_told_how_much_memory_a_step_of_all_workers_takes(summed: in
         driver.worker(name, summed_bytes=summed)
     driver.want(A, B, C, D)
     starts = [order.message for order in driver.orders if isinstance(getattr(order, "message", None), StartGroup)]
-    told = [(process.role, process.environment.get(SERVER_MEMORY)) for start in starts for process in start.processes]
-    assert told == [("scheduler", None), ("server", str(memory)), ("server", str(memory))]
+    memories = [
+        (process.role, process.environment.get(SERVER_MEMORY)) for start in starts for process in start.processes
+    ]
+    assert memories == [("scheduler", None), ("server", str(memory)), ("server", str(memory))]
 
 
 def test_t22_until_the_successor_can_serve_nobody_is_exchanged(driver: Driver) -> None:

@@ -73,13 +73,13 @@ def test_t12_n8_a_node_that_would_cool_down_for_very_long_is_given_up(driver: Dr
     driver.node(C, base=False)
     for pid in range(50, 55):
         crash(driver, C, pid)
-    said: list[CoolDown] = []
+    pauses: list[CoolDown] = []
     for pid in range(60, 66):
-        said += told_to_cool(crash(driver, C, pid))
-        driver.now += said[-1].seconds + 1
+        pauses += told_to_cool(crash(driver, C, pid))
+        driver.now += pauses[-1].seconds + 1
         driver.session.job.round.heard = driver.now
         assert restarted(driver.do("tick")) == {C}, "a base node has nobody to take its place, and is tried again"
-    assert [(one.seconds, one.given_up) for one in said] == [
+    assert [(one.seconds, one.given_up) for one in pauses] == [
         (60, False),
         (120, False),
         (240, False),

@@ -11,8 +11,8 @@ from session_driver import A, B, C, D, Driver, announced
 
 def want(driver: Driver, *names: str, **causes: str) -> list[Order]:
     driver.revision += 1
-    told = {{"a": A, "b": B, "c": C, "d": D}[name]: word for name, word in causes.items()}
-    return driver.do("new_target", Target.of(driver.revision, names).model_copy(update={"causes": told}))
+    by_node = {{"a": A, "b": B, "c": C, "d": D}[name]: word for name, word in causes.items()}
+    return driver.do("new_target", Target.of(driver.revision, names).model_copy(update={"causes": by_node}))
 
 
 def cause(orders: list[Order]) -> str:
@@ -35,7 +35,7 @@ def test_a_change_is_announced_with_what_the_target_says_of_those_that_change(dr
 
 
 def test_several_are_counted_by_what_is_said_of_them() -> None:
-    told = {A: "launched by workers", B: "launched by workers", C: "untagged"}
-    assert told_cause(Cause.CHANGE, [A, B, C], told) == "2 launched by workers, 1 untagged"
-    assert told_cause(Cause.CHANGE, [D], told) == "the target wants other members"
-    assert told_cause(Cause.LOSS, [A], told) == "a worker was lost"
+    causes = {A: "launched by workers", B: "launched by workers", C: "untagged"}
+    assert told_cause(Cause.CHANGE, [A, B, C], causes) == "2 launched by workers, 1 untagged"
+    assert told_cause(Cause.CHANGE, [D], causes) == "the target wants other members"
+    assert told_cause(Cause.LOSS, [A], causes) == "a worker was lost"

@@ -61,9 +61,9 @@ def test_points_that_are_merged_stay_equally_far_apart_and_keep_rate_and_metrics
 
 def test_a_loss_that_diverged_is_reported_and_does_not_spoil_the_report() -> None:
     chronicle = Chronicle.of([segment(5.0, 0, {"loss": math.nan, "accuracy": 0.5})])
-    told = report_with().model_copy(update={"progress": chronicle.progress(0.5, 6.0), "history": chronicle.history()})
-    read = JobReport.model_validate_json(told.model_dump_json())
-    assert read == told
+    report = report_with().model_copy(update={"progress": chronicle.progress(0.5, 6.0), "history": chronicle.history()})
+    read = JobReport.model_validate_json(report.model_dump_json())
+    assert read == report
     assert read.progress is not None
     assert read.progress.metrics == {"loss": None, "accuracy": 0.5}
 
@@ -133,6 +133,6 @@ def test_what_a_script_silences_is_announced_once_and_stays_in_what_is_known_of_
     driver.train(A, B)
     for epoch in (1, 2):
         driver.check_in(A, B, epoch=epoch, silenced={"DT302": "train.py:31"})
-    (said,) = announced(driver.orders, events.ChecksSilenced)
-    assert said.rules == {"DT302": "train.py:31"}
-    assert Chronicle.of([said]).progress(0.5, 1.0).silenced == {"DT302": "train.py:31"}
+    (silenced,) = announced(driver.orders, events.ChecksSilenced)
+    assert silenced.rules == {"DT302": "train.py:31"}
+    assert Chronicle.of([silenced]).progress(0.5, 1.0).silenced == {"DT302": "train.py:31"}

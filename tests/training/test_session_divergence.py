@@ -20,8 +20,8 @@ def boundary(driver: Driver, ours: str, theirs: str, at: Position = HERE) -> lis
     orders = []
     for name, checksum in ((A, ours), (B, theirs)):
         checks = (("dense0_weight", "same"), ("dense0_bias", checksum))
-        said = CheckIn(generation=driver.session.job.number, position=at, pid=int(name[-1], 16), checks=checks)
-        orders += driver.do("check_in", name, said)
+        check_in = CheckIn(generation=driver.session.job.number, position=at, pid=int(name[-1], 16), checks=checks)
+        orders += driver.do("check_in", name, check_in)
     return orders
 
 
@@ -40,8 +40,8 @@ def test_divergence_is_told_by_the_parameters_name_and_goes_back_to_what_all_had
     assert not restarted(boundary(driver, "same", "same"))
     orders = boundary(driver, "one", "other", Position(epoch=2, offset=0, step=4))
     assert restarted(orders) == {A, B}
-    (told,) = announced(orders, events.Restart)
-    assert f"at step 4: dense0_bias is one on {A}, another on {B}" in told.reason
+    (restart,) = announced(orders, events.Restart)
+    assert f"at step 4: dense0_bias is one on {A}, another on {B}" in restart.reason
     kept = SafeCopy(name="1-2", generation=1, position=HERE)
     assert forms(begin_again(driver, 50, kept))[A].position == HERE, "the boundary before, at which they were equal"
 
@@ -66,12 +66,12 @@ def test_what_a_formation_kept_of_differing_states_is_not_gone_on_from(driver: D
     number = driver.session.job.number
     assert number == 2
     driver.prepare(A, B, "i-0000000c")
-    told: list[events.Restart] = []
+    restarts: list[events.Restart] = []
     for name, digest in ((A, "one"), (B, "other"), ("i-0000000c", "one")):
         checks = (("dense0_weight", "same"), ("dense0_bias", digest))
         formed = Formed(generation=number, digest=digest, checks=checks)
-        told += announced(driver.do("worker_formed", name, formed), events.Restart)
-    assert f"dense0_bias is one on {A} and i-0000000c, another on {B}" in told[0].reason
+        restarts += announced(driver.do("worker_formed", name, formed), events.Restart)
+    assert f"dense0_bias is one on {A} and i-0000000c, another on {B}" in restarts[0].reason
     assert driver.session.job.phase is Phase.WAITING
     assert not driver.session.job.lineage.has(SafeCopy(name="2-2", generation=number, position=HERE))
     come_back(driver)
@@ -83,12 +83,12 @@ def test_of_a_model_of_many_arrays_the_check_fits_a_message_and_a_difference_has
     name = "efficientnet0_" + "block12_" * 20
     here = [(f"{name}{i}_weight\u00e9", f"{i:016x}") for i in range(arrays)]
     there = [*here[:-1], (here[-1][0], "another")]
-    said = CheckIn(generation=1, position=HERE, pid=1, checks=few(here))
-    assert len(said.model_dump_json().encode()) < MAX_BYTES
-    found = difference({A: few(here), B: few(there), "i-0000000c": few(here)})
-    assert found
-    assert f"{arrays - 1}_weight" in found
-    assert "another on " + B in found
+    check_in = CheckIn(generation=1, position=HERE, pid=1, checks=few(here))
+    assert len(check_in.model_dump_json().encode()) < MAX_BYTES
+    sentence = difference({A: few(here), B: few(there), "i-0000000c": few(here)})
+    assert sentence
+    assert f"{arrays - 1}_weight" in sentence
+    assert "another on " + B in sentence
     assert difference({A: few(here), B: few(here)}) is None
 
 

@@ -66,8 +66,8 @@ def test_a_stop_at_the_end_of_an_epoch_whose_last_step_was_lost_ends_the_job_the
     """
     driver.check_in(A, B)
     here, number = Position(epoch=1, offset=0, step=2), driver.session.job.number
-    asked = driver.do("check_in", A, CheckIn(generation=number, position=here, pid=1, stop=True))
-    assert words(asked) == [(A, "abort"), (B, "abort")]
+    orders = driver.do("check_in", A, CheckIn(generation=number, position=here, pid=1, stop=True))
+    assert words(orders) == [(A, "abort"), (B, "abort")]
     driver.do("step_status", A, StepStatus(generation=number, phase="out", position=here, answered=0))
     freed = driver.do("step_status", B, StepStatus(generation=number, phase="held", position=here, answered=2))
     assert words(freed) == [(A, "verdict"), (B, "verdict"), (A, "leave"), (B, "leave")]
@@ -85,8 +85,8 @@ def test_a_stop_is_kept_when_another_worker_is_lost_before_it_comes_to_the_same_
     assert driver.session.job.position == here
 
 
-@pytest.mark.parametrize(("epochs", "said", "fraction"), [(4, 4, 0.25), (ENDLESS, 0, None), (ENDLESS + 7, 0, None)])
-def test_a_job_without_an_end_has_no_share_done_and_nothing_left(epochs: int, said: int, fraction: float) -> None:
+@pytest.mark.parametrize(("epochs", "reported", "fraction"), [(4, 4, 0.25), (ENDLESS, 0, None), (ENDLESS + 7, 0, None)])
+def test_a_job_without_an_end_has_no_share_done_and_nothing_left(epochs: int, reported: int, fraction: float) -> None:
     """The playground's own goes on until Ctrl-C: "0.0 % done, about 50 years left" would tell nobody that."""
     driver = Driver(2)
     for name in (A, B):
@@ -96,5 +96,5 @@ def test_a_job_without_an_end_has_no_share_done_and_nothing_left(epochs: int, sa
     driver.form(A, B)
     driver.check_in(A, B, epoch=1)
     report = driver.session.report(driver.now)
-    assert (report.state, report.epoch, report.epochs) == ("running", 1, said)
+    assert (report.state, report.epoch, report.epochs) == ("running", 1, reported)
     assert driver.session.job.fraction == fraction

@@ -98,6 +98,6 @@ def test_a_process_whose_node_has_the_state_loads_it_at_home(copy_of_b: SafeCopy
     driver.check_in(A, B)
     come_back(driver, A, B)
     orders = [*driver.worker(A, pid=20, safe=COPY), *driver.worker(B, pid=21, safe=copy_of_b)]
-    found = forms(orders)
-    assert (found[A].safe, found[A].fetch) == (COPY.name, False)
-    assert (found[B].safe, found[B].fetch) == (None if lacks else COPY.name, lacks)
+    by_name = forms(orders)
+    assert (by_name[A].safe, by_name[A].fetch) == (COPY.name, False)
+    assert (by_name[B].safe, by_name[B].fetch) == (None if lacks else COPY.name, lacks)

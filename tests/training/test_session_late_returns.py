@@ -90,7 +90,7 @@ def test_one_whose_connection_breaks_again_and_again_does_not_keep_another_from_
     lost, began = list[tuple[str, str]](), driver.now
     while not lost and driver.now < began + 2 * clocks.patience:
         driver.now += clocks.reconnect / 2
-        lost = [said for said in words(driver.do("tick")) if said[1] == "abort"]
+        lost = [word for word in words(driver.do("tick")) if word[1] == "abort"]
         driver.do("worker_disconnected", A, 0xA)
         driver.worker(A, generation=1, stage="trains", position=START)
     assert lost == [(A, "abort")]
@@ -112,11 +112,11 @@ def test_t17_a_coordinator_that_came_back_waits_while_its_workers_come(three: Dr
 def test_t17_one_that_comes_again_and_again_does_not_keep_a_coordinator_from_deciding(three: Driver) -> None:
     come_back(three, A, B, C)
     clocks, began = three.options.clocks, three.now
-    said = list[tuple[str, str]]()
+    last_words = list[tuple[str, str]]()
     while three.session.job.phase is Phase.RECOVERING and three.now < began + 2 * clocks.progress:
         for name in (A, B):
             three.worker(name, generation=1, stage="trains", position=START)
         three.now += clocks.patience * 0.9
-        said = words(three.do("tick"))
-    assert {name for name, word in said if word == "abort"} == {A, B}, "they go on without C"
+        last_words = words(three.do("tick"))
+    assert {name for name, word in last_words if word == "abort"} == {A, B}, "they go on without C"
     assert clocks.progress < three.now - began <= clocks.progress + clocks.patience

@@ -24,7 +24,7 @@ def answers(orders: list[Order]) -> list[str]:
     return [o.message.refused for o in orders if isinstance(o, ToNode) and isinstance(o.message, LaunchAnswer)]
 
 
-def told(orders: list[Order], kind: type[object]) -> list[str]:
+def receivers(orders: list[Order], kind: type[object]) -> list[str]:
     return [order.instance_id for order in orders if isinstance(order, ToNode) and isinstance(order.message, kind)]
 
 
@@ -33,7 +33,7 @@ def test_a_launch_is_on_record_before_any_node_hears_of_it() -> None:
     assert driver.session.report(driver.now).reason == "waits for a launch on the master"
     orders = driver.do("launch_requested", A, FIRST)
     assert orders[0] == Journal(journal.JobLaunched(launch=FIRST, at=driver.now))
-    assert (told(orders, Launched), answers(orders)) == ([A, B], [""])
+    assert (receivers(orders, Launched), answers(orders)) == ([A, B], [""])
     again = driver.do("launch_requested", A, FIRST)
     assert (len(again), answers(again)) == (1, [""]), "its answer was lost: it is launched once"
     come_back(driver, A, B)
@@ -68,7 +68,7 @@ def test_a_person_ends_the_launch_of_their_own_terminal_alone() -> None:
     driver.form(A, B)
     assert "not in force" in answers(driver.do("end_requested", A, EndRequest(request="other")))[0]
     orders = driver.do("end_requested", A, EndRequest(request="first"))
-    assert told(orders, Retire) == [A, B]
+    assert receivers(orders, Retire) == [A, B]
     assert isinstance(orders[-1], Over)
     assert driver.session.launch is None, "a node that connects once more would start a worker for nothing"
     late = driver.do("launch_requested", A, OTHER)
@@ -79,7 +79,7 @@ def test_a_person_ends_the_launch_of_their_own_terminal_alone() -> None:
     )
 
 
-def said(orders: list[Order]) -> tuple[bool, bool]:
+def refusal_of(orders: list[Order]) -> tuple[bool, bool]:
     """Whether it was refused, and whether it is worth asking again in a moment."""
     (answer,) = [o.message for o in orders if isinstance(o, ToNode) and isinstance(o.message, LaunchAnswer)]
     return bool(answer.refused), answer.passing
@@ -88,18 +88,20 @@ def said(orders: list[Order]) -> tuple[bool, bool]:
 def test_only_the_end_of_the_launch_before_is_worth_waiting_for() -> None:
     """A terminal asks again by itself then; asked again of a job that trains, it would ask for days."""
     driver = waiting()
-    assert said(driver.do("launch_requested", "i-gone", FIRST)) == (True, False), "a node whose hello is not known"
-    assert said(driver.do("launch_requested", A, FIRST)) == (False, False)
-    assert said(driver.do("launch_requested", A, OTHER)) == (True, False)
+    assert refusal_of(driver.do("launch_requested", "i-gone", FIRST)) == (True, False), (
+        "a node whose hello is not known"
+    )
+    assert refusal_of(driver.do("launch_requested", A, FIRST)) == (False, False)
+    assert refusal_of(driver.do("launch_requested", A, OTHER)) == (True, False)
     driver.do("end_requested", A, EndRequest(request="first"))
-    assert said(driver.do("launch_requested", A, OTHER)) == (True, True)
-    assert said(driver.do("launch_requested", A, FIRST)) == (False, False), "it was launched, and is over"
+    assert refusal_of(driver.do("launch_requested", A, OTHER)) == (True, True)
+    assert refusal_of(driver.do("launch_requested", A, FIRST)) == (False, False), "it was launched, and is over"
     configured = Driver(workers=2)
     configured.train(A, B)
     for epoch in (1, 2, 3):
         configured.check_in(A, B, epoch=epoch)
     assert configured.session.job.phase is Phase.OVER
-    assert said(configured.do("launch_requested", A, FIRST)) == (True, False), "no other job follows"
+    assert refusal_of(configured.do("launch_requested", A, FIRST)) == (True, False), "no other job follows"
 
 
 def test_a_launch_is_ended_once_however_often_that_is_asked() -> None:

@@ -73,8 +73,8 @@ def test_the_loops_end_is_not_the_jobs_and_all_go_on_with_the_state() -> None:
     assert [event.loop for event in announced(orders, events.LoopFinished)] == [1]
     assert not any(isinstance(order, Over) for order in orders)
     assert forms(enter(driver, A)) == {}, "B is not there yet"
-    found = forms(enter(driver, B))
-    assert {name: (form.position, form.sources, form.generation) for name, form in found.items()} == {
+    sent = forms(enter(driver, B))
+    assert {name: (form.position, form.sources, form.generation) for name, form in sent.items()} == {
         A: (END, (), 2),
         B: (END, (), 2),
     }
@@ -127,15 +127,15 @@ def test_who_stands_by_goes_past_the_loop_and_joins_in_the_next() -> None:
     driver.node(C)
     driver.worker(C, another=True)
     driver.want(A, B, C)
-    found = passed(driver.check_in(A, B, epoch=3))
-    assert found[C] == LoopOver(generation=1, loop=1, position=END, holds=False)
+    sent = passed(driver.check_in(A, B, epoch=3))
+    assert sent[C] == LoopOver(generation=1, loop=1, position=END, holds=False)
     enter(driver, A, B)
     enter(driver, C, generation=None)
     formed(driver, A, B)
     assert driver.session.job.phase is Phase.TRAINING
-    found = forms(driver.check_in(A, B, epoch=4))
-    assert set(found) == {A, B, C}
-    assert found[C].sources, "the state is fetched"
+    sent = forms(driver.check_in(A, B, epoch=4))
+    assert set(sent) == {A, B, C}
+    assert sent[C].sources, "the state is fetched"
 
 
 def test_who_comes_in_a_later_loop_goes_past_those_before_it_also_after_its_connection_was_lost() -> None:
@@ -192,8 +192,8 @@ def test_all_lost_on_the_way_to_a_loop_go_back_to_a_state_of_the_loop_before() -
     driver.exits(A)
     driver.exits(B)
     driver.worker(A, pid=70, another=True)
-    found = forms(driver.worker(B, pid=71, another=True))
-    assert {name: form.commit for name, form in found.items()} == {A: "commit-2", B: None}
+    sent = forms(driver.worker(B, pid=71, another=True))
+    assert {name: form.commit for name, form in sent.items()} == {A: "commit-2", B: None}
     assert driver.session.job.loop == 0
 
 
@@ -210,9 +210,9 @@ def test_all_lost_in_a_later_loop_come_to_it_again_before_its_state_is_read() ->
     assert forms(orders) == {}
     assert {name: (over.loop, over.position) for name, over in passed(orders).items()} == {A: (1, END), B: (1, END)}
     enter(driver, A, generation=None)
-    found = forms(enter(driver, B, generation=None))
-    assert found[A].position == at
-    assert found[A].commit == "commit-4"
+    sent = forms(enter(driver, B, generation=None))
+    assert sent[A].position == at
+    assert sent[A].commit == "commit-4"
 
 
 def test_a_safe_state_of_a_later_loop_is_worth_more_than_the_commit_before_it() -> None:
@@ -227,8 +227,8 @@ def test_a_safe_state_of_a_later_loop_is_worth_more_than_the_commit_before_it() 
     driver.worker(A, pid=70, another=True)
     assert set(passed(driver.worker(B, pid=71, another=True, safe=safe))) == {A, B}
     enter(driver, A, generation=None)
-    found = forms(enter(driver, B, generation=None))
-    assert found[B].safe == "safe"
+    sent = forms(enter(driver, B, generation=None))
+    assert sent[B].safe == "safe"
 
 
 def test_a_process_that_is_further_than_the_state_that_is_left_starts_afresh() -> None:
@@ -324,16 +324,16 @@ def test_one_that_stands_by_with_another_script_is_refused_and_not_the_members()
 def test_a_member_that_comes_to_the_loop_by_a_new_connection_is_compared_too() -> None:
     driver = between(A, B)
     enter(driver, A)
-    said = {**TERMS, "samples": 30}
-    orders = driver.worker(B, generation=1, stage="free", position=END, loop=1, passed=1, **said)
+    terms = {**TERMS, "samples": 30}
+    orders = driver.worker(B, generation=1, stage="free", position=END, loop=1, passed=1, **terms)
     assert [event.instance for event in announced(orders, events.WorkerRefused)] == [B]
 
 
 def test_a_verdict_that_was_lost_with_a_connection_comes_before_the_loops_end() -> None:
     """The worker waits for it inside its step, and takes none after the other."""
     driver = between(A, B)
-    said = words(driver.worker(B, another=True, generation=1, stage="aborted", position=END))
-    assert said == [(B, "verdict"), (B, "loop_over")]
+    spoken = words(driver.worker(B, another=True, generation=1, stage="aborted", position=END))
+    assert spoken == [(B, "verdict"), (B, "loop_over")]
     come_back(driver, A, B)
     orders = [driver.worker(name, another=True, generation=1, stage="aborted", position=END) for name in (A, B)]
     assert words(orders[-1]) == [(name, word) for name in (A, B) for word in ("verdict", "loop_over")]
@@ -359,5 +359,5 @@ def test_the_journal_says_how_long_the_epochs_of_each_loop_are() -> None:
     enter(driver, A, samples=30)
     enter(driver, B, samples=30)
     begun = [order.entry for order in driver.orders if isinstance(order, Journal)]
-    said = [(entry.from_epoch, entry.samples) for entry in begun if isinstance(entry, journal.JobBegun)]
-    assert said == [(0, 20), (3, 30)]
+    lengths = [(entry.from_epoch, entry.samples) for entry in begun if isinstance(entry, journal.JobBegun)]
+    assert lengths == [(0, 20), (3, 30)]

@@ -141,8 +141,8 @@ def pumped(driver: Driver, name: str, number: int) -> list[Order]:
 
 
 def pumps(orders: list[Order]) -> dict[str, Pump]:
-    told = [(order.instance_id, order.message) for order in orders if isinstance(order, ToWorker)]
-    return {name: message for name, message in told if isinstance(message, Pump)}
+    messages = [(order.instance_id, order.message) for order in orders if isinstance(order, ToWorker)]
+    return {name: message for name, message in messages if isinstance(message, Pump)}
 
 
 def lose_c(driver: Driver) -> list[Order]:

@@ -87,12 +87,12 @@ def test_a_node_hears_whether_the_target_lists_it() -> None:
 
 
 def test_a_base_node_stays_one_whatever_an_offer_says(driver: Driver) -> None:
-    for said in (False, True, False):
-        driver.do("group_ready", A, GroupReady(scheduler_port=10_000, blanks=2, base=said))
+    for base in (False, True, False):
+        driver.do("group_ready", A, GroupReady(scheduler_port=10_000, blanks=2, base=base))
         assert driver.session.job.roster.nodes[A].hello.base
     driver.node(C, base=False)
-    for said, becomes in ((False, False), (True, True), (False, True)):
-        driver.do("group_ready", C, GroupReady(scheduler_port=10_000, blanks=2, base=said))
+    for base, becomes in ((False, False), (True, True), (False, True)):
+        driver.do("group_ready", C, GroupReady(scheduler_port=10_000, blanks=2, base=base))
         assert driver.session.job.roster.nodes[C].hello.base is becomes
 
 
@@ -117,7 +117,7 @@ def test_a_script_that_cannot_start_is_told_at_its_first_try_and_each_try_once()
     driver.node(A)
     driver.want(A)
     tries = [announced(exits(driver, A, pid, 1), WorkerLost) for pid in (1, 1, 2)]
-    assert [[(lost.instance, lost.pid, lost.reason) for lost in told] for told in tries] == [
+    assert [[(lost.instance, lost.pid, lost.reason) for lost in losses] for losses in tries] == [
         [(A, 1, "why")],
         [],
         [(A, 2, "why")],

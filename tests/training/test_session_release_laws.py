@@ -20,7 +20,7 @@ def at(step: int, epoch: int = 0) -> Position:
     return Position(epoch=epoch, offset=10 * step, step=step)
 
 
-def said(phase: str, position: Position, exchanges: int = 0, windows: int = 1) -> StepStatus:
+def status_of(phase: str, position: Position, exchanges: int = 0, windows: int = 1) -> StepStatus:
     return StepStatus(
         generation=1,
         phase=phase,  # type: ignore[arg-type]
@@ -32,13 +32,13 @@ def said(phase: str, position: Position, exchanges: int = 0, windows: int = 1) -
     )
 
 
-def asked(orders: list[Order]) -> set[str]:
+def aborted(orders: list[Order]) -> set[str]:
     return {order.instance_id for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Abort)}
 
 
 def pumps(orders: list[Order]) -> dict[str, Pump]:
-    found = [(order.instance_id, order.message) for order in orders if isinstance(order, ToWorker)]
-    return {name: message for name, message in found if isinstance(message, Pump)}
+    messages = [(order.instance_id, order.message) for order in orders if isinstance(order, ToWorker)]
+    return {name: message for name, message in messages if isinstance(message, Pump)}
 
 
 def pumped(release: Release, name: str, survivors: Collection[str], number: int | None = None) -> list[Order]:
@@ -51,11 +51,11 @@ def test_when_all_have_answered_those_outside_fill_or_all_push_or_the_furthest_s
     where: dict[str, tuple[str, int]], lost: int
 ) -> None:
     release = Release(1, len(where) + lost, 0.0)
-    assert asked(release.ask(where)) == set(where)
+    assert aborted(release.ask(where)) == set(where)
     orders: list[Order] = []
     for number, (name, (phase, step)) in enumerate(where.items()):
         assert (orders, release.verdict, release.pumping) == ([], None, set()), f"{len(where) - number} say nothing yet"
-        orders = release.answered(name, said(phase, at(step), exchanges=step), where)
+        orders = release.answered(name, status_of(phase, at(step), exchanges=step), where)
     furthest = max(step for _, step in where.values())
     blocked = {name: step for name, (phase, step) in where.items() if phase == "wait"}
     if not blocked:
@@ -67,14 +67,16 @@ def test_when_all_have_answered_those_outside_fill_or_all_push_or_the_furthest_s
         return
     assert (release.verdict, release.behind) == (None, frozenset())
     if min(blocked.values()) < furthest:
-        assert asked(orders) == set(where), "its answers are on their way"
+        assert aborted(orders) == set(where), "its answers are on their way"
         return
     outside = set(where) - set(blocked)
-    told = pumps(orders)
-    assert set(told) == (outside or set(where))
-    assert {pump.fills for pump in told.values()} == {bool(outside)}
-    assert {(pump.count, pump.workers) for pump in told.values()} == {(lost, len(where) + lost)}
-    assert sorted((pump.share, pump.shares) for pump in told.values()) == [(n, len(told)) for n in range(len(told))]
+    pump_of = pumps(orders)
+    assert set(pump_of) == (outside or set(where))
+    assert {pump.fills for pump in pump_of.values()} == {bool(outside)}
+    assert {(pump.count, pump.workers) for pump in pump_of.values()} == {(lost, len(where) + lost)}
+    assert sorted((pump.share, pump.shares) for pump in pump_of.values()) == [
+        (n, len(pump_of)) for n in range(len(pump_of))
+    ]
 
 
 @given(st.permutations(NAMES), st.integers(1, 4), st.integers(1, 3))
@@ -87,38 +89,38 @@ def test_window_after_window_is_filled_by_those_outside_and_then_mended_by_all(
     out = sorted(order[:outside]) if outside < len(NAMES) else []
     orders: list[Order] = []
     for name in order:
-        orders = release.answered(name, said("out" if name in out else "wait", at(1), windows=windows), NAMES)
+        orders = release.answered(name, status_of("out" if name in out else "wait", at(1), windows=windows), NAMES)
     for window in range(windows) if out else [None]:
-        for told, fills in ((out, True), (sorted(NAMES), False)):
-            if not told:
+        for pushers, fills in ((out, True), (sorted(NAMES), False)):
+            if not pushers:
                 continue
             assert {name: (pump.fills, pump.window) for name, pump in pumps(orders).items()} == dict.fromkeys(
-                told, (fills, window)
+                pushers, (fills, window)
             )
-            assert release.answered(order[0], said("out", at(1)), NAMES) == [], "said again, while they push"
-            for name in told:
+            assert release.answered(order[0], status_of("out", at(1)), NAMES) == [], "said again, while they push"
+            for name in pushers:
                 assert orders != []
                 assert pumped(release, name, NAMES, number=release.number - 1) == [], "about an earlier order"
-            for name in told[:-1]:
+            for name in pushers[:-1]:
                 assert pumped(release, name, NAMES) == pumped(release, name, NAMES) == [], "all are waited for"
-            orders = pumped(release, told[-1], NAMES)
-    assert asked(orders) == set(NAMES)
+            orders = pumped(release, pushers[-1], NAMES)
+    assert aborted(orders) == set(NAMES)
     assert (release.statuses, release.pumping) == ({}, set()), "what was said before is old"
 
 
 def test_nobody_owes_less_than_one() -> None:
     """All wait, and nobody is known to be lost: workers that are told to push none would wait for ever."""
     release = Release(1, 2, 0.0)
-    release.answered("i-a", said("wait", at(1)), NAMES[:2])
-    assert {pump.count for pump in pumps(release.answered("i-b", said("wait", at(1)), NAMES[:2])).values()} == {1}
+    release.answered("i-a", status_of("wait", at(1)), NAMES[:2])
+    assert {pump.count for pump in pumps(release.answered("i-b", status_of("wait", at(1)), NAMES[:2])).values()} == {1}
 
 
 def test_a_loss_before_the_verdict_has_all_asked_anew_and_one_after_it_changes_nothing() -> None:
     release = Release(1, 3, 0.0)
-    release.answered("i-a", said("held", at(1)), NAMES[:2])
-    assert asked(release.lost(NAMES[:1])) == {"i-a"}
+    release.answered("i-a", status_of("held", at(1)), NAMES[:2])
+    assert aborted(release.lost(NAMES[:1])) == {"i-a"}
     assert release.verdict is None
-    release.answered("i-a", said("held", at(1)), NAMES[:1])
+    release.answered("i-a", status_of("held", at(1)), NAMES[:1])
     assert release.verdict == at(1)
     assert release.lost(()) == []
     assert release.verdict == at(1), "some may have heard it"
@@ -128,5 +130,5 @@ def test_at_an_epochs_end_who_has_ended_it_is_further_than_who_has_not() -> None
     """The same step, told as the end of one epoch and as the start of the next."""
     release = Release(1, 3, 0.0)
     for name, epoch in (("i-a", 1), ("i-b", 0)):
-        release.answered(name, said("held", at(4, epoch)), NAMES[:2])
+        release.answered(name, status_of("held", at(4, epoch)), NAMES[:2])
     assert release.verdict == at(4, 1)

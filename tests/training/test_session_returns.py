@@ -48,19 +48,19 @@ def test_one_that_is_to_leave_hears_so_again_though_it_is_wanted_meanwhile(three
 def test_the_controller_is_told_who_has_not_left_yet_and_that_it_is_no_member_any_more(three: Driver) -> None:
     """Were it told as one that trains, who is tagged again meanwhile would be ADDED, and then wait to be added."""
 
-    def told() -> dict[str, tuple[bool, bool]]:
+    def report_members() -> dict[str, tuple[bool, bool]]:
         report = three.session.report(three.now)
         return {member.instance_id: (member.active, member.leaving) for member in report.members}
 
-    assert told() == dict.fromkeys((A, B, C), (True, False))
+    assert report_members() == dict.fromkeys((A, B, C), (True, False))
     three.want(A, B)
-    assert told() == dict.fromkeys((A, B, C), (True, False)), "it trains until the boundary"
+    assert report_members() == dict.fromkeys((A, B, C), (True, False)), "it trains until the boundary"
     three.check_in(A, B, C)
-    assert told() == {A: (True, False), B: (True, False), C: (True, True)}
+    assert report_members() == {A: (True, False), B: (True, False), C: (True, True)}
     three.want(A, B, C)
-    assert told()[C] == (True, True)
+    assert report_members()[C] == (True, True)
     three.do("worker_left", C)
-    assert set(told()) == {A, B}
+    assert set(report_members()) == {A, B}
 
 
 def test_in_a_formation_a_members_new_process_costs_the_others_theirs_and_keeps_its_own() -> None:
@@ -82,8 +82,8 @@ def test_a_joiner_fetches_from_where_a_member_said_last_that_it_hands_its_state_
         driver.do("worker_disconnected", name, hello.pid)
         driver.do("worker_connected", hello.model_copy(update={"state_port": 9100}))
     settled(driver)
-    found = forms(driver.orders)[C].sources
-    assert {source.port for source in found} == {9100}
+    sources = forms(driver.orders)[C].sources
+    assert {source.port for source in sources} == {9100}
 
 
 def test_who_has_the_order_and_waits_for_nothing_hears_nothing_twice(driver: Driver) -> None:
@@ -99,8 +99,8 @@ def test_a_verdict_that_is_said_again_is_of_the_generation_whose_step_is_void(th
     assert three.session.job.number == 2
     three.do("worker_disconnected", B, 0xB)
     orders = three.worker(B, generation=1, stage="aborted", position=START)
-    said = [o.message for o in orders if isinstance(o, ToWorker) and isinstance(o.message, StepVerdict)]
-    assert [(verdict.generation, verdict.position) for verdict in said] == [(1, STEP)]
+    verdicts = [o.message for o in orders if isinstance(o, ToWorker) and isinstance(o.message, StepVerdict)]
+    assert [(verdict.generation, verdict.position) for verdict in verdicts] == [(1, STEP)]
 
 
 def test_a_verdict_waits_for_who_is_away_and_nobody_is_asked_anew(three: Driver) -> None:

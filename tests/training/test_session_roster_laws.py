@@ -20,30 +20,30 @@ def roster() -> Roster:
     return Roster(BUDGET, nodes={A: here})
 
 
-def told(orders: list[Order]) -> list[tuple[str, int | None]]:
+def orders_to_node(orders: list[Order]) -> list[tuple[str, int | None]]:
     messages = [order.message for order in orders if isinstance(order, ToNode)]
     return [(message.type, message.pid) for message in messages if isinstance(message, RestartWorker | CoolDown)]
 
 
 def fails(roster: Roster, *pids: int, at: float) -> list[tuple[str, int | None]]:
-    return [said for pid in pids for said in told(roster.replace_worker(A, pid, "crash", at))]
+    return [order for pid in pids for order in orders_to_node(roster.replace_worker(A, pid, "crash", at))]
 
 
 def test_failures_that_are_far_apart_count_while_no_worker_has_connected_between() -> None:
     for connects, last in ((False, "cool_down"), (True, "restart_worker")):
         here = roster()
         for pid, at in ((1, 50.0), (2, 200.0), (3, 350.0)):
-            said = fails(here, pid, at=at)
+            orders = fails(here, pid, at=at)
             if connects:
                 here.connected(A, at + 1.0)
-        assert said == [(last, 3)]
+        assert orders == [(last, 3)]
 
 
 def test_a_node_that_kept_up_for_long_begins_anew_and_one_that_did_not_cools_down_at_once() -> None:
     for later, first in ((111.0, "restart_worker"), (109.0, "cool_down")):
         here = roster()
         assert fails(here, 1, 2, 3, at=0.0)[-1] == ("cool_down", 3)
-        assert told(here.readmit(10.0, needed=False)) == [("restart_worker", 3)]
+        assert orders_to_node(here.readmit(10.0, needed=False)) == [("restart_worker", 3)]
         assert fails(here, 4, at=10.0 + later) == [(first, 4)]
 
 
@@ -56,14 +56,14 @@ def test_who_cools_down_is_told_so_again_and_ends_with_the_process_it_has_by_the
     nodes, here.nodes = here.nodes, {}
     assert here.readmit(10.0, needed=False) == [], "it would not hear of it"
     here.nodes = nodes
-    assert told(here.readmit(10.0, needed=False)) == [("restart_worker", 4)]
+    assert orders_to_node(here.readmit(10.0, needed=False)) == [("restart_worker", 4)]
     assert here.readmit(20.0, needed=False) == [], "once"
 
 
 def test_a_node_is_called_back_once() -> None:
     here = roster()
     here.left[A] = 7
-    assert told(here.call_back([A, B])) == [("restart_worker", 7)]
+    assert orders_to_node(here.call_back([A, B])) == [("restart_worker", 7)]
     assert here.call_back([A, B]) == []
 
 

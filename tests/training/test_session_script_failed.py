@@ -48,9 +48,9 @@ def test_t7_the_report_carries_the_traceback_and_the_log_has_it_once(driver: Dri
 
     def raises() -> None:
         number = driver.session.job.number
-        said = ScriptFailed(generation=number, position=START, error="KeyError: 'label'", traceback=trace)
+        failure = ScriptFailed(generation=number, position=START, error="KeyError: 'label'", traceback=trace)
         for name in (A, B):
-            driver.do("script_failed", name, said)
+            driver.do("script_failed", name, failure)
 
     raises()
     report = driver.session.report(driver.now)

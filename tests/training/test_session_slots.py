@@ -23,16 +23,16 @@ class Slots(Driver):
     def host(self, instance: str, slots: int = 2, base: bool = True) -> None:
         for slot in range(slots):
             hello = {"cluster": "c", "instance_id": instance, "private_ip": f"10.0.0.{instance[-1]}"}
-            said = NodeHello.model_validate({**hello, "slot": slot, "slots": slots, "attempt": 1, "base": base})
-            self.do("node_connected", said)
+            greeting = NodeHello.model_validate({**hello, "slot": slot, "slots": slots, "attempt": 1, "base": base})
+            self.do("node_connected", greeting)
         if base:
             self.do("group_ready", instance, GroupReady(scheduler_port=10_000, blanks=2))
 
-    def process(self, instance: str, slot: int, slots: int = 2, pid: int = 0, **said: Any) -> list[Order]:
+    def process(self, instance: str, slot: int, slots: int = 2, pid: int = 0, **fields: Any) -> list[Order]:
         agreed = {"epochs": 9, "samples": 20, "global_batch": 10, "seed": 0, "layout": "x", "state_port": 9000}
         pid = pid or 10 * int(instance[-1], 16) + slot
         hello = {"cluster": "c", "instance_id": instance, "private_ip": "10.0.0.1", "pid": pid, "slot": slot}
-        return self.do("worker_connected", WorkerHello.model_validate({**agreed, **hello, "slots": slots, **said}))
+        return self.do("worker_connected", WorkerHello.model_validate({**agreed, **hello, "slots": slots, **fields}))
 
     def trains(self, *instances: str) -> None:
         for instance in instances:
@@ -49,13 +49,13 @@ def members(driver: Driver) -> tuple[str, ...]:
 
 
 def leaves(orders: list[Order]) -> dict[str, str]:
-    told = [order for order in orders if isinstance(order, ToWorker)]
-    return {order.instance_id: order.message.reason for order in told if isinstance(order.message, Leave)}
+    to_workers = [order for order in orders if isinstance(order, ToWorker)]
+    return {order.instance_id: order.message.reason for order in to_workers if isinstance(order.message, Leave)}
 
 
 def restarts(orders: list[Order]) -> dict[str, int | None]:
-    told = [order for order in orders if isinstance(order, ToNode)]
-    return {order.instance_id: order.message.pid for order in told if isinstance(order.message, RestartWorker)}
+    to_nodes = [order for order in orders if isinstance(order, ToNode)]
+    return {order.instance_id: order.message.pid for order in to_nodes if isinstance(order.message, RestartWorker)}
 
 
 def test_the_first_generation_waits_for_all_processes_of_its_nodes() -> None:
@@ -106,8 +106,8 @@ def lose(driver: Slots, name: str, *left: str) -> list[Order]:
     orders = driver.exits(name, pid=driver.session.job.roster.members[name].pid)
     for survivor in left:
         at, number = driver.session.job.position, driver.session.job.number
-        said = StepStatus(generation=number, phase="out", position=at, answered=0)
-        orders += driver.do("step_status", survivor, said)
+        status = StepStatus(generation=number, phase="out", position=at, answered=0)
+        orders += driver.do("step_status", survivor, status)
     return orders
 
 
@@ -228,9 +228,9 @@ def test_horovod_is_told_where_each_process_stands_on_its_node() -> None:
         driver.host(instance)
         driver.process(instance, 0, engine="horovod")
         driver.process(instance, 1, engine="horovod")
-    told = {name: order.environment for name, order in forms(driver.want(A, B)).items()}
+    environments = {name: order.environment for name, order in forms(driver.want(A, B)).items()}
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME")
-    assert {name: [said[f"HOROVOD_{word}"] for word in names] for name, said in told.items()} == {
+    assert {name: [environment[f"HOROVOD_{word}"] for word in names] for name, environment in environments.items()} == {
         A0: ["0", "4", "0", "2", "0", "2", A],
         A1: ["1", "4", "1", "2", "0", "2", A],
         B0: ["2", "4", "0", "2", "1", "2", B],

@@ -28,32 +28,32 @@ class Stalled:
         if driver is None:
             self.driver.train(A, B, C)
         self.where: dict[str, bool] = {}  # who answers, and whether it waits for sums
-        self.asked: list[str] = []
+        self.asked_nodes: list[str] = []
 
     def passes(self, seconds: int) -> list[Order]:
         orders: list[Order] = []
         for _ in range(seconds):
             self.driver.now += 1
-            orders += (told := self.driver.do("tick"))
-            for order in told:
+            orders += (new_orders := self.driver.do("tick"))
+            for order in new_orders:
                 if isinstance(order, ToWorker) and order.message.type == "where":
-                    self.asked.append(order.instance_id)
+                    self.asked_nodes.append(order.instance_id)
                     orders += self.answer(order.instance_id)
         return orders
 
     def answer(self, name: str) -> list[Order]:
         if name not in self.where:
             return []
-        said = Whereabouts(generation=self.driver.session.job.number, waits=self.where[name], position=self.at)
-        return self.driver.do("whereabouts", name, said)
+        whereabouts = Whereabouts(generation=self.driver.session.job.number, waits=self.where[name], position=self.at)
+        return self.driver.do("whereabouts", name, whereabouts)
 
     @property
     def at(self) -> Position:
         return Position(epoch=0, offset=20, step=1)
 
     def steps(self, name: str = A) -> list[Order]:
-        said = Progress(generation=self.driver.session.job.number, position=self.at, samples_per_second=5.0)
-        return self.driver.do("progressed", name, said)
+        progress = Progress(generation=self.driver.session.job.number, position=self.at, samples_per_second=5.0)
+        return self.driver.do("progressed", name, progress)
 
 
 @pytest.fixture
@@ -61,17 +61,17 @@ def job() -> Stalled:
     return Stalled()
 
 
-def told(orders: list[Order]) -> list[events.Stalled]:
-    found = announced(orders, events.Stalled)
-    assert all(len(one.reason.split()) <= LONG_WORDS for one in found)
-    return found
+def announced_stalls(orders: list[Order]) -> list[events.Stalled]:
+    stalls = announced(orders, events.Stalled)
+    assert all(len(one.reason.split()) <= LONG_WORDS for one in stalls)
+    return stalls
 
 
 def test_who_keeps_the_others_waiting_inside_a_step_is_named(job: Stalled) -> None:
     job.steps()
     job.where = {A: True, B: False, C: True}
 
-    [stall] = told(job.passes(WITHIN))
+    [stall] = announced_stalls(job.passes(WITHIN))
 
     assert stall.stalled == (B,)
     assert stall.waiting == (A, C)
@@ -82,7 +82,7 @@ def test_who_keeps_the_others_waiting_inside_a_step_is_named(job: Stalled) -> No
 def test_a_worker_that_does_not_answer_is_named_too(job: Stalled) -> None:
     job.where = {A: True, C: True}
 
-    [stall] = told(job.passes(WITHIN))
+    [stall] = announced_stalls(job.passes(WITHIN))
 
     assert stall.stalled == (B,)
     assert f"{B} does not answer" in stall.reason
@@ -91,7 +91,7 @@ def test_a_worker_that_does_not_answer_is_named_too(job: Stalled) -> None:
 def test_who_does_not_come_to_the_boundary_is_named(job: Stalled) -> None:
     job.driver.check_in(A, C)
 
-    [stall] = told(job.passes(WITHIN))
+    [stall] = announced_stalls(job.passes(WITHIN))
 
     assert (stall.stalled, stall.waiting) == ((B,), (A, C))
     assert f"2 of 3 workers wait at the end of epoch 0: {B} has not come there" in stall.reason
@@ -99,7 +99,7 @@ def test_who_does_not_come_to_the_boundary_is_named(job: Stalled) -> None:
 
 def test_it_is_told_once_and_once_more_when_it_is_over(job: Stalled) -> None:
     job.where = {A: True, B: False, C: True}
-    assert len(told(job.passes(300))) == 1
+    assert len(announced_stalls(job.passes(300))) == 1
 
     job.steps(B)
     [over] = announced(job.passes(2), events.StallOver)
@@ -116,7 +116,7 @@ def test_the_next_stall_is_told_again(job: Stalled) -> None:
     job.passes(2)
     job.where = {A: False, B: True, C: True}
 
-    [stall] = told(job.passes(WITHIN))
+    [stall] = announced_stalls(job.passes(WITHIN))
 
     assert stall.stalled == (A,)
 
@@ -126,22 +126,22 @@ def test_a_job_that_steps_asks_nobody(job: Stalled) -> None:
     for _ in range(20):
         orders += job.passes(10) + job.steps()
 
-    assert not job.asked
-    assert not told(orders)
+    assert not job.asked_nodes
+    assert not announced_stalls(orders)
 
 
 def test_where_all_are_in_their_scripts_nobody_waits(job: Stalled) -> None:
     """As in a validation on all of them, or a step over a large batch: one after another is done, nobody is late."""
     job.where = {A: False, B: False, C: False}
 
-    assert not told(job.passes(120))
+    assert not announced_stalls(job.passes(120))
 
 
 def test_where_all_wait_inside_the_step_nobody_is_blamed(job: Stalled) -> None:
     """A server of ps-lite that hangs, a link that is cut one way."""
     job.where = {A: True, B: True, C: True}
 
-    [stall] = told(job.passes(WITHIN))
+    [stall] = announced_stalls(job.passes(WITHIN))
 
     assert stall.stalled == ()
     assert "all 3 workers are inside step" in stall.reason
@@ -154,7 +154,7 @@ def test_who_is_not_prepared_for_the_next_generation_is_named(job: Stalled) -> N
     job.driver.check_in(A, B, C, epoch=2)
     job.driver.prepare(A)
 
-    [stall] = told(job.passes(45))
+    [stall] = announced_stalls(job.passes(45))
 
     assert stall.stalled == (B,)
     assert f"1 of 2 workers wait to form generation 2: {B} is not ready" in stall.reason
@@ -182,7 +182,7 @@ def test_many_names_do_not_make_a_long_sentence() -> None:
     job = Stalled(driver)
     job.where = {name: number < 32 for number, name in enumerate(names) if number < 48}
 
-    [stall] = told(job.passes(WITHIN))
+    [stall] = announced_stalls(job.passes(WITHIN))
 
     assert len(stall.stalled) == 32
     assert "and 13 more" in stall.reason

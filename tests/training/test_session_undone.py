@@ -17,8 +17,8 @@ ONE = Position(epoch=1, offset=0, step=2)
 
 
 def stopped(orders: list[Order]) -> set[tuple[str, int]]:
-    found = [(order.instance_id, order.message) for order in orders if isinstance(order, ToNode)]
-    return {(name, message.generation) for name, message in found if isinstance(message, StopGroup)}
+    messages = [(order.instance_id, order.message) for order in orders if isinstance(order, ToNode)]
+    return {(name, message.generation) for name, message in messages if isinstance(message, StopGroup)}
 
 
 def fails(driver: Driver) -> list[Order]:
@@ -154,8 +154,8 @@ def test_a_restart_says_from_which_commit(three: Driver) -> None:
 
 def test_each_process_is_ended_by_its_own_number(three: Driver) -> None:
     """An order about another one would be taken for an old one, and change nothing."""
-    found = [(order.instance_id, order.message) for order in fails(three) if isinstance(order, ToNode)]
-    assert {(name, message.pid) for name, message in found if isinstance(message, RestartWorker)} == {
+    messages = [(order.instance_id, order.message) for order in fails(three) if isinstance(order, ToNode)]
+    assert {(name, message.pid) for name, message in messages if isinstance(message, RestartWorker)} == {
         (A, 0xA),
         (B, 0xB),
         (C, 0xC),

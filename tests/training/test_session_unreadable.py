@@ -40,8 +40,10 @@ def damaged(driver: Driver, commit: str, instance: str = A) -> list[Order]:
 
 def starts(orders: list[Order]) -> set[tuple[int, int, str | None, str | None]]:
     """Generation, step, and what its source reads."""
-    found = forms(orders).items()
-    return {(form.generation, form.position.step, form.commit, form.safe) for name, form in found if not form.sources}
+    starting = forms(orders).items()
+    return {
+        (form.generation, form.position.step, form.commit, form.safe) for name, form in starting if not form.sources
+    }
 
 
 def test_the_commit_before_a_damaged_one_takes_its_place_and_all_are_told() -> None:
@@ -51,8 +53,8 @@ def test_the_commit_before_a_damaged_one_takes_its_place_and_all_are_told() -> N
     written = [o.entry for o in orders if isinstance(o, Journal)]
     gone = [entry for entry in written if isinstance(entry, journal.CommitFoundUnreadable)]
     assert [(entry.name, entry.position, entry.instead) for entry in gone] == [("c2", TWO, ONE)]
-    told = announced(orders, events.CommitUnreadable)
-    assert [(event.name, event.position, event.instead) for event in told] == [("c2", TWO, ONE)]
+    announcements = announced(orders, events.CommitUnreadable)
+    assert [(event.name, event.position, event.instead) for event in announcements] == [("c2", TWO, ONE)]
     come_back(driver)
     assert driver.session.job.commit == (ONE, "c1"), "the next coordinator does not try it again"
 
@@ -107,12 +109,14 @@ def test_a_safe_state_of_one_that_stands_by_counts_too() -> None:
 def test_a_safe_state_is_damaged_when_it_is_the_one_that_was_read(name: str) -> None:
     driver = undone(ONE, safe=SafeCopy(generation=1, position=TWO, name="safe"))
     assert driver.session.job.position == TWO
-    told = announced(damaged(driver, name, B), events.SafeStateUnreadable)
-    assert [(event.instance, event.step, event.reason) for event in told] == [(B, 4, "cut short")] * (name == "safe")
+    announcements = announced(damaged(driver, name, B), events.SafeStateUnreadable)
+    assert [(event.instance, event.step, event.reason) for event in announcements] == [(B, 4, "cut short")] * (
+        name == "safe"
+    )
     assert driver.session.job.unreadable_copies == ({(B, "safe")} if name == "safe" else set())
 
 
 @pytest.mark.parametrize("commits", [(), (ONE,), (ONE, TWO)])
 def test_people_are_told_from_which_commit_a_restarted_job_goes_on(commits: tuple[Position, ...]) -> None:
-    told = announced(undone(*commits).orders, events.Restart)
-    assert [event.commit for event in told] == [commits[-1] if commits else None]
+    announcements = announced(undone(*commits).orders, events.Restart)
+    assert [event.commit for event in announcements] == [commits[-1] if commits else None]

@@ -100,7 +100,7 @@ def test_a_commit_in_the_last_try_shows_that_a_job_got_further(generation: int, 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), max_size=12), st.integers(0, 5), st.booleans())
 def test_the_commit_to_go_on_from_is_the_furthest_of_what_nobody_gave_up(
-    told: list[tuple[int, int]], void: int, recovers: bool
+    history: list[tuple[int, int]], void: int, recovers: bool
 ) -> None:
     """Five generations were settled, and given up as far as `void`; commits are told in any order."""
     driver = Driver()
@@ -113,7 +113,7 @@ def test_the_commit_to_go_on_from_is_the_furthest_of_what_nobody_gave_up(
     journal = [*entries[:void], *gone, *entries[void:]]
     driver.session = driver.session.recovered(driver.options, lambda: "t", journal, driver.now)
     counts = None
-    for number, (generation, step) in enumerate(told):
+    for number, (generation, step) in enumerate(history):
         orders = commits(driver, generation, step, f"c{number}")
         accepted = generation > void and (counts is None or step >= counts[0])
         assert bool(written(orders)) is accepted

@@ -105,7 +105,7 @@ def test_a_job_starts_without_a_node_that_cools_down() -> None:
         driver.worker(name)
     driver.want(A, B, C)
     tries = [forms(driver.exits(C, pid=50 + number)) for number in range(6)]
-    assert [set(found) for found in tries] == [set()] * 5 + [{A, B}]
+    assert [set(members) for members in tries] == [set()] * 5 + [{A, B}]
 
 
 def test_a_node_that_fails_again_cools_down_for_longer_where_nobody_needs_it(driver: Driver) -> None:
@@ -126,11 +126,11 @@ def test_a_node_that_fails_again_cools_down_for_longer_where_nobody_needs_it(dri
 def test_people_are_told_of_one_that_stood_by_and_is_gone(driver: Driver) -> None:
     driver.node(C, base=False)
     driver.worker(C)
-    told = announced(driver.do("worker_disconnected", C, 0xC), events.WorkerLost)
-    assert [(event.instance, event.pid, event.reason) for event in told] == [(C, 0xC, "connection closed")]
+    losses = announced(driver.do("worker_disconnected", C, 0xC), events.WorkerLost)
+    assert [(event.instance, event.pid, event.reason) for event in losses] == [(C, 0xC, "connection closed")]
     driver.worker(C)
-    told = announced(driver.exits(C), events.WorkerLost)
-    assert [(event.instance, event.pid, event.reason) for event in told] == [(C, 0xC, "killed")]
+    losses = announced(driver.exits(C), events.WorkerLost)
+    assert [(event.instance, event.pid, event.reason) for event in losses] == [(C, 0xC, "killed")]
 
 
 # ---- between two loops

@@ -121,8 +121,8 @@ def test_the_state_goes_down_a_chain_and_the_source_sends_it_once(stack: context
 
     behind = Link(source.address, stack, count)
     members = [Member(stack) for _ in range(5)]
-    asked = [behind.address, *(member.address for member in members)]
-    fetched = [member.fetch_from(asked[number]) for number, member in enumerate(members)]
+    addresses = [behind.address, *(member.address for member in members)]
+    fetched = [member.fetch_from(addresses[number]) for number, member in enumerate(members)]
     source.named()
     assert [arrived(future) == BLOCK for future in fetched] == [True] * 5
     assert behind.connections == 1
@@ -200,8 +200,8 @@ def test_a_member_that_is_silent_is_given_up_though_its_connection_stands(stack:
     source, joiner = Member(stack), Member(stack)
     source.named()
     with socket.create_server((HOST, 0)) as frozen:
-        found = arrived(joiner.fetch_from((HOST, frozen.getsockname()[1]), source.address, silence=1.0))
-    assert found == BLOCK
+        block = arrived(joiner.fetch_from((HOST, frozen.getsockname()[1]), source.address, silence=1.0))
+    assert block == BLOCK
 
 
 def test_who_waits_itself_gives_signs_of_life(stack: contextlib.ExitStack) -> None:
@@ -245,17 +245,20 @@ def test_only_who_knows_the_generations_token_is_served(stack: contextlib.ExitSt
         answer(source.address, generation, token)
         for generation, token in ((GENERATION, TOKEN), (GENERATION, "a guess"), (GENERATION - 1, TOKEN))
     ]
-    assert [len(said) > len(BLOCK) for said in answers] == [True, False, False]
+    assert [len(reply) > len(BLOCK) for reply in answers] == [True, False, False]
     assert answers[1:] == [b"", b""]
 
 
 def answer(address: tuple[str, int], generation: int, token: str) -> bytes:
     """All that the server says to one request, until it hangs up."""
     salt = bytes(SALT_BYTES).hex()
-    asked = {"generation": generation, "salt": salt, "proof": proof(token, generation, salt), "first": 0}
-    with socket.create_connection(address, timeout=patient(PATIENCE)) as connection, connection.makefile("rb") as said:
-        connection.sendall(json.dumps({**asked, "origin": None}).encode() + b"\n")
-        return said.read()
+    request = {"generation": generation, "salt": salt, "proof": proof(token, generation, salt), "first": 0}
+    with (
+        socket.create_connection(address, timeout=patient(PATIENCE)) as connection,
+        connection.makefile("rb") as stream,
+    ):
+        connection.sendall(json.dumps({**request, "origin": None}).encode() + b"\n")
+        return stream.read()
 
 
 def test_what_crosses_the_network_tells_nothing_of_the_state(stack: contextlib.ExitStack) -> None:

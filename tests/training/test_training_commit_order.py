@@ -26,11 +26,11 @@ def commits(folder: Path) -> list[str]:
 
 def seen(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[tuple[str, list[str]]]:
     """What is done to the folder, each with the commits that a power cut would leave just before it."""
-    found: list[tuple[str, list[str]]] = []
+    moments: list[tuple[str, list[str]]] = []
 
     def watched(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any, **named: Any) -> Any:
-            found.append((name, commits(folder)))
+            moments.append((name, commits(folder)))
             return real(*given, **named)
 
         return call
@@ -39,7 +39,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[tuple[str, list[
     monkeypatch.setattr(Path, "rename", watched("named", Path.rename))
     monkeypatch.setattr(module, "sync", watched("synced", module.sync))
     monkeypatch.setattr(Path, "unlink", watched("deleted", Path.unlink))
-    return found
+    return moments
 
 
 def test_a_commit_is_named_once_it_is_whole_on_disk_and_an_old_one_deleted_once_the_name_is(
@@ -47,9 +47,9 @@ def test_a_commit_is_named_once_it_is_whole_on_disk_and_an_old_one_deleted_once_
 ) -> None:
     old = [CommitStore(tmp_path).write(step, 1, b"old") for step in (1, 2)]
     store = CommitStore(tmp_path)
-    found = seen(monkeypatch, tmp_path)
+    moments = seen(monkeypatch, tmp_path)
     new = store.write(3, 1, b"new", keep=old[1:])
-    assert found == [("written", old), ("named", old), ("synced", [*old, new]), ("deleted", [*old, new])]
+    assert moments == [("written", old), ("named", old), ("synced", [*old, new]), ("deleted", [*old, new])]
     assert commits(tmp_path) == [old[1], new]
 
 
@@ -149,10 +149,10 @@ def test_a_commit_that_is_there_and_cannot_be_read_at_present_is_not_called_dama
 # ---- and what is said of it
 
 
-def committing(folder: Path, said: list[Any], look: Callable[[Any], None] = lambda message: None) -> Committing:
+def committing(folder: Path, sent: list[Any], look: Callable[[Any], None] = lambda message: None) -> Committing:
     def say(message: Any) -> None:
         look(message)
-        said.append(message)
+        sent.append(message)
 
     return Committing(JobFolder(folder), say)
 
@@ -165,19 +165,19 @@ def written(commits: Committing, block: bytes, position: Position = AT) -> None:
 
 
 def test_a_commit_is_told_once_it_can_be_read(tmp_path: Path) -> None:
-    said: list[Any] = []
-    found: list[bytes] = []
+    sent: list[Any] = []
+    contents: list[bytes] = []
 
     def look(message: Any) -> None:
-        found.append(bytes(CommitStore(tmp_path / "elsewhere").read(message.name)))
+        contents.append(bytes(CommitStore(tmp_path / "elsewhere").read(message.name)))
         assert commits.is_writing, "no other is begun before the coordinator knows"
 
-    commits = committing(tmp_path, said, look)
+    commits = committing(tmp_path, sent, look)
     assert not commits.is_writing
     commits.store(str(tmp_path / "elsewhere"))
     written(commits, b"the state")
-    assert found == [b"the state"]
-    [message] = said
+    assert contents == [b"the state"]
+    [message] = sent
     assert message.name == "000003-000000000005.commit", "newer than any of an earlier generation"
     assert (message.type, message.generation, message.position) == ("committed", 3, AT)
 
@@ -185,8 +185,8 @@ def test_a_commit_is_told_once_it_can_be_read(tmp_path: Path) -> None:
 def test_a_commit_that_failed_is_told_as_that_and_as_nothing_else_and_the_next_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[Any] = []
-    commits = committing(tmp_path, said)
+    sent: list[Any] = []
+    commits = committing(tmp_path, sent)
     commits.store(None)
 
     def full(*given: Any) -> None:
@@ -197,11 +197,11 @@ def test_a_commit_that_failed_is_told_as_that_and_as_nothing_else_and_the_next_i
         written(commits, b"lost")
     later = Position(epoch=2, offset=0, step=9)
     written(commits, b"kept", later)
-    assert [(message.type, message.generation, message.position) for message in said] == [
+    assert [(message.type, message.generation, message.position) for message in sent] == [
         ("commit_failed", 3, AT),
         ("committed", 3, later),
     ]
-    assert "No space left" in said[0].reason
+    assert "No space left" in sent[0].reason
 
 
 def test_commits_are_in_the_jobs_folder_or_where_the_first_order_says(tmp_path: Path) -> None:
@@ -215,10 +215,10 @@ def test_commits_are_in_the_jobs_folder_or_where_the_first_order_says(tmp_path: 
 
 
 def test_who_steps_goes_before_what_is_written(tmp_path: Path) -> None:
-    said: list[Any] = []
+    sent: list[Any] = []
     niceness: list[int] = []
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    commits = committing(tmp_path, said, lambda message: niceness.append(os.getpriority(os.PRIO_PROCESS, 0)))
+    commits = committing(tmp_path, sent, lambda message: niceness.append(os.getpriority(os.PRIO_PROCESS, 0)))
     commits.store(None)
     written(commits, b"x")
     assert niceness[0] > before

@@ -192,8 +192,8 @@ def test_a_damaged_newest_commit_leads_to_the_one_before_at_its_own_position() -
         job.commit(epoch, f"c{epoch}")
     job.lose(1)
     assert (job.start(2).commit, job.session.job.position.epoch) == ("c3", 3)
-    said = [order for order in job.unreadable("c3") if isinstance(order, Announce)]
-    assert [order.event.event for order in said] == ["commit_unreadable", "taken_back"], "nobody is restarted"
+    announcements = [order for order in job.unreadable("c3") if isinstance(order, Announce)]
+    assert [order.event.event for order in announcements] == ["commit_unreadable", "taken_back"], "nobody is restarted"
     again = job.again()
     assert (again.commit, again.position) == ("c2", Position(epoch=2, offset=0, step=4))
     assert job.unreadable("c3", generation=2) == [], "a word that comes late or twice"
@@ -254,8 +254,8 @@ def test_t19_a_commit_that_cannot_be_written_is_told_and_training_goes_on_over_t
         position=Position(epoch=2, offset=0, step=4),
         reason="commit c2 in /commits: No space left on device",
     )
-    said = job.do("commit_failed", A, failed)
-    assert [(order.event.event, describe(order.event)) for order in said if isinstance(order, Announce)] == [
+    orders = job.do("commit_failed", A, failed)
+    assert [(order.event.event, describe(order.event)) for order in orders if isinstance(order, Announce)] == [
         (
             "commit_failed",
             "training goes on, but step 4 is not committed: commit c2 in /commits: No space left on device",

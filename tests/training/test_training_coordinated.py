@@ -47,7 +47,7 @@ def test_a_worker_is_out_of_its_old_group_before_it_is_prepared_and_in_the_new_o
     worker: Worker,
 ) -> None:
     expected: list[Any] = []
-    worker.membership.expects = lambda *told: (worker.log.append("expected"), expected.append(told))  # type: ignore[func-returns-value]
+    worker.membership.expects = lambda *arguments: (worker.log.append("expected"), expected.append(arguments))  # type: ignore[func-returns-value]
     assert worker.enter(form(2, START), GO, go_on(START)) == START
     assert worker.log == ["dissolved", "prepared", "expected", "in the group", "formed"]
     assert expected == [(START, 1, 3)], "a loop that must not begin there is told before anybody is inside the group"
@@ -66,17 +66,17 @@ def test_a_worker_says_how_many_bytes_it_sends_in_a_step(worker: Worker) -> None
 
 
 def test_t9_prepared_is_said_after_the_seal(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[str, bool]] = []
-    worker.state.seen = lambda what: said.append((what, "prepared" in worker.log))
+    moments: list[tuple[str, bool]] = []
+    worker.state.seen = lambda what: moments.append((what, "prepared" in worker.log))
     seal = SafeStates.seal
 
     def sealed(*given: Any) -> None:
-        said.append(("sealed", "prepared" in worker.log))
+        moments.append(("sealed", "prepared" in worker.log))
         seal(*given)
 
     monkeypatch.setattr(SafeStates, "seal", sealed)
     worker.enter(form(2, START), GO, go_on(START))
-    assert said[:2] == [("copied", False), ("sealed", False)]
+    assert moments[:2] == [("copied", False), ("sealed", False)]
     newest = worker.safe()
     assert newest is not None
     assert (newest.generation, newest.position) == (2, START)
@@ -111,7 +111,7 @@ def test_at_each_step_of_a_formation_another_word_may_come_in_its_place(
     if kind == "form":
         assert worker.enter(*answers, Go(generation=3), go_on(START, 3)) == START
         assert (worker.membership.generation, worker.membership.kvstore.rank) == (3, 0)
-        assert worker.line.said[-1].generation == 3
+        assert worker.line.sent[-1].generation == 3
     elif kind == "leave":
         with pytest.raises(SystemExit) as ended:
             worker.enter(*answers)
@@ -132,9 +132,9 @@ def test_at_each_step_of_a_formation_another_word_may_come_in_its_place(
 def test_a_state_that_cannot_be_read_is_told_by_its_name_in_place_of_prepared(worker: Worker, which: str) -> None:
     """While everybody can still be told to form from another one."""
     worker.enter(form(2, START, **{which: "gone"}), form(3, START), Go(generation=3), go_on(START, 3))
-    [told] = worker.line.of("commit_unreadable")
-    assert (told.generation, told.name) == (2, "gone")
-    assert told in worker.line.awaited
+    [unreadable] = worker.line.of("commit_unreadable")
+    assert (unreadable.generation, unreadable.name) == (2, "gone")
+    assert unreadable in worker.line.awaited
     assert [message.generation for message in worker.line.of("prepared")] == [3]
     assert worker.log.count("in the group") == 1
 
@@ -178,8 +178,8 @@ def test_a_loss_is_answered_for_the_generation_at_hand_and_forgotten_in_the_next
             assert worker.membership.rejoin(START) == START
         assert not worker.membership.broken
         assert worker.membership._handover._server._offer.over, "all have formed: its memory is let go of"
-        for asked in (2, 3):
-            worker.urgent(Abort(generation=asked))
+        for number in (2, 3):
+            worker.urgent(Abort(generation=number))
         assert worker.membership.broken
-        assert [said.generation for said in worker.line.of("step_status")] == [2, 3][: generation - 1]
+        assert [status.generation for status in worker.line.of("step_status")] == [2, 3][: generation - 1]
         worker.urgent(StepVerdict(generation=generation, position=START))

@@ -125,8 +125,8 @@ def committed(worker: Worker) -> list[tuple[int, Position, int]]:
     commits = worker.membership._commits
     wait_for(lambda: not commits.is_writing, 30)
     return [
-        (said.generation, said.position, commits.store(None).read(said.name)[-1])
-        for said in worker.line.of("committed")
+        (message.generation, message.position, commits.store(None).read(message.name)[-1])
+        for message in worker.line.of("committed")
     ]
 
 

@@ -51,7 +51,7 @@ def test_a_further_loop_is_entered_with_the_generation_whose_state_is_held_and_n
     more = {} if holds else {"commit": worker.membership._commits.store(None).write(4, 2, worker.state.pack(LATER))}
     position = worker.enter(form(3, LATER, **more), Go(generation=3), go_on(LATER, 3), epochs=11)
     assert position == LATER
-    terms, generation = next(said for said in worker.line.said if isinstance(said, tuple))
+    terms, generation = next(message for message in worker.line.sent if isinstance(message, tuple))
     assert (terms.loop, terms.epochs, generation) == (1, 11, 2 if holds else None)
     assert not worker.membership.over
     assert worker.line.of("formed")[-1].generation == 3
@@ -96,8 +96,8 @@ def test_the_state_of_the_next_loop_is_what_is_handed_on_in_it(worker: Worker) -
     thread = worker.membership._commits._thread
     assert thread is not None
     thread.join()
-    [said] = worker.line.of("committed")
-    assert worker.membership._commits.store(None).read(said.name)[-1] == 9
+    [message] = worker.line.of("committed")
+    assert worker.membership._commits.store(None).read(message.name)[-1] == 9
 
 
 @pytest.mark.parametrize("holds", [True, False])
@@ -109,9 +109,9 @@ def test_the_end_of_the_script_is_said_once_and_waited_for(worker: Worker, holds
     worker.membership.script_ended()
     worker.membership.script_ended()
     assert worker.log[:3] == ["script_ended", "dissolved", "left"]
-    [said] = worker.line.of("script_ended")
-    assert said.generation == (2 if holds else None)
-    assert said in worker.line.awaited
+    [message] = worker.line.of("script_ended")
+    assert message.generation == (2 if holds else None)
+    assert message in worker.line.awaited
     assert worker.line.closed
     assert worker.membership.ended
 

@@ -67,9 +67,9 @@ def test_progress_is_told_at_most_once_a_second_with_how_fast_it_goes(
         now = 1000.0 + tenth / 10 + 0.01
         worker.membership.intend(AT, np.arange(4))
         worker.membership.stepped(AT.model_copy(update={"step": tenth}))
-    told = worker.line.of("progress")
-    assert [said.position.step for said in told] == [10, 20, 30]
-    assert [said.samples_per_second for said in told] == pytest.approx([40.0] * 3, rel=0.01)
+    messages = worker.line.of("progress")
+    assert [message.position.step for message in messages] == [10, 20, 30]
+    assert [message.samples_per_second for message in messages] == pytest.approx([40.0] * 3, rel=0.01)
 
 
 def test_what_a_worker_is_about_to_train_on_stands_in_the_ledger_before_it_steps(worker: Worker) -> None:
@@ -102,7 +102,7 @@ def test_running_statistics_are_weighted_by_what_this_worker_took(worker: Worker
     worker.trains()
     exchanged: list[Any] = []
     run = worker.membership._guard.run
-    worker.membership._guard.run = lambda *told, **more: (exchanged.append(more), run(*told, **more))[1]  # type: ignore[method-assign]
+    worker.membership._guard.run = lambda *arguments, **more: (exchanged.append(more), run(*arguments, **more))[1]  # type: ignore[method-assign]
     worker.membership.count(taken)
     worker.membership.average_statistics(LATER)
     assert sums == [("statistics", [taken, 2.0 * taken, 7.0 * taken])]
@@ -130,8 +130,10 @@ def test_how_far_a_state_has_come_is_told_at_once_and_then_once_a_second(
     for tenth in range(35):
         now = 1000.0 + tenth / 10 + 0.01
         tell(tenth, 50)
-    told = worker.line.of("fetching")
-    assert [(said.generation, said.received, said.size) for said in told] == [(3, part, 50) for part in (0, 10, 20, 30)]
+    messages = worker.line.of("fetching")
+    assert [(message.generation, message.received, message.size) for message in messages] == [
+        (3, part, 50) for part in (0, 10, 20, 30)
+    ]
 
 
 # ---- failures
@@ -142,11 +144,11 @@ def test_a_failure_of_the_script_is_told_once_with_where_it_was(worker: Worker) 
     worker.membership.in_hand = lambda: "the batch had 7 samples"
     worker.membership.failed(ValueError("shape " + "x" * 5000))
     worker.membership.failed(ValueError("another"))
-    [said] = worker.line.of("script_failed")
-    assert (said.generation, said.position) == (2, AT)
-    assert said.error.startswith("ValueError: shape xx")
-    assert len(said.error) == 2000
-    assert "the batch had 7 samples" in said.traceback
+    [failure] = worker.line.of("script_failed")
+    assert (failure.generation, failure.position) == (2, AT)
+    assert failure.error.startswith("ValueError: shape xx")
+    assert len(failure.error) == 2000
+    assert "the batch had 7 samples" in failure.traceback
     assert worker.membership.told_failure
 
 
@@ -154,16 +156,16 @@ def test_of_a_long_traceback_the_end_is_told(worker: Worker) -> None:
     """Where it was raised, and what."""
     worker.trains()
     worker.membership.failed(ValueError("y" * 30_000 + "the end"))
-    [said] = worker.line.of("script_failed")
-    assert len(said.traceback) == 20_000
-    assert said.traceback.strip().endswith("the end")
+    [failure] = worker.line.of("script_failed")
+    assert len(failure.traceback) == 20_000
+    assert failure.traceback.strip().endswith("the end")
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit()])
 def test_what_ends_a_script_and_is_no_failure_is_not_told(worker: Worker, error: BaseException) -> None:
     worker.trains()
     worker.membership.failed(error)
-    assert worker.line.said == []
+    assert worker.line.sent == []
     assert not worker.membership.told_failure
 
 
@@ -203,7 +205,7 @@ def test_before_the_job_is_entered_a_failure_is_in_the_exit_code_where_it_is_the
     assert not worker.membership.told_failure
     worker.trains()
     assert raised(caught.value) is None, "then it is told"
-    assert [said.type for said in worker.line.said] == ["script_failed"]
+    assert [message.type for message in worker.line.sent] == ["script_failed"]
     assert "the script's own" in capsys.readouterr().err, "as without a job"
 
 

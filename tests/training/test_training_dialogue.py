@@ -32,8 +32,8 @@ LATER = Position(epoch=2, offset=0, step=4)
 
 
 def form(generation: int) -> Form:
-    told: dict[str, Any] = {"number": 0, "workers": 1, "environment": {}, "source": "i-0000000a"}
-    return Form(generation=generation, position=AT, transfer_token=SecretStr("t"), **told)
+    fields: dict[str, Any] = {"number": 0, "workers": 1, "environment": {}, "source": "i-0000000a"}
+    return Form(generation=generation, position=AT, transfer_token=SecretStr("t"), **fields)
 
 
 def over(loop: int = 1, holds: bool = True) -> LoopOver:

@@ -67,6 +67,6 @@ def end_inside_a_group(ends: list[str]) -> list[tuple[int, str, str]]:
 
 def test_t7_a_worker_that_ends_inside_its_group_ends_with_the_scripts_own_exit_code() -> None:
     """Otherwise ps-lite aborts it, and people look for a crash in C++ in place of their own error."""
-    (raised, before, told), (left, _, _) = end_inside_a_group(["raise RuntimeError('made to fail')", "sys.exit(3)"])
+    (raised, before, errors), (left, _, _) = end_inside_a_group(["raise RuntimeError('made to fail')", "sys.exit(3)"])
     assert (raised, left, before) == (1, 3, "formed\n")
-    assert "RuntimeError: made to fail" in told, "what Python has to say is said"
+    assert "RuntimeError: made to fail" in errors, "what Python has to say is said"

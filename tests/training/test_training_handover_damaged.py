@@ -26,12 +26,12 @@ from handover_bed import HERE, HOST, TOKEN, Make, Worker, form, of_a_commit
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     with contextlib.ExitStack() as stack:
 
-        def made(fill: int) -> Worker:
+        def make_worker(fill: int) -> Worker:
             worker = Worker(tmp_path, fill, monkeypatch)
             stack.callback(worker.close)
             return worker
 
-        yield made
+        yield make_worker
 
 
 @pytest.fixture
@@ -115,13 +115,14 @@ def test_a_joiner_takes_nothing_of_a_state_with_one_wrong_bit_and_hands_none_on(
 
 
 @pytest.mark.parametrize(
-    "found", [AT.model_copy(update={"offset": 4}), AT.model_copy(update={"step": 1}), AT.model_copy(update={"step": 3})]
+    "position",
+    [AT.model_copy(update={"offset": 4}), AT.model_copy(update={"step": 1}), AT.model_copy(update={"step": 3})],
 )
 def test_a_commit_that_is_of_another_position_than_its_name_says_is_not_gone_on_from(
-    make: Make, found: Position
+    make: Make, position: Position
 ) -> None:
     worker = make(1)
-    name = worker.commits.write(AT.step, 2, packed(7, found))
+    name = worker.commits.write(AT.step, 2, packed(7, position))
     with pytest.raises(CheckpointError, match="as the coordinator says"):
         worker.prepare(form(commit=name)).state.result(patient(30))
     assert worker.left is None
@@ -165,9 +166,9 @@ def test_a_state_goes_from_node_to_node_as_the_order_says_on_both_sides(make: Ma
     holder.handover.reached(AT)
     holder.prepare(form(receivers=1, clear=clear)).state.result(patient(30))
     address = (HOST, holder.handover.port)
-    for asked in (clear, not clear):
-        request = Request(3, TOKEN, [address], allocate, clear=asked)
-        if asked == clear:
+    for requested in (clear, not clear):
+        request = Request(3, TOKEN, [address], allocate, clear=requested)
+        if requested == clear:
             assert fetch(request, patient(30)).block[-1] == 7
         else:
             with pytest.raises(TransferError):

@@ -26,12 +26,12 @@ from handover_bed import HOST, TOKEN, Make, Worker, form, of_a_commit
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     with contextlib.ExitStack() as stack:
 
-        def made(fill: int) -> Worker:
+        def make_worker(fill: int) -> Worker:
             worker = Worker(tmp_path, fill, monkeypatch)
             stack.callback(worker.close)
             return worker
 
-        yield made
+        yield make_worker
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_t9_whoever_has_the_state_is_prepared_once_it_is_sealed_and_at_no_step_b
     assert preparation.safe_within(patient(30))
     assert worker.left == (3, AT, 7), "whoever comes after it is killed now goes on there"
     preparation.state.result(patient(30))
-    assert worker.said == [*loads, ("copied", False), ("sealed", False), ("compared", True)]
+    assert worker.observations == [*loads, ("copied", False), ("sealed", False), ("compared", True)]
 
 
 def test_t9_a_large_state_that_is_fetched_is_safe_once_it_is_here_and_sealed(
@@ -92,12 +92,12 @@ def test_t9_a_large_state_that_is_fetched_is_safe_once_it_is_here_and_sealed(
     worker = make(1)
     worker.watch(monkeypatch)
     preparation = worker.prepare(form(sources=(source(packed(7)),)))
-    assert worker.told[0] == (0, SIZE), "the coordinator waits for it accordingly"
+    assert worker.progress[0] == (0, SIZE), "the coordinator waits for it accordingly"
     assert preparation.safe_within(patient(30))
     assert worker.left == (3, AT, 7)
     preparation.state.result(patient(30))
-    assert worker.said == [("installed", False), ("sealed", False), ("compared", True)]
-    assert worker.told[-1] == (HEAD + SIZE, HEAD + SIZE)
+    assert worker.observations == [("installed", False), ("sealed", False), ("compared", True)]
+    assert worker.progress[-1] == (HEAD + SIZE, HEAD + SIZE)
 
 
 def test_t9_who_fetches_a_small_state_is_prepared_before_it_is_here_and_whoever_has_one_is_not(
@@ -118,7 +118,7 @@ def test_t9_who_fetches_a_small_state_is_prepared_before_it_is_here_and_whoever_
     ]
     may.set()
     assert answers == [True, False]
-    assert (0, SIZE) not in joiner.told, "what is small needs no bound of its own"
+    assert (0, SIZE) not in joiner.progress, "what is small needs no bound of its own"
     for worker in (joiner, holder):
         assert worker.preparation.result().state.result(patient(30)).block[-1] == 7
 
@@ -130,10 +130,10 @@ def test_a_boundarys_state_is_told_of_once_it_is_sealed_and_the_one_before_until
     worker = make(7)
     worker.handover.keep(2, AT)
     worker.handover.sealing.result(patient(30))
-    found, seal = [], SafeStates.seal
+    safe_states, seal = [], SafeStates.seal
 
     def watched(states: SafeStates, *given: Any) -> None:
-        found.append(worker.left)
+        safe_states.append(worker.left)
         seal(states, *given)
 
     monkeypatch.setattr(SafeStates, "seal", watched)
@@ -142,7 +142,7 @@ def test_a_boundarys_state_is_told_of_once_it_is_sealed_and_the_one_before_until
     worker.handover.keep(2, later)
     worker.state.fill = 9
     worker.handover.sealing.result(patient(30))
-    assert found == [(2, AT, 7)]
+    assert safe_states == [(2, AT, 7)]
     assert worker.left == (2, later, 8)
     newest = worker.handover.newest()
     assert newest is not None

@@ -146,9 +146,9 @@ def test_face_the_ledger_of_a_module_job_is_refused_with_one_clear_line(
     write(tmp_path, begun(1, batching=MODULE), generation(1, START))
     assert main([str(tmp_path)]) == 2
     assert main([str(tmp_path), "--samples", "5"]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2
-    assert "Module job" in said[0]
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "Module job" in lines[0]
 
 
 def test_a_folder_without_a_journal_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

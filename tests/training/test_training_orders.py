@@ -36,21 +36,21 @@ def config(start: int, base: int, seed: int, **more: Any) -> LoopConfig:
 
 def whole_epoch(shares: Shares, place: int, workers: int) -> list[int]:
     """All samples of the epoch at that place of the job, in the order in which they are trained on."""
-    position, found = at(place), list[int]()
+    position, samples = at(place), list[int]()
     while position.epoch == place:
-        found += [i for number in range(workers) for i in shares.take(position, number, workers)[0].tolist()]
+        samples += [i for number in range(workers) for i in shares.take(position, number, workers)[0].tolist()]
         position = shares.after(position, workers)
-    return found
+    return samples
 
 
 class Sampler:
     """In the place of a `SampledBatches`."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.asked_numbers: list[int] = []
 
     def batches(self, number: int) -> list[Indices]:
-        self.asked.append(number)
+        self.asked_numbers.append(number)
         return batches_of(number)
 
 
@@ -88,7 +88,7 @@ def test_a_scripts_own_sampler_is_gone_through_for_the_same_number(start: int, b
             assert shares.divide(position, 0, workers)[0].tolist() == batch.tolist()
             position = shares.after(position, workers)
         assert position.epoch == base + k + 1
-    assert sampler.asked == [start, start + 1, start + 2], "each once: a pass may take long"
+    assert sampler.asked_numbers == [start, start + 1, start + 2], "each once: a pass may take long"
 
 
 @given(start=starts, base=bases, workers=crowds, data=st.data())
@@ -127,7 +127,7 @@ def test_the_epoch_that_is_trained_stays_while_the_next_one_is_loaded_ahead() ->
         for _ in range(3):
             shares.size(at(place), 1)
             shares.size(at(place + 1), 1)
-    assert sampler.asked == [4, 5, 6, 7]
+    assert sampler.asked_numbers == [4, 5, 6, 7]
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))

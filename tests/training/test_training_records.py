@@ -62,12 +62,12 @@ def test_every_field_of_an_event_says_what_it_is() -> None:
 
 def test_the_event_log_is_read_as_it_was_written_beside_a_torn_line(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl", tmp_path / "elsewhere.jsonl")
-    said = [events.NodeLost(instance=A, at=1.5), events.Failed(reason="no worker could start", at=2.5)]
-    for event in said:
+    written = [events.NodeLost(instance=A, at=1.5), events.Failed(reason="no worker could start", at=2.5)]
+    for event in written:
         log.append(event)
     with (tmp_path / "events.jsonl").open("ab") as file:
         file.write(b'{"event": "joi')
-    assert [list(read_events(tmp_path / name)) for name in ("events.jsonl", "elsewhere.jsonl")] == [said, said]
+    assert [list(read_events(tmp_path / name)) for name in ("events.jsonl", "elsewhere.jsonl")] == [written, written]
 
 
 def test_a_newer_journal_is_refused_with_the_file_the_version_and_what_to_do(tmp_path: Path) -> None:

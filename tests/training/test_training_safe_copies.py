@@ -74,9 +74,9 @@ def test_after_any_moment_of_any_history_the_newest_state_that_was_sealed_is_the
                 best = (generation, step, fill)
             elif (generation, step) == best[:2]:
                 best = left(memory)  # either is that state
-            found = left(memory)
-            assert found is not None
-            assert found == best
+            newest = left(memory)
+            assert newest is not None
+            assert newest == best
     finally:
         memory.close()
 
@@ -127,10 +127,10 @@ def test_a_seal_of_more_than_there_is_memory_is_none(memory: SafeMemory) -> None
     keep(states, 1, 0, 1)
     [sealed] = [each for each in memory.descriptors if os.pread(each, PAGE, 0).rstrip(b"\0")]
     length = os.fstat(sealed).st_size
-    for more, found in ((0, True), (1, False)):
+    for more, accepted in ((0, True), (1, False)):
         seal = Seal(job="j", generation=1, position=at(0), size=length - PAGE + more, checksum="x")
         os.pwrite(sealed, seal.model_dump_json().encode().ljust(PAGE, b"\0"), 0)
-        assert (SafeStates(memory.descriptors, "j").newest() is not None) == found
+        assert (SafeStates(memory.descriptors, "j").newest() is not None) == accepted
 
 
 @pytest.mark.parametrize("byte", [0, SIZE // 2, SIZE - 1])
@@ -213,9 +213,9 @@ def test_workers_are_compared_by_all_that_must_be_equal_and_by_nothing_else() ->
         ({"step": 4}, [0]),
         ({"summed": 1}, [0]),
     ):
-        found = checksums(block_of(**changed))  # type: ignore[arg-type]
-        assert [i for i in range(3) if found[i] != whole[i]] == which, changed
-        assert digest(found) != digest(whole)
+        sums = checksums(block_of(**changed))  # type: ignore[arg-type]
+        assert [i for i in range(3) if sums[i] != whole[i]] == which, changed
+        assert digest(sums) != digest(whole)
 
 
 def test_where_an_epoch_begins_one_script_may_have_set_its_rate_already_and_another_not() -> None:

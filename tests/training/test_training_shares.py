@@ -87,25 +87,25 @@ def test_no_share_is_cut_for_a_number_that_nobody_has(number: int) -> None:
 
 @given(
     first=st.integers(0, 9),
-    made=st.integers(0, 20),
+    steps=st.integers(0, 20),
     segment=st.none() | st.integers(1, 6),
     within=st.integers(1, 3),
     offset=st.integers(0, 3),
 )
 def test_membership_changes_at_an_epochs_end_and_after_each_whole_segment_and_nowhere_else(
-    first: int, made: int, segment: int | None, within: int, offset: int
+    first: int, steps: int, segment: int | None, within: int, offset: int
 ) -> None:
     """A worker that takes another step for a boundary waits for the others for ever. A generation is not left where
     it has just begun.
     """
-    found = is_boundary(at(first + made, offset), first, segment, within)
+    boundary = is_boundary(at(first + steps, offset), first, segment, within)
     if offset == 0:
-        assert found == (made > 0)
+        assert boundary == (steps > 0)
     elif segment is None:
-        assert not found
+        assert not boundary
     else:  # one of the last `within` steps had made a whole number of segments
-        whole_ones = [back for back in range(min(within, segment)) if made >= back and (made - back) % segment == 0]
-        assert found == any(made - back >= segment for back in whole_ones)
+        whole_ones = [back for back in range(min(within, segment)) if steps >= back and (steps - back) % segment == 0]
+        assert boundary == any(steps - back >= segment for back in whole_ones)
 
 
 @given(count=st.integers(1, 40), most=st.none() | st.integers(1, 12))
@@ -142,8 +142,8 @@ def test_a_dataset_of_empty_shards_is_refused(shards: tuple[int, ...], lanes: in
 
 def test_shards_of_other_lengths_are_said_to_be_others() -> None:
     """What two workers must have in common."""
-    said = {str(ShardOrder(shards, lanes)) for shards in ((3, 2), (2, 3), (32,)) for lanes in (1, 2)}
-    assert len(said) == 6
+    texts = {str(ShardOrder(shards, lanes)) for shards in ((3, 2), (2, 3), (32,)) for lanes in (1, 2)}
+    assert len(texts) == 6
 
 
 # ---- rates

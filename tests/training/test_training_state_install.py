@@ -104,8 +104,8 @@ def test_in_time_every_value_is_compared() -> None:
         now = changed.copy()
         now[place] += 1
         weight.set_data(mx.nd.array(now.reshape(weight.shape)))
-        found = [step for step in before if state.sampled(AT.model_copy(update={"step": step})) != before[step]]
-        assert 0 < len(found) < 40, place
+        steps = [step for step in before if state.sampled(AT.model_copy(update={"step": step})) != before[step]]
+        assert 0 < len(steps) < 40, place
 
 
 def test_running_statistics_are_set_on_every_device() -> None:

@@ -70,8 +70,8 @@ def test_t7_a_loss_while_statistics_are_averaged_frees_the_others_and_keeps_what
     for numbers in ([2], [0, 1]):
         servers = Servers(keys, 2)
         store = FakeStore(servers, "here")
-        said: Queue[FromWorker] = Queue()
-        guard = StepGuard(FakeEngine(store), said.put)  # type: ignore[arg-type]
+        sent: Queue[FromWorker] = Queue()
+        guard = StepGuard(FakeEngine(store), sent.put)  # type: ignore[arg-type]
         guard.formed(1, AT)
         gradients = [Gradient() for _ in numbers]
         taken: list[int] = []
@@ -93,11 +93,11 @@ def test_t7_a_loss_while_statistics_are_averaged_frees_the_others_and_keeps_what
         worker.start()
         assert begun.wait(patient(20))
         guard.handle(Abort(generation=1))
-        status = said.get(timeout=patient(20))
+        status = sent.get(timeout=patient(20))
         assert isinstance(status, StepStatus)
         assert (status.phase, status.answered, status.keys) == ("wait", numbers[0], tuple(numbers))
         guard.handle(Pump(generation=1, number=1, keys=status.keys, workers=2))
-        assert isinstance(said.get(timeout=patient(20)), Pumped)
+        assert isinstance(sent.get(timeout=patient(20)), Pumped)
         assert [part.key for _, part in servers.taken] == 2 * [keys[number][0] for number in numbers]
         guard.handle(StepVerdict(generation=1, position=AT))
         worker.join(patient(20))
@@ -108,8 +108,8 @@ def test_t7_a_loss_before_the_next_epochs_first_step_does_not_lead_back_over_the
     """A Module counts batches: its last step's position names the epoch that ended, and a verdict there would have it
     trained again.
     """
-    said: list[FromWorker] = []
-    guard = StepGuard(FakeEngine(FakeStore(Servers([], 2), "here")), said.append)  # type: ignore[arg-type]
+    sent: list[FromWorker] = []
+    guard = StepGuard(FakeEngine(FakeStore(Servers([], 2), "here")), sent.append)  # type: ignore[arg-type]
     last, boundary = Position(epoch=0, offset=9, step=9), Position(epoch=1, offset=0, step=9)
     guard.formed(1, Position(epoch=0, offset=8, step=8))
     assert guard.run(last, lambda: None, [], lambda: None)
@@ -117,7 +117,7 @@ def test_t7_a_loss_before_the_next_epochs_first_step_does_not_lead_back_over_the
     for instance_id, here in (("a", last), ("b", boundary)):
         guard.stands(here)
         guard.handle(Abort(generation=1))
-        status = said.pop()
+        status = sent.pop()
         assert isinstance(status, StepStatus)
         release.answered(instance_id, status, ["a", "b"])
     assert release.verdict == boundary, "also when one of them has not heard yet that it goes on"

@@ -38,13 +38,13 @@ class Control:
 
     def __init__(self, release: Literal["zeros", "error"] = "zeros") -> None:
         self.release = release
-        self.said: list[Any] = []
+        self.sent: list[Any] = []
         self.waits: list[Any] = []
         self.done: list[str] = []
         self.meanwhile: dict[Any, Callable[[], None]] = {}
         self.broken = False
         self.kvstore = FakeStore(Servers([(str(n), (1,), "float32") for n in range(8)], 2), "here")
-        self.guard = StepGuard(self, self.said.append)  # type: ignore[arg-type]
+        self.guard = StepGuard(self, self.sent.append)  # type: ignore[arg-type]
         self.guard.formed(3, AT)
 
     def begin(self, array: Any) -> Callable[[], None]:
@@ -63,10 +63,10 @@ class Control:
                 self.guard._phase = "failed"  # as the training thread does in the meantime
 
     def abort(self, generation: int = 3) -> None:
-        known = len(self.said)
+        known = len(self.sent)
         self.guard.handle(Abort(generation=generation))
         if generation == self.guard._generation:
-            wait_for(lambda: len(self.said) > known, what="where the worker is")
+            wait_for(lambda: len(self.sent) > known, what="where the worker is")
 
     def verdict(self, position: Position, generation: int = 3, exchanges: int = 0) -> None:
         self.guard.handle(StepVerdict(generation=generation, position=position, exchanges=exchanges))
@@ -86,7 +86,7 @@ def test_a_step_that_nobody_disturbs_is_applied_and_said_to_be(control: Control)
     assert control.waits == ["a", "b", "c"]
     assert control.guard.position == AFTER
     control.abort()
-    assert control.said == [StepStatus(generation=3, phase="out", position=AFTER, answered=3, exchanges=1)]
+    assert control.sent == [StepStatus(generation=3, phase="out", position=AFTER, answered=3, exchanges=1)]
 
 
 def test_asked_where_it_is_it_says_so_and_goes_on(control: Control) -> None:
@@ -95,7 +95,7 @@ def test_asked_where_it_is_it_says_so_and_goes_on(control: Control) -> None:
     control.guard.handle(Where(generation=2))
     control.meanwhile[B] = lambda: control.guard.handle(Where(generation=3))
     assert control.run()
-    assert control.said == [
+    assert control.sent == [
         Whereabouts(generation=3, waits=False, position=AT),
         Whereabouts(generation=3, waits=True, position=AT),
     ]
@@ -108,7 +108,7 @@ def test_after_a_loss_no_step_is_begun(control: Control) -> None:
     assert control.guard.aborted
     assert not control.run()
     assert control.done == []
-    assert control.said == [StepStatus(generation=3, phase="out", position=AT, answered=0)]
+    assert control.sent == [StepStatus(generation=3, phase="out", position=AT, answered=0)]
 
 
 @pytest.mark.parametrize(("array", "answered"), [("a", 0), ("b", 1), ("c", 2)])
@@ -124,12 +124,12 @@ def test_t7_a_step_in_which_a_worker_is_lost_is_applied_where_the_verdict_leads_
 
     control.meanwhile[array] = lost
     assert control.run() == applied
-    assert control.said == [StepStatus(generation=3, phase="wait", position=AT, answered=answered, keys=(0, 1, 2))]
+    assert control.sent == [StepStatus(generation=3, phase="wait", position=AT, answered=answered, keys=(0, 1, 2))]
     assert control.done == ["pushed", "applied"][: 1 + applied]
     assert control.guard.position == (AFTER if applied else AT)
     assert control.guard.aborted, "a new generation follows either way"
     control.abort()
-    assert control.said[-1].phase == "out", "asked again, it has left the step"
+    assert control.sent[-1].phase == "out", "asked again, it has left the step"
 
 
 def test_what_is_of_another_generation_changes_nothing(control: Control) -> None:
@@ -137,7 +137,7 @@ def test_what_is_of_another_generation_changes_nothing(control: Control) -> None
         control.abort(generation)
         control.verdict(AT, generation)
     assert control.run()
-    assert (control.said, control.guard.aborted) == ([], False)
+    assert (control.sent, control.guard.aborted) == ([], False)
 
 
 def test_in_the_next_generation_nothing_of_the_last_loss_is_left(control: Control) -> None:
@@ -148,7 +148,7 @@ def test_in_the_next_generation_nothing_of_the_last_loss_is_left(control: Contro
     assert control.guard.position == AFTER
     assert control.run(FOLLOWING)
     control.abort(4)
-    assert control.said[-1] == StepStatus(generation=4, phase="out", position=FOLLOWING, answered=3, exchanges=1)
+    assert control.sent[-1] == StepStatus(generation=4, phase="out", position=FOLLOWING, answered=3, exchanges=1)
     assert control.guard._verdict is None, "or the next step would be taken for voided already"
 
 
@@ -164,7 +164,7 @@ def test_the_keys_that_are_waited_for_are_counted_from_the_first_of_them(
 
     control.meanwhile[array] = lost
     assert not control.guard.run(AFTER, lambda: None, [Array("x"), Array("y")], lambda: None, first=5)
-    assert control.said[0].answered == answered
+    assert control.sent[0].answered == answered
 
 
 def test_what_a_script_raises_in_an_update_leaves_no_step_behind(control: Control) -> None:
@@ -174,14 +174,14 @@ def test_what_a_script_raises_in_an_update_leaves_no_step_behind(control: Contro
     with pytest.raises(ValueError, match="of the script's"):
         control.guard.run(AFTER, lambda: None, [A], raises)
     control.abort()
-    assert (control.said[0].phase, control.said[0].position) == ("out", AT)
+    assert (control.sent[0].phase, control.sent[0].position) == ("out", AT)
 
 
 def test_a_boundary_is_where_a_worker_stands_under_whatever_name(control: Control) -> None:
     assert control.run()
     control.guard.stands(FOLLOWING)
     control.abort()
-    assert control.said[0].position == FOLLOWING
+    assert control.sent[0].position == FOLLOWING
 
 
 # ---- steps of several updates
@@ -219,20 +219,20 @@ def test_t7_whose_sums_are_lost_says_so_once_and_waits_for_all_that_is_in_flight
 
     def lost() -> None:
         control.broken = True
-        control.guard._say = told
+        control.guard._say = answer
 
-    def told(message: Any) -> None:
-        control.said.append(message)
+    def answer(message: Any) -> None:
+        control.sent.append(message)
         control.verdict(AT)
 
     control.meanwhile["b"] = lost
     assert not control.run()
     assert control.waits == ["a", "b", "c"], "before the group is left"
-    assert control.said == [Broken(generation=3, reason="closed")]
+    assert control.sent == [Broken(generation=3, reason="closed")]
     assert control.guard.aborted
     assert control.done == ["pushed"]
     control.abort()
-    assert control.said[-1].phase == "out"
+    assert control.sent[-1].phase == "out"
 
 
 def test_t7_who_was_told_of_the_loss_before_does_not_say_it_again() -> None:
@@ -244,8 +244,8 @@ def test_t7_who_was_told_of_the_loss_before_does_not_say_it_again() -> None:
 
     control.meanwhile["b"] = lost
     assert not control.run(), "whatever the verdict is: it has no sums"
-    assert [type(message) for message in control.said] == [StepStatus]
-    assert control.said[0].phase == "failed"
+    assert [type(message) for message in control.sent] == [StepStatus]
+    assert control.sent[0].phase == "failed"
     assert control.guard.position == AT
 
 
@@ -275,11 +275,11 @@ def test_with_sums_that_come_to_all_or_to_none_nothing_more_is_asked(control: Co
 
 def test_zeros_follow_at_the_links_pace_within_bounds(control: Control) -> None:
     guard = control.guard
-    found = []
+    rounds = []
     for took in (0.0, 0.4, 100.0):
         guard._exchange_seconds = took
-        found.append(guard._round_seconds())
-    assert found == [module.ROUND_SECONDS, 0.8, module.LONGEST_ROUND_SECONDS]
+        rounds.append(guard._round_seconds())
+    assert rounds == [module.ROUND_SECONDS, 0.8, module.LONGEST_ROUND_SECONDS]
 
 
 def test_a_workers_own_time_is_without_its_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:

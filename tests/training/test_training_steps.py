@@ -36,16 +36,16 @@ def measured(first: int) -> list[int]:
     """The steps at which a worker that began with step `first` waits for its own gradients before it pushes them."""
     guard = StepGuard(Engine(), lambda message: None)  # type: ignore[arg-type]
     guard.formed(1, Position(epoch=0, offset=0, step=first))
-    found = []
+    steps = []
     for step in range(first, first + 5 * OWN_STEPS):
         gradient = Gradient()
 
         def push(gradient: Gradient = gradient, step: int = step) -> None:
             if gradient.waited_for:
-                found.append(step)
+                steps.append(step)
 
         assert guard.run(Position(epoch=0, offset=0, step=step + 1), push, [gradient], lambda: None)
-    return found
+    return steps
 
 
 def test_workers_measure_themselves_at_the_same_steps_whenever_they_joined() -> None:

@@ -144,7 +144,7 @@ def test_t21_the_successor_starts_from_the_last_commit_and_ends_the_workers_of_t
     before.append(GENERATION)
     before.append(CommitWritten(generation=4, position=Position(epoch=0, offset=4, step=1), name="1-4.commit"))
 
-    async def made() -> Session:
+    async def recover() -> Session:
         coordinator = Coordinator(OPTIONS, JobFolder(tmp_path), SharedHosts(), "127.0.0.1", B, term=5)
         task = asyncio.create_task(coordinator.run())
         await asyncio.sleep(0)
@@ -152,7 +152,7 @@ def test_t21_the_successor_starts_from_the_last_commit_and_ends_the_workers_of_t
         await asyncio.gather(task, return_exceptions=True)
         return coordinator._session
 
-    session = asyncio.run(made())
+    session = asyncio.run(recover())
     assert (session.job.phase, session.job.number) == (Phase.WAITING, 4)
     assert session.job.commit is not None
     assert session.job.commit[1] == "1-4.commit"

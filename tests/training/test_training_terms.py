@@ -109,7 +109,7 @@ class Coordinators:
         self.ledger, self.term, self.number = ledger, 0, 0
         self.open: dict[str, TermJournal] = {}
         self.terms: dict[str, int] = {}
-        self.told: list[int] = []  # decisions that a coordinator made known, which must never be forgotten
+        self.announced: list[int] = []  # decisions that a coordinator made known, which must never be forgotten
 
     def start(self, instance: str, nominated: bool) -> None:
         if nominated:
@@ -125,7 +125,7 @@ class Coordinators:
             self.number += 1
             try:
                 self.open[instance].append(generation(self.number))
-                self.told.append(self.number)
+                self.announced.append(self.number)
             except Overtaken:
                 del self.open[instance]
 
@@ -159,5 +159,5 @@ def test_t21_law_no_decision_that_was_told_is_lost_and_only_the_holder_adds(step
             else:
                 job.write_without_look(instance)
             known = decisions(read_journal(job.ledger))
-            assert [number for number in known if number in job.told] == job.told, "in order, none lost"
+            assert [number for number in known if number in job.announced] == job.announced, "in order, none lost"
             assert known == sorted(set(known))

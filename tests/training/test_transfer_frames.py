@@ -33,28 +33,28 @@ both = pytest.mark.parametrize("clear", [False, True], ids=["sealed", "clear"])
 
 def frames(clear: bool, salt: bytes = SALT, token: str = TOKEN) -> list[bytes]:
     """{size}, three chunks, {name}; as they are on the line."""
-    closes, found = seal(token, salt, clear), []
+    closes, lines = seal(token, salt, clear), []
     for kind, data in [(Kind.WORDS, b'{"size": 1}'), *((Kind.CHUNK, each) for each in CHUNKS), (Kind.WORDS, b"{}")]:
         line: Any = Bytes()
         send(line, closes, kind, memoryview(data))
-        found.append(line.sent)
-    return found
+        lines.append(line.sent)
+    return lines
 
 
 def received(line: bytes, clear: bool, salt: bytes = SALT) -> list[Any]:
     """All that is opened; raises StreamError at the first that is not what was sent."""
-    receiver, found = Receiver(Bytes(line), seal(TOKEN, salt, clear), 1000), list[Any]()  # type: ignore[arg-type]
+    receiver, opened = Receiver(Bytes(line), seal(TOKEN, salt, clear), 1000), list[Any]()  # type: ignore[arg-type]
     for expected in [None, *CHUNKS, None]:
         kind, sealed = receiver.next()
         if kind is Kind.WORDS and expected is None:
-            found.append(receiver.words(sealed))
+            opened.append(receiver.words(sealed))
         elif kind is Kind.CHUNK and expected is not None:
             into = memoryview(bytearray(len(expected)))
             receiver.chunk(sealed, into)
-            found.append(bytes(into))
+            opened.append(bytes(into))
         else:
             raise StreamError("another kind than belongs here")
-    return found
+    return opened
 
 
 ALL = [{"size": 1}, *CHUNKS, {}]

@@ -47,27 +47,27 @@ def offered(server: StateServer, generation: int = 7) -> Feed:
     return feed
 
 
-def said_to(server: StateServer, **asked: Any) -> list[Any] | None:
+def said_to(server: StateServer, **fields: Any) -> list[Any] | None:
     """The server's words and chunks; None where it said nothing at all."""
     salt = SALT.hex()
-    line = {"generation": 7, "salt": salt, "proof": proof(TOKEN, 7, salt), "origin": None, "first": 0, **asked}
+    line = {"generation": 7, "salt": salt, "proof": proof(TOKEN, 7, salt), "origin": None, "first": 0, **fields}
     with socket.create_connection((HOST, server.port), timeout=patient(30)) as connection:
         connection.sendall(json.dumps(line).encode() + b"\n")
         with connection.makefile("rb") as file, contextlib.suppress(ConnectionResetError):
             if len(own := file.read(SALT_BYTES)) < SALT_BYTES:
                 return None
             answer = file.read()
-    receiver, found = Receiver(Bytes(answer), seal(TOKEN, SALT + own, True), 100), list[Any]()  # type: ignore[arg-type]
+    receiver, contents = Receiver(Bytes(answer), seal(TOKEN, SALT + own, True), 100), list[Any]()  # type: ignore[arg-type]
     with contextlib.suppress(StreamError):
         while True:
             kind, sealed = receiver.next()
             if kind is Kind.WORDS:
-                found.append(receiver.words(sealed))
+                contents.append(receiver.words(sealed))
             else:
                 into = memoryview(bytearray(len(sealed) - TAG_BYTES))
                 receiver.chunk(sealed, into)
-                found.append(bytes(into))
-    return found
+                contents.append(bytes(into))
+    return contents
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_who_goes_on_gets_what_it_lacks_of_the_same_state_and_all_of_another(
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "fields",
     [
         {"proof": proof("a guess", 7, SALT.hex())},
         {"proof": proof(TOKEN, 6, SALT.hex())},
@@ -110,22 +110,22 @@ def test_who_goes_on_gets_what_it_lacks_of_the_same_state_and_all_of_another(
     ],
 )
 def test_who_cannot_prove_it_or_asks_nonsense_gets_no_byte_and_others_are_served_after_it(
-    server: StateServer, asked: dict[str, Any]
+    server: StateServer, fields: dict[str, Any]
 ) -> None:
     offered(server)
-    assert said_to(server, **asked) is None
+    assert said_to(server, **fields) is None
     assert said_to(server)
 
 
 def test_of_a_generation_that_comes_the_next_moment_the_state_is_waited_for(server: StateServer) -> None:
     """Members are told to form one after another."""
-    found: list[Any] = []
-    asking = threading.Thread(target=lambda: found.append(said_to(server)))
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(said_to(server)))
     asking.start()
     offered(server)
     asking.join(patient(30))
-    assert found[0] is not None
-    assert len(found[0]) == 7
+    assert answers[0] is not None
+    assert len(answers[0]) == 7
 
 
 def test_a_generation_that_is_over_or_replaced_is_handed_out_no_more(server: StateServer) -> None:

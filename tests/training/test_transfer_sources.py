@@ -32,7 +32,7 @@ SALT = bytes(range(SALT_BYTES))
 
 
 Answer = Callable[[Any, Any], None]
-ASKED: list[dict[str, Any]] = []  # of all sources
+REQUESTS: list[dict[str, Any]] = []  # of all sources
 
 
 @pytest.fixture
@@ -48,10 +48,10 @@ def source() -> Iterator[Callable[[Answer], tuple[str, int]]]:
                     while True:
                         near, _ = listener.accept()
                         with near, contextlib.suppress(OSError):
-                            asked = json.loads(near.makefile("rb").readline())
-                            ASKED.append(asked)
+                            request = json.loads(near.makefile("rb").readline())
+                            REQUESTS.append(request)
                             near.sendall(SALT)
-                            answer(near, seal(TOKEN, bytes.fromhex(asked["salt"]) + SALT, False))
+                            answer(near, seal(TOKEN, bytes.fromhex(request["salt"]) + SALT, False))
 
             threading.Thread(target=run, daemon=True).start()
             stack.callback(listener.shutdown, socket.SHUT_RDWR)
@@ -100,9 +100,9 @@ def test_no_memory_is_taken_for_what_a_source_cannot_mean(source: Any, wrong: di
 
 @pytest.mark.parametrize("missing", ["size", "chunk", "first", "origin"])
 def test_a_source_that_leaves_something_out_is_not_believed(source: Any, missing: str) -> None:
-    said = {name: value for name, value in WORDS.items() if name != missing}
+    words = {name: value for name, value in WORDS.items() if name != missing}
     with pytest.raises(StreamError, match="does not say what it sends"):
-        asks_once(source(lambda line, closes: send_words(line, closes, said)))
+        asks_once(source(lambda line, closes: send_words(line, closes, words)))
 
 
 @pytest.mark.parametrize("first", [Kind.CHUNK, Kind.WORDS])
@@ -131,7 +131,7 @@ def test_what_has_come_is_gone_on_with_where_the_next_source_begins_there_with_t
     source: Any, says: dict[str, Any], goes_on: bool | None
 ) -> None:
     """Else it is begun anew, by those behind as well. Two halves of two states are none."""
-    asked: list[Any] = []
+    feeds: list[Any] = []
 
     def cut(line: Any, closes: Any) -> None:
         send_words(line, closes, WORDS)
@@ -143,23 +143,23 @@ def test_what_has_come_is_gone_on_with_where_the_next_source_begins_there_with_t
             send(line, closes, Kind.CHUNK, memoryview(part))
         send_words(line, closes, {"name": checksum(b"0123456789").hex()})
 
-    ASKED.clear()
-    work = _Fetch(Request(7, TOKEN, [], allocate, asked.append))
+    REQUESTS.clear()
+    work = _Fetch(Request(7, TOKEN, [], allocate, feeds.append))
     until = time.monotonic() + patient(60)
     with pytest.raises(StreamError, match="closed"):
         work.take_from(*source(cut), until)
     assert work.received == 4
-    assert (ASKED[0]["origin"], ASKED[0]["first"], ASKED[0]["generation"]) == (None, 0, 7)
+    assert (REQUESTS[0]["origin"], REQUESTS[0]["first"], REQUESTS[0]["generation"]) == (None, 0, 7)
     if goes_on is None:
         with pytest.raises(StreamError, match="the source begins at chunk"):
             work.take_from(*source(rest), until)
-        assert len(asked) == 1
+        assert len(feeds) == 1
         return
     feed = work.take_from(*source(rest), until)
     assert bytes(feed.block) == b"0123456789"
-    assert asked == ([feed] if goes_on else [asked[0], feed])
-    assert (ASKED[1]["origin"], ASKED[1]["first"]) == ("i-source", 1), "what it has is not sent again"
-    assert ASKED[0]["salt"] != ASKED[1]["salt"]
+    assert feeds == ([feed] if goes_on else [feeds[0], feed])
+    assert (REQUESTS[1]["origin"], REQUESTS[1]["first"]) == ("i-source", 1), "what it has is not sent again"
+    assert REQUESTS[0]["salt"] != REQUESTS[1]["salt"]
 
 
 def test_who_is_not_wanted_any_more_asks_nobody_and_takes_no_more_chunks(source: Any) -> None:
@@ -171,19 +171,19 @@ def test_who_is_not_wanted_any_more_asks_nobody_and_takes_no_more_chunks(source:
         send(line, closes, Kind.CHUNK, memoryview(b"0123"))
         send(line, closes, Kind.CHUNK, memoryview(b"4567"))
 
-    def told(received: int, size: int) -> None:
+    def come(received: int, size: int) -> None:
         nonlocal wanted
         assert received == 4
         wanted = False
 
     address = source(answer)
-    request = Request(7, TOKEN, [address], allocate, wanted=lambda: wanted, on_progress=told)
+    request = Request(7, TOKEN, [address], allocate, wanted=lambda: wanted, on_progress=come)
     with pytest.raises(Superseded):
         fetch(request, patient(60))
-    ASKED.clear()
+    REQUESTS.clear()
     with pytest.raises(Superseded):
         fetch(request, patient(60))
-    assert ASKED == []
+    assert REQUESTS == []
 
 
 @pytest.mark.parametrize("name", [checksum(b"another").hex(), None, ""])
@@ -218,7 +218,7 @@ def test_a_source_that_waits_itself_is_not_waited_for_beyond_the_bound(source: A
 
 
 def test_how_much_has_come_is_told_chunk_by_chunk(source: Any) -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
 
     def answer(line: Any, closes: Any) -> None:
         send_words(line, closes, WORDS)
@@ -226,7 +226,7 @@ def test_how_much_has_come_is_told_chunk_by_chunk(source: Any) -> None:
             send(line, closes, Kind.CHUNK, memoryview(part))
         send_words(line, closes, {"name": checksum(b"0123456789").hex()})
 
-    feed = asks(source(answer), seconds=patient(60), on_progress=lambda got, size: told.append((got, size)))
+    feed = asks(source(answer), seconds=patient(60), on_progress=lambda got, size: progress.append((got, size)))
     assert bytes(feed.block) == b"0123456789"
-    assert told == [(4, 10), (8, 10), (10, 10)]
+    assert progress == [(4, 10), (8, 10), (10, 10)]
     assert feed.name == checksum(feed.block).hex()

@@ -39,7 +39,7 @@ def series(
     rounding: float = 0.0, seed: int = 0, wrong_from: int = 99, by: float = 0.0, growth: float = 1.0
 ) -> dict[Key, Arrays]:
     """Of a run whose weights are `rounding` apart from those of another one."""
-    found: dict[Key, Arrays] = {}
+    states: dict[Key, Arrays] = {}
     noise = np.random.default_rng(seed)
     for step in range(STEPS + 1):
         rng = np.random.default_rng([5, step])
@@ -50,8 +50,8 @@ def series(
         }
         if step >= wrong_from:
             near[G] = near[G] * (1 + by)
-        found[1, step] = near
-    return found
+        states[1, step] = near
+    return states
 
 
 def members(run: dict[Key, Arrays]) -> dict[Key, list[Arrays]]:
@@ -61,39 +61,39 @@ def members(run: dict[Key, Arrays]) -> dict[Key, list[Arrays]]:
 @given(st.integers(1, 1000), st.integers(1001, 2000))
 def test_what_is_rounded_otherwise_is_the_same(one: int, other: int) -> None:
     """Sums over workers are rounded in another order, which is no smaller than a rounding of the weights."""
-    found = compare(series(), series(1e-7, one), members(series(5e-7, other)))
-    assert found.parting is None
-    assert found.blind is None
-    assert 0 < found.difference < 1e-6
+    comparison = compare(series(), series(1e-7, one), members(series(5e-7, other)))
+    assert comparison.parting is None
+    assert comparison.blind is None
+    assert 0 < comparison.difference < 1e-6
 
 
 @given(st.integers(1, STEPS), st.floats(3e-3, 10.0), st.integers(0, 100))
 def test_a_gradient_that_a_sample_is_missing_from_parts_at_its_step(step: int, by: float, seed: int) -> None:
     """Also where no weight has moved yet, as at a rate that begins with 0."""
-    found = compare(series(), series(1e-7, 1), members(series(1e-7, seed, step, by)))
-    assert found.parting is not None
-    assert (found.parting.at, found.parting.name) == ((1, step), G)
+    comparison = compare(series(), series(1e-7, 1), members(series(1e-7, seed, step, by)))
+    assert comparison.parting is not None
+    assert (comparison.parting.at, comparison.parting.name) == ((1, step), G)
 
 
 def test_where_rounding_alone_grows_too_large_nothing_is_told_of_what_follows() -> None:
-    found = compare(series(), series(1e-7, 1, growth=30.0), members(series(1e-7, 2, growth=30.0)))
-    assert found.parting is None
-    assert found.blind is not None
-    assert found.blind[1] > 1
-    said = same_or_not(found, COURSE)
-    assert said.exit_code == 0
-    assert f"up to step {found.blind[1] - 1}, then rounding alone is too much to tell" in said.sentence
+    comparison = compare(series(), series(1e-7, 1, growth=30.0), members(series(1e-7, 2, growth=30.0)))
+    assert comparison.parting is None
+    assert comparison.blind is not None
+    assert comparison.blind[1] > 1
+    verdict = same_or_not(comparison, COURSE)
+    assert verdict.exit_code == 0
+    assert f"up to step {comparison.blind[1] - 1}, then rounding alone is too much to tell" in verdict.sentence
 
 
 def test_where_rounding_is_too_large_at_once_nothing_is_told() -> None:
-    said = same_or_not(compare(series(), series(0.3, 1), members(series(0.3, 2))), COURSE)
-    assert (said.answer, said.exit_code) == ("not comparable", 2)
+    verdict = same_or_not(compare(series(), series(0.3, 1), members(series(0.3, 2))), COURSE)
+    assert (verdict.answer, verdict.exit_code) == ("not comparable", 2)
 
 
 def test_a_script_of_which_no_step_was_made_by_several_workers_is_not_told_to_be_right() -> None:
-    said = same_or_not(compare(series(), series(1e-7, 1), members(series(1e-7, 2))), Course(1, 0, 0))
-    assert said.exit_code == 2
-    assert "no step is made by several workers. More --steps" in said.sentence
+    verdict = same_or_not(compare(series(), series(1e-7, 1), members(series(1e-7, 2))), Course(1, 0, 0))
+    assert verdict.exit_code == 2
+    assert "no step is made by several workers. More --steps" in verdict.sentence
 
 
 @pytest.mark.parametrize("left", [1e-8, 1e-7])
@@ -110,11 +110,11 @@ def test_an_array_that_is_what_rounding_left_parts_nothing(left: float) -> None:
 def test_steps_that_only_one_of_them_makes_part_them(fewer: bool) -> None:
     short = {key: arrays for key, arrays in series().items() if key[1] < 4}
     runs = (series(), members(short)) if fewer else (short, members(series()))
-    found = compare(runs[0], runs[0], runs[1])
-    assert found.parting is not None
-    assert (found.parting.at, found.parting.missing) == ((1, 4), "members" if fewer else "one")
+    comparison = compare(runs[0], runs[0], runs[1])
+    assert comparison.parting is not None
+    assert (comparison.parting.at, comparison.parting.missing) == ((1, 4), "members" if fewer else "one")
     alone = "one process makes" if fewer else "workers that come and go make"
-    assert same_or_not(found, COURSE).sentence == f"parts at step 4, which only {alone}"
+    assert same_or_not(comparison, COURSE).sentence == f"parts at step 4, which only {alone}"
 
 
 def test_what_is_no_number_any_more_is_infinitely_far_and_in_the_first_run_ends_the_comparison() -> None:
@@ -128,11 +128,11 @@ def test_what_is_no_number_any_more_is_infinitely_far_and_in_the_first_run_ends_
 
 
 def test_a_script_that_is_another_one_each_time_is_told_where() -> None:
-    found = first_apart(series(), series(1e-3, 1))
-    assert found is not None
-    said = not_twice(found)
-    assert said.exit_code == 2
-    assert "in the weights that it begins with, in `dense0_" in said.sentence
+    parting = first_apart(series(), series(1e-3, 1))
+    assert parting is not None
+    verdict = not_twice(parting)
+    assert verdict.exit_code == 2
+    assert "in the weights that it begins with, in `dense0_" in verdict.sentence
     assert first_apart(series(), series()) is None
     assert first_apart(series(), series(1e-8, 1, growth=50.0)) is None, "a difference that grows is one of rounding"
 
@@ -147,26 +147,26 @@ def test_what_is_drawn_next_is_no_weight_but_tells_whether_as_much_was_drawn() -
 def test_the_verdict_names_the_step_the_workers_and_the_parameter() -> None:
     wrong = series()
     wrong[1, 3] = {**wrong[1, 3], B: wrong[1, 3][B] * 1.04}
-    said = same_or_not(compare(series(), series(1e-7, 1), members(wrong)), Course(STEPS, 4, 1, workers=3))
-    assert said.sentence == "parts at step 3, with 3 workers, first in `dense0_bias` (4e-2 against 1e-7)"
-    assert (said.exit_code, said.facts["parameter"], said.facts["kills"]) == (1, "dense0_bias", 1)
-    said = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
-    assert said.sentence == (
+    verdict = same_or_not(compare(series(), series(1e-7, 1), members(wrong)), Course(STEPS, 4, 1, workers=3))
+    assert verdict.sentence == "parts at step 3, with 3 workers, first in `dense0_bias` (4e-2 against 1e-7)"
+    assert (verdict.exit_code, verdict.facts["parameter"], verdict.facts["kills"]) == (1, "dense0_bias", 1)
+    verdict = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
+    assert verdict.sentence == (
         "trains the same: largest difference 2e-7, rounding alone makes 1e-7 (6 steps, 4 changes, 1 kill)"
     )
 
 
 def test_a_verdict_has_no_infinity_as_json_has_none() -> None:
-    said = Verdict("parts", "", difference=math.inf)
-    assert said.facts["difference"] is None
+    verdict = Verdict("parts", "", difference=math.inf)
+    assert verdict.facts["difference"] is None
     assert number(math.inf) == "more than any number"
     assert [number(value) for value in (4e-2, 3.2e-7, 0.0, 1.0, 12.0)] == ["4e-2", "3e-7", "0", "1", "1e1"]
 
 
 def test_a_job_that_stops_says_in_which_step_and_with_how_many_workers() -> None:
-    said = stopped(4, "ValueError: the batch has 5 rows", 3, COURSE)
-    assert said.exit_code == 1
-    assert said.sentence.startswith("stops in step 4 with 3 workers")
+    verdict = stopped(4, "ValueError: the batch has 5 rows", 3, COURSE)
+    assert verdict.exit_code == 1
+    assert verdict.sentence.startswith("stops in step 4 with 3 workers")
 
 
 def test_what_rules_told_is_found_in_a_log_once() -> None:
@@ -176,13 +176,15 @@ def test_what_rules_told_is_found_in_a_log_once() -> None:
 
 
 def test_findings_stand_beside_what_parts_and_those_that_stop_a_job_beside_what_does_not() -> None:
-    told = ("a.py:3: DT301: the gradient is changed", "a.py:9: DT604: n: carried")
-    assert with_findings(stopped(4, "a.py:7: DT411: the workers divide", 3, COURSE), told).findings == told
-    assert with_findings(refused("a.py:3: DT301: the gradient is changed"), told).findings == told[1:], "said already"
+    findings = ("a.py:3: DT301: the gradient is changed", "a.py:9: DT604: n: carried")
+    assert with_findings(stopped(4, "a.py:7: DT411: the workers divide", 3, COURSE), findings).findings == findings
+    assert with_findings(refused("a.py:3: DT301: the gradient is changed"), findings).findings == findings[1:], (
+        "said already"
+    )
     same = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
-    assert with_findings(same, told[1:]) == same, "the numbers decide"
-    both = with_findings(same, told)
-    assert (both.exit_code, both.findings) == (0, told[:1])
+    assert with_findings(same, findings[1:]) == same, "the numbers decide"
+    both = with_findings(same, findings)
+    assert (both.exit_code, both.findings) == (0, findings[:1])
     assert "But a rule stops it in a job, until it is silenced on its line" in both.sentence
 
 
@@ -205,9 +207,9 @@ def test_a_worker_whose_script_raises_is_told_also_where_the_others_go_on(tmp_pa
     assert lost((2, "connection closed")) is None, "nothing says so"
     assert lost((2, "exit code 3")) == "exit code 3"
     same = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
-    said = raises(same, "NameError: x")
-    assert said.exit_code == 1
-    assert said.sentence.endswith("(6 steps, 4 changes, 1 kill), but a worker's script has failed: NameError: x")
+    verdict = raises(same, "NameError: x")
+    assert verdict.exit_code == 1
+    assert verdict.sentence.endswith("(6 steps, 4 changes, 1 kill), but a worker's script has failed: NameError: x")
 
 
 def test_of_a_script_that_is_refused_all_is_told(tmp_path: Path) -> None:

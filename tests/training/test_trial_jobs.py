@@ -49,20 +49,20 @@ class Check:
 
     def verdict(self) -> tuple[int, dict[str, Any]]:
         """The exit code, and what is told."""
-        said, _ = self.process.communicate(timeout=patient(300))
-        assert said, self.log
+        output, _ = self.process.communicate(timeout=patient(300))
+        assert output, self.log
         assert self.left() == []
         assert [*self.folder.iterdir()] == [], "the job's own files are elsewhere"
-        return self.process.returncode, json.loads(said)
+        return self.process.returncode, json.loads(output)
 
     def left(self) -> list[str]:
         """Processes that work where the script was started."""
-        found = []
+        commands = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 if entry.name.isdigit() and (entry / "cwd").resolve() == self.folder.resolve():
-                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        return found
+                    commands.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        return commands
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -73,14 +73,14 @@ class Check:
 
 @pytest.fixture
 def check(tmp_path: Path) -> Any:
-    made: list[Check] = []
+    checks: list[Check] = []
 
     def make(how: str, *options: str) -> Check:
-        made.append(Check(tmp_path, how, *options))
-        return made[-1]
+        checks.append(Check(tmp_path, how, *options))
+        return checks[-1]
 
     yield make
-    for each in made:
+    for each in checks:
         each.close()
 
 
@@ -89,14 +89,14 @@ def test_a_right_script_trains_the_same_through_joins_a_kill_a_leave_and_between
     that it keeps, and saves.
     """
     run = check("layers", "--steps", "6")
-    code, said = run.verdict()
-    assert code == 0, (said, run.log)
-    assert said["verdict"] == "same"
-    assert (said["steps"], said["kills"]) == (12, 1)
-    assert said["changes"] >= 4, "one to three, a loss, a leave, a change between the loops"
-    assert 0 < said["difference"] < 1e-5
+    code, answer = run.verdict()
+    assert code == 0, (answer, run.log)
+    assert answer["verdict"] == "same"
+    assert (answer["steps"], answer["kills"]) == (12, 1)
+    assert answer["changes"] >= 4, "one to three, a loss, a leave, a change between the loops"
+    assert 0 < answer["difference"] < 1e-5
     assert [*run.temporary.iterdir()] == []
-    assert f"--plan '{said['plan']}' --seed 0" in run.log
+    assert f"--plan '{answer['plan']}' --seed 0" in run.log
 
 
 @pytest.mark.parametrize(("how", "plan"), [("scaled", "2=2"), ("share", "2=3")])
@@ -105,23 +105,23 @@ def test_a_script_that_trains_otherwise_is_told_with_the_step_and_the_parameter(
 ) -> None:
     """Its loss is multiplied by the workers, or weighed by classes that are counted in this worker's samples."""
     run = check(how, "--steps", "4", "--plan", plan)
-    code, said = run.verdict()
-    assert code == 1, (said, run.log)
-    assert (said["verdict"], said["step"], said["plan"]) == ("parts", 3, plan)
-    assert said["parameter"] in ("dense0_weight", "dense0_bias", "dense1_weight", "dense1_bias")
-    assert said["difference"] > 1000 * said["rounding"]
-    assert "`" + said["parameter"] + "`" in said["sentence"]
-    assert all(Path(log).exists() for log in said["logs"])
-    assert "the script is at its end" in Path(said["logs"][0]).read_text()
+    code, answer = run.verdict()
+    assert code == 1, (answer, run.log)
+    assert (answer["verdict"], answer["step"], answer["plan"]) == ("parts", 3, plan)
+    assert answer["parameter"] in ("dense0_weight", "dense0_bias", "dense1_weight", "dense1_bias")
+    assert answer["difference"] > 1000 * answer["rounding"]
+    assert "`" + answer["parameter"] + "`" in answer["sentence"]
+    assert all(Path(log).exists() for log in answer["logs"])
+    assert "the script is at its end" in Path(answer["logs"][0]).read_text()
 
 
 def test_an_average_that_is_saved_and_was_begun_anew_by_who_joined_is_told_by_its_file_and_name(check: Any) -> None:
     """No weight of the net shows it."""
     run = check("average", "--steps", "5", "--plan", "1=3 3=kill0")
-    code, said = run.verdict()
-    assert code == 1, (said, run.log)
-    assert said["sentence"].startswith("trains the same, but a worker that joined saves another `average.params` (")
-    assert "`average`" in said["others"]
+    code, answer = run.verdict()
+    assert code == 1, (answer, run.log)
+    assert answer["sentence"].startswith("trains the same, but a worker that joined saves another `average.params` (")
+    assert "`average`" in answer["others"]
 
 
 @pytest.mark.parametrize(
@@ -138,27 +138,27 @@ def test_why_a_script_trains_otherwise_is_told_by_variables_errors_and_findings_
 ) -> None:
     """A teacher that is set where an epoch ends; what a loop alone sets; a clip before the sum; no batch size."""
     run = check(how, "--steps", "9", "--plan", plan)
-    exit_code, said = run.verdict()
-    assert exit_code == 1, (said, run.log)
-    assert verdict in said["sentence"]
-    assert others in said["others"]
-    told = [said["sentence"], *said["findings"]]
-    assert code is None or any(re.search(rf"tried_script\.py:\d+: {code}: ", each) for each in told)
+    exit_code, answer = run.verdict()
+    assert exit_code == 1, (answer, run.log)
+    assert verdict in answer["sentence"]
+    assert others in answer["others"]
+    sentences = [answer["sentence"], *answer["findings"]]
+    assert code is None or any(re.search(rf"tried_script\.py:\d+: {code}: ", each) for each in sentences)
 
 
 def test_draws_that_cannot_be_made_alike_are_not_taken_for_a_mistake(check: Any) -> None:
-    code, said = check("noise", "--steps", "3", "--plan", "1=2").verdict()
-    assert code == 2, said
-    assert "each worker draws its own" in said["sentence"]
+    code, answer = check("noise", "--steps", "3", "--plan", "1=2").verdict()
+    assert code == 2, answer
+    assert "each worker draws its own" in answer["sentence"]
 
 
 @pytest.mark.parametrize(
-    ("how", "told"), [("unseeded", "not the same twice in one process"), ("never", "ElasticJob.join()")]
+    ("how", "reason"), [("unseeded", "not the same twice in one process"), ("never", "ElasticJob.join()")]
 )
-def test_a_script_that_cannot_be_compared_is_told_why(check: Any, how: str, told: str) -> None:
-    code, said = check(how, "--steps", "3").verdict()
-    assert code == 2, said
-    assert told in said["sentence"]
+def test_a_script_that_cannot_be_compared_is_told_why(check: Any, how: str, reason: str) -> None:
+    code, answer = check(how, "--steps", "3").verdict()
+    assert code == 2, answer
+    assert reason in answer["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -184,6 +184,6 @@ def test_an_end_at_any_time_leaves_no_process_behind(check: Any, how: str, until
 
 def test_a_run_that_takes_too_long_is_ended(check: Any) -> None:
     run = check("slow", "--seconds", "15")
-    code, said = run.verdict()
-    assert code == 2, said
-    assert "did not end within 15 s" in said["sentence"]
+    code, answer = run.verdict()
+    assert code == 2, answer
+    assert "did not end within 15 s" in answer["sentence"]

@@ -29,13 +29,13 @@ STEPS, JOINS = 8, 3  # after the third step there are two workers
 
 def run(of: Callable[[int], dict[str, Any]], joined: int = 0) -> dict[Key, Arrays]:
     """`of`: what a worker has where a step begins, of how many steps it has gone through."""
-    found: dict[Key, Arrays] = {}
+    states: dict[Key, Arrays] = {}
     for step in range(joined + 1, STEPS + 1):
         variables = {HELD + name: np.asarray(each, float) for name, each in of(step - 1 - joined).items()}
-        found[1, step] = {"p0 w": np.ones(3), **variables, "names held": np.array(["x", "average", "count", "net"])}
+        states[1, step] = {"p0 w": np.ones(3), **variables, "names held": np.array(["x", "average", "count", "net"])}
     variables = {END + name: np.asarray(each, float) for name, each in of(STEPS - joined).items()}
-    found[1, STEPS] |= {**variables, "names end": found[1, STEPS]["names held"]}
-    return found
+    states[1, STEPS] |= {**variables, "names end": states[1, STEPS]["names held"]}
+    return states
 
 
 def among(was: dict[Key, Arrays], joined: dict[Key, Arrays]) -> dict[Key, list[Arrays]]:
@@ -90,9 +90,9 @@ def test_what_is_saved_is_compared_by_files() -> None:
     nudged = {name: array * (1 + 1e-7) for name, array in one.items()}
     there = {**nudged, "average.params a": np.ones(3) * 0.9, "average.params n": np.zeros(1)}
     del there["log x"]
-    found = saved_otherwise(one, nudged, there)
-    assert list(found) == ["average.params"]
-    assert found["average.params"] == pytest.approx(0.1)
+    differing = saved_otherwise(one, nudged, there)
+    assert list(differing) == ["average.params"]
+    assert differing["average.params"] == pytest.approx(0.1)
     assert saved_otherwise(one, nudged, nudged) == {}
 
 
@@ -111,8 +111,8 @@ def test_several_of_one_container_are_told_by_its_name() -> None:
 # ---- in the script's process
 
 
-def names_of(found: dict[str, Any]) -> list[str]:
-    return [name for name in found if re.match(r"it\b", name)]
+def names_of(variables: dict[str, Any]) -> list[str]:
+    return [name for name in variables if re.match(r"it\b", name)]
 
 
 class Meter:
@@ -139,8 +139,8 @@ class Meter:
     ],
 )
 def test_variables_are_known_by_the_names_that_people_write(it: Any, known: list[str]) -> None:
-    found, names = held(lambda array: array)
-    assert names_of(found) == known
+    variables, names = held(lambda array: array)
+    assert names_of(variables) == known
     assert "it" in names
 
 

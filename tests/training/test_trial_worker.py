@@ -30,14 +30,14 @@ from idioms import mlp, mnist
 from mxnet import gluon
 
 
-def order(folder: Path, **said: Any) -> Order:
-    made = Order(folder=folder / "run", steps=12, **said)
-    made.write()
-    return made
+def order(folder: Path, **options: Any) -> Order:
+    trial_order = Order(folder=folder / "run", steps=12, **options)
+    trial_order.write()
+    return trial_order
 
 
-def config(samples: int, batch: int, **said: Any) -> LoopConfig:
-    return LoopConfig(epochs=90, samples=samples, batching=FixedGlobal(batch), **said)
+def config(samples: int, batch: int, **options: Any) -> LoopConfig:
+    return LoopConfig(epochs=90, samples=samples, batching=FixedGlobal(batch), **options)
 
 
 def test_a_process_that_is_in_no_trial_has_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,9 +61,9 @@ def test_samples_and_epochs_are_those_that_a_person_says(tmp_path: Path) -> None
 
 
 def test_a_batch_that_follows_the_workers_is_told(tmp_path: Path) -> None:
-    asked = order(tmp_path)
-    Trial(asked).shortened(LoopConfig(epochs=1, samples=10, batching=PerWorker(4)))
-    assert asked.follows_file.exists()
+    trial_order = order(tmp_path)
+    Trial(trial_order).shortened(LoopConfig(epochs=1, samples=10, batching=PerWorker(4)))
+    assert trial_order.follows_file.exists()
 
 
 @given(st.integers(0, 3 * KEPT_WHOLE), st.floats(1e-3, 1e3))
@@ -94,19 +94,19 @@ def test_weights_begin_one_rounding_apart_as_they_are_stored_or_summed(kind: str
 def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = order(tmp_path)
+    trial_order = order(tmp_path)
     monkeypatch.setattr(trials, "_hold_all_still", lambda norms: None)
     monkeypatch.setattr(Trial, "_watch", lambda trial: None)
-    monkeypatch.setattr("dyntrain.training.worker.loop.training_loop.this_trial", lambda: Trial(asked))
+    monkeypatch.setattr("dyntrain.training.worker.loop.training_loop.this_trial", lambda: Trial(trial_order))
     Conductor({0: 1, 3: 3}, segment_steps=1).run(mnist)
-    found = [at for at, _ in taken(asked.steps_folder)]
-    assert {at.step for at in found} == set(range(13))
-    assert {at.workers for at in found if at.step > 3} == {3}
-    arrays = load(next(path for at, path in taken(asked.steps_folder) if at.step == 5))
+    times = [at for at, _ in taken(trial_order.steps_folder)]
+    assert {at.step for at in times} == set(range(13))
+    assert {at.workers for at in times if at.step > 3} == {3}
+    arrays = load(next(path for at, path in taken(trial_order.steps_folder) if at.step == 5))
     assert sum(name.startswith("gradient ") for name in arrays) == 4
     assert {"held x", "held BATCH"} <= {*arrays}, "what the script has, by its names"
     assert not any(name.startswith("held net") for name in arrays), "what trains is compared anyway"
-    (last,) = {path for at, path in taken(asked.steps_folder) if (at.step, at.rank) == (12, 0)}
+    (last,) = {path for at, path in taken(trial_order.steps_folder) if (at.step, at.rank) == (12, 0)}
     assert "end BATCH" in load(last)
 
 
@@ -116,20 +116,20 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Trial, Ord
     monkeypatch.setattr(trials, "draws_as", lambda number: 0)
     for owner, name in ((mx.nd, "save"), (mx.random, "seed"), (gluon.Parameter, "_finish_deferred_init")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
-    trial, loop = Trial(asked := order(tmp_path)), SimpleNamespace(seed=3, rank=1)
+    trial, loop = Trial(trial_order := order(tmp_path)), SimpleNamespace(seed=3, rank=1)
     loop.position, loop.membership = SimpleNamespace(step=2), SimpleNamespace(over=False)
     trial._loop = loop
     trial._watch()
-    return trial, asked, loop
+    return trial, trial_order, loop
 
 
 def test_what_is_saved_last_under_a_name_is_known(watched: Any, tmp_path: Path) -> None:
     for value in (1.0, 2.0):
         mx.nd.save(str(tmp_path / "average.params"), {"a": mx.nd.ones(2) * value})
     mlp().save_parameters(str(tmp_path / "net"))
-    found = saved(watched[1])
-    assert found["average.params a"].tolist() == [2.0, 2.0]
-    assert len(found) == 5
+    arrays = saved(watched[1])
+    assert arrays["average.params a"].tolist() == [2.0, 2.0]
+    assert len(arrays) == 5
     assert len(mx.nd.load(str(tmp_path / "average.params"))) == 1
 
 
