@@ -1,1 +1,1 @@
-"""What a script goes through: its loop, its trainer, the batches it is given, and what happens when a step is void."""
+"""Elastic training loop of a script: trainers, batches, updates, and what happens when a step is void."""

@@ -1,4 +1,4 @@
-"""The batches that a script is given: of each its own worker's share, whole or in parts; and the first one's trial."""
+"""The batches of a script: its worker's share of each, whole or in parts, and the probe of the first one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 
 class BatchFeeder:
-    """Of one loop."""
+    """Batches of one loop."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop, self._probed = loop, False
 
     def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
-        """Of a list, a Dataset, a Loader."""
+        """Yield this worker's share of each batch of epoch `number`. Raises ValueError if `dataset`
+        has another size.
+        """
         expected = self._loop.shares.drawn_from or self._loop.shares.samples
         if (samples := samples_of(dataset)) != expected:
             raise ValueError(
@@ -38,12 +40,15 @@ class BatchFeeder:
             yield self._load(dataset, indices)
 
     def indices(self, number: int, dataset: Dataset | Loader | None = None) -> Iterator[Indices]:
-        """`dataset` None: the script loads its batches itself."""
+        """Yield the indices of this worker's share of each batch, or of its parts.
+
+        `dataset` None: the script loads its samples itself.
+        """
         loop = self._loop
         loop.enter(number)
         try:
             while loop.position.epoch == number and not loop.membership.over:
-                if loop.all_steps_made:  # a worker was lost in the last one, and a generation has formed
+                if loop.all_steps_made:  # a worker was lost in the last step, and a generation has formed
                     loop.steps.stop()
                     continue
                 if self._begins_to_probe():
@@ -59,7 +64,9 @@ class BatchFeeder:
             thread_context.current = None
 
     def _begins_to_probe(self) -> bool:
-        """Whether the loop begins here, with nothing that a part of the batch to come would have to bring."""
+        """Whether to probe now: once, at the loop's first step, unless the script has rows, or checks or probes are
+        off.
+        """
         loop, is_first = self._loop, not self._probed
         if loop.rows or loop.findings.off or not (loop.membership.probes and loop.config.probe):
             return False
@@ -68,12 +75,12 @@ class BatchFeeder:
 
     @property
     def first_batch(self) -> Indices:
-        """Samples of all workers, at hand or the next."""
+        """Samples over all workers of the current batch, or of the next one."""
         return self._loop.shares.divide(self._loop.position, 0, 1)[0]
 
     @property
     def first_part(self) -> int:
-        """Samples of it that this worker's script is given at once."""
+        """Number of samples that this worker's script gets of it at once."""
         loop = self._loop
         own = len(loop.shares.divide(loop.position, loop.rank, loop.workers)[1])
         return min(own, loop.config.local_batch_at_most or own)
@@ -85,7 +92,7 @@ class BatchFeeder:
         return fetch_samples(dataset, batch[rows])
 
     def take_part(self, probe_child: ProbeChild, batch: Indices, rows: Indices) -> CurrentBatch:
-        """In a child: `batch` is all that there is, and `rows` are this one's."""
+        """Make the samples `rows` of `batch` the current batch, in a probe's child, where there is no other."""
         loop = self._loop
         loop.probe_child = probe_child
         loop.shares = Excerpt(loop.shares, batch, rows)
@@ -96,7 +103,10 @@ class BatchFeeder:
         return current
 
     def _has_next(self, current: CurrentBatch) -> bool:
-        """Another part of the batch. False: the step is void already."""
+        """Go to the next part of the batch. False if the step is void already.
+
+        Raises RuntimeError if the script has not stepped and updated.
+        """
         if current.summed is not None:
             raise RuntimeError(NOT_UPDATED)
         if not current.updated:
@@ -107,7 +117,7 @@ class BatchFeeder:
             current.divides.clear()
             current.unsure.clear()
             current.at, current.slices = current.at + 1, None
-            self._loop.undo.recall()  # what the script counts, it counts once a step, however it is divided
+            self._loop.undo.recall()  # the script counts once per step, however the batch is divided
         return not current.void
 
     def _load(self, dataset: Dataset | Loader, indices: Indices) -> Any:

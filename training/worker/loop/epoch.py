@@ -1,4 +1,4 @@
-"""What a script is given for each of its epochs."""
+"""What a script gets for each of its epochs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 
 class Epoch(int):
-    """One pass over the data, and its number, as `range` would give it: a script's own lines take it so. Membership may
-    change inside `batches`, between two steps.
+    """One pass over the data, and its number as `range` would give it, which the script's own code can use.
+
+    Membership may change inside `batches`, between two steps.
     """
 
     def __new__(cls, loop: TrainingLoop, place: int, shift: int) -> Epoch:
@@ -33,7 +34,7 @@ class Epoch(int):
         """
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        """In a checkpoint of the script's own, as `pickle.dump({"epoch": epoch})`, it is the number."""
+        """Pickle as a plain number, as in a script's own checkpoint: `pickle.dump({"epoch": epoch})`."""
         return int, (int(self),)
 
     @property
@@ -47,61 +48,71 @@ class Epoch(int):
 
     @property
     def step_number(self) -> int:
-        """Steps before the batch at hand, since the job began: the same on every worker, whenever it joined. For
-        schedules that a script computes itself, batch by batch; before the batches it is where this worker begins.
+        """Steps before the current batch since the job began, the same on every worker, whenever it joined.
+
+        For schedules that a script computes itself, batch by batch. Before the batches it is the step at which this
+        worker begins.
         """
         return self._loop.position.step
 
     @property
     def update_due(self) -> bool:
-        """With `job.trainer(..., accumulate=K)`, whether the batch at hand is the last one of an update: every K-th of
-        the epoch, and its last.
+        """With `job.trainer(..., accumulate=K)`, whether the current batch is the last one of its update.
+
+        It is so for every K-th batch of the epoch and for the epoch's last.
         """
         return self._loop.update_due
 
     def batches(self, dataset: Dataset | Loader) -> Iterator[Any]:
-        """Yield this worker's share of each remaining step of the epoch: what `dataset` holds at those indices, stacked
-        along axis 0; or as the `job.loader` joins them.
+        """Yield this worker's share of each remaining step of the epoch.
 
-        Every batch that is yielded must be followed by `trainer.step(...)` of one trainer at least, unless gradients
-        add up (`grad_req='add'`). In a step with fewer samples than workers some get a sample whose gradient counts
-        nothing.
+        A share is the samples of `dataset` at its indices, stacked along axis 0, or batched as the `job.loader` does.
+        Each one must be followed by `trainer.step(...)` of at least one trainer, unless gradients accumulate
+        (`grad_req='add'`). In a step with fewer samples than workers, some workers get a sample whose gradient does not
+        count.
         """
         return self._loop.feeder.batches(self.place, dataset)
 
     def enumerate(self, dataset: Dataset | Loader) -> Iterator[tuple[int, Any]]:
-        """`batches` with the number of each in its epoch, the same on every worker, whenever it joined."""
+        """Yield `batches` with their numbers in the epoch, the same on every worker, whenever it joined."""
         for batch in self._loop.feeder.batches(self.place, dataset):
             yield self._loop.batch_number, batch
 
     def indices(self) -> Iterator[Any]:
-        """`batches` for people with loaders of their own: the indices of this worker's share of each step, an array."""
+        """Yield the indices of this worker's share of each step, an array, for scripts that load their samples
+        themselves.
+        """
         return self._loop.feeder.indices(self.place)
 
     def share(self, count: int) -> range:
-        """The slice that this worker has of `range(count)`: for dividing a validation set."""
+        """Slice of `range(count)` that this worker has, to divide a validation set."""
         return range(self.rank * count // self.workers, (self.rank + 1) * count // self.workers)
 
     def reduce(self, name: str, total: float, count: float | None = None) -> float:
-        """The sum over all workers, or of totals over counts: the same number on every worker, to decide by. All must
-        call it at the same place. NaN on all of them when a worker was lost meanwhile. `total` and `count` may be
-        arrays of one number, and summed as floats: to about seven digits, whole numbers exactly up to 2**24.
+        """Sum of `total` over all workers; with `count`, the sum of totals divided by the sum of counts.
+
+        The result is the same on every worker, so that decisions can depend on it. All workers must call it at the same
+        place. It is NaN on all of them if a worker was lost meanwhile. `total` and `count` may be arrays of one number.
+        They are summed as floats: to about seven digits, whole numbers exactly up to 2**24.
         """
         return self._loop.totals.reduce(self.place, name, number(total), None if count is None else number(count))
 
     def sum(self, value: float) -> Total:
-        """Of what this worker counted in its batch, over all workers: for `trainer.step(epoch.sum(words))`, where the
-        loss is divided by something that each batch has more or less of. Before the step, at the same places on every
-        worker. To seven digits, as `reduce`; whole numbers up to 2**24 exactly.
+        """Sum over all workers of what each counted in its share of the batch.
 
-        Where a worker is lost in it the step is void, and nothing comes of the number that is returned.
+        For `trainer.step(epoch.sum(words))`, if the loss is divided by a count that differs between batches. Call it
+        before the step, at the same places on every worker. Precision is that of `reduce`: seven digits, whole numbers
+        exactly up to 2**24.
+
+        If a worker is lost in it, the step is void and the returned number has no effect.
         """
         return self._loop.totals.sum(number(value))
 
     def random(self, name: str) -> np.random.Generator:
-        """Draws that are the same on all workers and after every restart: they follow from the job's seed, the step and
-        `name`; outside of the batches from the epoch in place of the step. A second generator of the same name and step
-        draws the same again.
+        """Random generator with the same draws on all workers and after every restart.
+
+        The draws follow from the job's seed, the step and `name`; outside of the batches the epoch takes the place of
+        the step. A second generator of the same name and step repeats the draws.
         """
         if not isinstance(name, str):
             raise ValueError(f"epoch.random({name!r}): a name, as there may be several draws of one step")
@@ -109,12 +120,12 @@ class Epoch(int):
         return shared_generator(self._loop.seed, self.number, step, name)
 
     def per_sample(self, name: str, draw: Callable[[np.random.Generator], Any]) -> Any:
-        """What `draw` makes for each sample of the batch in hand, stacked along axis 0: a GAN's noise, a mask.
+        """Results of `draw` for each sample of the current batch, stacked along axis 0: a GAN's noise, a mask.
 
             noise = nd.array(epoch.per_sample("noise", lambda generator: generator.normal(size=(100, 1, 1))))
 
-        It follows from the job's seed, the epoch, the sample's index and `name`, so that a sample gets the same on
-        whichever worker it is, and after every restart. About 20 microseconds a sample beside what `draw` takes.
+        They follow from the job's seed, the epoch, the sample's index and `name`, so a sample gets the same result on
+        any worker and after every restart. Costs about 20 microseconds per sample besides what `draw` takes.
         """
         current = self._loop.current
         if current is None:
@@ -122,8 +133,9 @@ class Epoch(int):
         return drawn_for(self._loop.seed, self.number, current.part, name, draw)
 
     def record(self, name: str, total: float, count: float) -> None:
-        """Add to a metric of the epoch: the coordinator reports the sum of totals over the sum of counts of all
-        workers.
+        """Add to a metric of the epoch.
+
+        The coordinator reports the sum of all workers' totals divided by the sum of their counts.
         """
         current = self._loop.current
         if current is None or not current.spectates:

@@ -1,5 +1,6 @@
-"""What a script has in its variables: arrays, parameters, numbers and generators, by the names that people write. For
-`dyntrain check`, which says what a worker that joined has otherwise.
+"""Arrays, parameters, numbers and generators in a script's variables, by the names that people write.
+
+For `dyntrain check`, which reports what differs on a worker that joined.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.checks.findings import LIBRARIES
 from mxnet import gluon
 
-LARGEST = 2_000_000  # numbers of an array: a dataset's samples are no state
+LARGEST = 2_000_000  # numbers in an array: larger ones are datasets, not state
 MOST_ITEMS, DEPTH = 500, 4
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 
 
 def held(describe: Callable[[Any], Any], but: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
-    """Arrays in the variables of the functions under way, outermost first, and of their modules, `but` for these
-    objects, as `describe` gives them; and the names of all variables, also of those without an array.
+    """Arrays in the script's variables, each passed through `describe`, and the sorted names of all variables.
+
+    The variables are those of the functions on the call stack, outermost first, and of their modules. The objects in
+    `but` are left out. The names include variables without an array.
     """
     arrays: dict[str, Any] = {}
     names, seen = set[str](), {id(each) for each in but}
@@ -50,7 +53,7 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _is_own(module: str) -> bool:
-    """The script's, and no library's."""
+    """Whether a module is the script's, and no library's."""
     top = module.partition(".")[0]
     if top in LIBRARIES or (top in sys.stdlib_module_names and top != "__main__"):
         return False
@@ -58,7 +61,10 @@ def _is_own(module: str) -> bool:
 
 
 def _walk(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
-    """Each object once, and so by its first name; but for numbers, of which Python has one for all."""
+    """Yield each object once, by its first name.
+
+    Except numbers, as Python may have one object for several variables.
+    """
     if isinstance(value, bool | int | float | np.number):
         yield name, np.float64(value)
         return

@@ -1,7 +1,7 @@
-"""The only place that replaces attributes of MXNet in a worker: from where a loop over epochs begins to where it ends.
+"""The only place that replaces attributes of MXNet in a worker, from a loop's begin to its end.
 
-What a script calls of MXNet is told to the loop's listeners, on the loop's own thread. An attribute that no listener
-wants to hear of is not replaced; after the last loop of a process MXNet is as it was imported.
+The loop's listeners get the script's calls of MXNet, on the loop's own thread. An attribute is replaced only if a
+listener wants its calls; after the last loop of a process MXNet is as it was imported.
 """
 
 from __future__ import annotations
@@ -26,52 +26,57 @@ from mxnet.gluon import utils
 from mxnet.ndarray import register
 
 ARRAYS = (mx.nd.NDArray, mx.np.ndarray)
-AMP = "mxnet.contrib.amp"  # its unscale divides gradients by what is the same on all workers
+AMP = "mxnet.contrib.amp"  # its unscale divides gradients by a number that is equal on all workers
 ZEROS = {handle_of(name) for name in ("_zeros", "zeros_like")}
 Method = Callable[..., Any]
 
 
 class Listener:
-    """Has those of these methods that it wants. They are called while a batch is at hand, outside of the job's own sums
-    and updates, if nothing else is said.
+    """Base of listeners, which override the methods for the calls that they want.
+
+    The methods are called while there is a current batch, outside of the job's own sums and updates, unless they say
+    otherwise.
     """
 
     def calls_block(self, block: Any) -> None:
-        """One that is called by no other block, soon."""
+        """Before a block is called that is not inside another block's call."""
 
     def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
-        """A hybridized block, which is one operator in MXNet's record."""
+        """After a call of a hybridized block, which is one operator in MXNet's record."""
 
     def operated(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
-        """By its handle: an operator that made new arrays, where they are recorded."""
+        """After an operator, given by its handle, has made new arrays while MXNet records."""
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
-        """Within what is returned."""
+        """Before a backward pass, which runs within the returned context."""
         raise NotImplementedError
 
     def writes(self, array: Any, writer: str, to_zero: bool) -> None:
-        """Soon, to all of it or a part; `writer`: the module that does; `to_zero`: nothing but zeros."""
+        """Before a write to all or a part of `array`, by the module `writer`; `to_zero`: only zeros are written."""
 
     def wrote(self, array: Any) -> None: ...
 
     def takes_part(self, array: Any) -> None:
-        """`array[key]`, which is another array over the same memory."""
+        """Before `array[key]`, which makes another array over the same memory."""
 
     def gradient_of(self, weight: Any) -> Any:
-        """The array that is its gradient, where MXNet makes another object each time; None: unknown. One can answer."""
+        """Gradient array of `weight`, as MXNet makes another object each time; None if unknown.
+
+        Only one listener may have this method.
+        """
 
     def wrote_between(self, array: Any) -> None:
-        """Outside of batches and of blocks."""
+        """Before a write outside of batches and of blocks."""
 
     def splits(self, split: Method, data: Any, slices: int, axis: int) -> list[Any]:  # type: ignore[empty-body]
-        """In place of `gluon.utils.split_data`, which is `split`. One can answer."""
+        """Replace `gluon.utils.split_data`, which is `split`. Only one listener may have this method."""
 
     def trainer_acts(self, trainer: Any) -> None:
-        """`step`, `allreduce_grads` or `update` of any of Gluon's trainers."""
+        """Before `step`, `allreduce_grads` or `update` of any Gluon trainer."""
 
 
 class Listeners:
-    """Of one loop, by what they listen to."""
+    """Listeners of one loop, by the methods that they have."""
 
     def __init__(self, *listeners: Listener) -> None:
         def those_with(name: str) -> tuple[Method, ...]:
@@ -79,7 +84,10 @@ class Listeners:
             return tuple(getattr(each, name) for each in has)
 
         def one_with(name: str) -> Method | None:
-            """Raises ValueError for two: one alone can answer."""
+            """The method of this name, None if no listener has it.
+
+            Raises ValueError if two have it, as only one can answer.
+            """
             answer, *more = those_with(name) or (None,)
             if more:
                 raise ValueError(f"several listeners answer {name}()")
@@ -96,7 +104,7 @@ class Listeners:
 
     @property
     def attributes(self) -> Iterator[Attribute]:
-        """To be replaced."""
+        """Attributes to replace."""
         yield gluon.Block, "__call__", _block_call
         yield register, "_imperative_invoke", _invoke
         for owner in ARRAYS:
@@ -118,7 +126,7 @@ class Listeners:
 
 
 class Instrument:
-    """Of this process, in which several loops may run on threads of their own."""
+    """Replaced attributes of this process, in which several loops may run on threads of their own."""
 
     def __init__(self) -> None:
         self._lock, self._users, self._replaced = threading.Lock(), Counter[Attribute](), Replaced()
@@ -132,7 +140,9 @@ class Instrument:
                     self._replaced.replace(*attribute)
 
     def remove(self, listeners: Listeners) -> None:
-        """Also where another thread ends what this one began, as where a generator is collected."""
+        """Restore what no other loop uses; also from a thread that did not install it, as when a generator is
+        collected.
+        """
         if thread_context.listeners is listeners:
             thread_context.listeners = None
         with self._lock:
@@ -146,7 +156,7 @@ instrument = Instrument()
 
 
 def arrays(nested: Any) -> Iterator[Any]:
-    """Of what blocks and operators take and give."""
+    """Arrays in nested inputs or outputs of blocks and operators."""
     if isinstance(nested, mx.nd.NDArray):
         yield nested
     elif isinstance(nested, list | tuple | dict):
@@ -155,13 +165,14 @@ def arrays(nested: Any) -> Iterator[Any]:
 
 
 def _in_batch() -> Listeners | None:
-    """Of a loop whose script has a batch at hand, on this thread."""
+    """Listeners of this thread's loop if its script has a batch and the call is not the job's own."""
     return None if thread_context.current is None or thread_context.in_job else thread_context.listeners
 
 
 def _script_that_writes() -> str | None:
-    """The module of the innermost lines that are none of MXNet's arrays and operators, where listeners want to hear of
-    a write; None: these are the job's own, or no loop's.
+    """Module of the innermost frame outside of MXNet's arrays and operators; None if listeners do not want the write.
+
+    They do not want writes of the job itself, or outside of a loop.
     """
     if thread_context.listeners is None or thread_context.in_job or thread_context.in_write:
         return None
@@ -175,7 +186,7 @@ def _script_that_writes() -> str | None:
 
 
 def _write(target: Any, writer: str, to_zero: bool, write: Callable[[], Any]) -> Any:
-    """`write` to arrays, which listeners are told of before and after it."""
+    """Call `write` on the arrays, with the listeners called before and after it."""
     listeners, written = thread_context.listeners, list(arrays(target))
     assert listeners is not None
     if thread_context.current is None:
@@ -194,7 +205,7 @@ def _write(target: Any, writer: str, to_zero: bool, write: Callable[[], Any]) ->
     return result
 
 
-# ---- what stands in the attributes' places
+# ---- the replacements
 
 
 def _block_call(call: Method) -> Method:
@@ -203,7 +214,7 @@ def _block_call(call: Method) -> Method:
         if not thread_context.in_block and (listeners := _in_batch()):
             for tell in listeners.calls_block:
                 tell(self)
-        thread_context.in_block += 1  # not by within(): there are many of them
+        thread_context.in_block += 1  # not by within(): there are many of these calls
         try:
             return call(self, *args, **options)
         finally:
@@ -213,7 +224,7 @@ def _block_call(call: Method) -> Method:
 
 
 def _invoke(invoke: Method) -> Method:
-    """All operators but those that a hybridized block has, also those behind `array += other`."""
+    """All operators outside of hybridized blocks, also that of `array += other`."""
 
     @wraps(invoke)
     def operator(handle: int, inputs: Sequence[Any], keys: Any, values: Any, out: Any, *more: Any) -> Any:

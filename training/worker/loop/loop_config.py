@@ -1,4 +1,4 @@
-"""What a script tells `job.epochs()`, completed by what its loaders say."""
+"""Arguments of `job.epochs()`, completed from the script's loaders."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ ONE_AFTER_ANOTHER = (
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """`epochs` from number `start` on, of `samples` each, out of `drawn_from` where some are left out; `drawn`: the
-    batches of the script's own sampler; `base`: epochs of the loops before this one. The rest is as in `job.epochs`.
+    """Settings of one loop: `epochs` from number `start` on, with `samples` each.
+
+    `drawn_from`: size of the dataset if an epoch leaves some samples out. `drawn`: batches of the script's own sampler.
+    `base`: epochs of the loops before this one. The rest is as in `job.epochs`.
     """
 
     epochs: int = 0
@@ -46,17 +48,20 @@ class LoopConfig:
 
     @property
     def end(self) -> int:
-        """The first epoch after the loop, counted over the whole job."""
+        """First epoch after the loop, counted over the whole job."""
         return self.base + self.epochs
 
     @property
     def shift(self) -> int:
-        """From an epoch's place in the job to the number that the script gives it, which its order and draws follow."""
+        """Difference between the script's number of an epoch and the epoch's place in the job.
+
+        The order of the samples and the random draws follow the script's number.
+        """
         return self.start - self.base
 
     @property
     def largest_batch(self) -> int:
-        """Over all workers, where their number does not matter."""
+        """Largest batch over all workers, if it does not depend on their number."""
         return self.batching.batch if self.drawn is None else self.drawn.largest
 
     def shares(self, sequence: ShardOrder | None) -> Shares:
@@ -64,7 +69,7 @@ class LoopConfig:
         return Shares(self.samples, self.end, self.seed, self.batching, sequence, self.drawn_from, batches, self.shift)
 
     def agreed(self, sequence: ShardOrder | None, group: int) -> str:
-        """What all workers must have in common beside the numbers that the coordinator compares by themselves."""
+        """Settings that must be equal on all workers, besides those that the coordinator compares one by one."""
         order = self.drawn or sequence
         return ", ".join(
             [
@@ -99,7 +104,9 @@ def loop_config_of(
     size: int,
     probe: bool,
 ) -> LoopConfig:
-    """Raises ValueError with what is wrong, or said twice and differently."""
+    """Loop settings from the script's arguments and loaders. Raises ValueError if they are wrong or contradict each
+    other.
+    """
     epochs, start, seed = whole("epochs", epochs), whole("start", start, 0), whole("seed", seed, 0)
     samples, global_batch = _if_said("samples", samples), _if_said("global_batch", global_batch)
     steps, local_batch_at_most = _if_said("steps", steps), _if_said("local_batch_at_most", local_batch_at_most)
@@ -144,7 +151,7 @@ def _if_said(name: str, value: int | None) -> int | None:
 
 
 def _counted(loading: Loading, samples: int, batch: int) -> int:
-    """Samples that an epoch takes. Raises ValueError."""
+    """Samples of an epoch. Raises ValueError if the loaders differ in whether they discard the last batch."""
     discards = {loader.discards for loader in loading.loaders}
     if len(discards) > 1:
         raise ValueError("one loader keeps the last batch, another discards it: an epoch has one end, so all do alike")
@@ -154,7 +161,7 @@ def _counted(loading: Loading, samples: int, batch: int) -> int:
 def _of_loaders(
     loading: Loading, samples: int | None, global_batch: int | None, batching: Batching | None
 ) -> tuple[int, int | None]:
-    """What is not given is the loaders'. Raises ValueError when they say something else."""
+    """Samples and global batch, from the loaders if not given. Raises ValueError if they contradict each other."""
     sizes = {loader.batch_size for loader in loading.loaders} - {None}
     if global_batch is None and batching is None and len(sizes) == 1:
         global_batch = next(iter(sizes))

@@ -17,8 +17,9 @@ NOT_ELASTIC = "kvstore {name!r} is not elastic: there are {stores}, whose update
 
 
 class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
-    """The script's `kv`. Before `fit` it is worker 0 of 1, on every worker alike: the membership is not known until the
-    model is.
+    """The script's `kv`.
+
+    Before `fit` it is worker 0 of 1 on every worker, because the membership is not known before the model is.
     """
 
     type = ""  # the kind that the script asked for; MXNet looks for "dist" and "_sync" in it
@@ -35,10 +36,10 @@ class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
         return self.membership.kvstore.num_workers
 
     def init(self, key: Any, value: Any) -> None:
-        """Nothing to do: the workers' parameters are made equal when a generation forms."""
+        """Do nothing: the workers' parameters are made equal when a generation forms."""
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """A Gluon Trainer begins with it, Module never asks for it."""
+        """Refuse: a Gluon Trainer begins with it, Module never calls it."""
         raise NotImplementedError(
             "this kvstore is for Module.fit; a Gluon script trains elastically with job.trainer (training/GUIDE.md)"
         )
@@ -57,12 +58,14 @@ class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
 
 
 def create(name: str = "local") -> Any:
-    """`mx.kvstore.create`, elastic for dist_sync, dist_device_sync and dist_sync_device. Raises Refused on a worker for
-    MXNet's other distributed ones, which would wait for servers that no launcher starts.
+    """Replacement of `mx.kvstore.create`: elastic for dist_sync, dist_device_sync and dist_sync_device.
+
+    Raises Refused on a worker for MXNet's other distributed stores, which would wait for servers that no launcher
+    starts.
     """
     if (elastic := store_named(name)) is not None:
         return ModuleStore(Membership.join(elastic), elastic)
     if "dist" in str(name).lower() and read_control_file() is not None:
-        Membership.join(STORES[0])  # which tells whoever started this worker what it raises
+        Membership.join(STORES[0])  # so that whoever started this worker is told what it raises
         raise Refused(NOT_ELASTIC.format(name=name, stores=" and ".join(STORES)))
     return create_of_mxnet(name)

@@ -1,4 +1,4 @@
-"""In a child of a worker, what the script calls of its job: it goes on up to the sums, which are said to the parent."""
+"""The job as a script sees it in a probe's child, up to the sums, which are reported to the parent."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 
 class ProbeChild:
-    """In a child, which has `batch`, a part of the excerpt. `totals`: what `epoch.sum` says, in order, as the whole
-    excerpt came to; None: it is the whole, and says what it counts itself. `own`: see `Draws`.
+    """State of a child, which has `batch`, a part of the excerpt or the whole.
+
+    `totals`: results of `epoch.sum` for the whole excerpt, in order; None in the child that has the whole, whose own
+    values they are. `own`: see `Draws`.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class ProbeChild:
         return Total(self._totals[-1])
 
     def summed(self, loop: TrainingLoop, current: CurrentBatch, trainer: Any) -> None:
-        """In place of a sum over the workers. After that of the last trainer nothing is of interest."""
+        """Record the trainer's gradients in place of a sum over the workers. After the last trainer the child ends."""
         device_weights, t = current.device_weights(trainer), loop.trainers.index(trainer)
         for i, param in enumerate(trainer._params):
             if summed(param):
@@ -50,7 +52,7 @@ class ProbeChild:
             self.end(loop, current)
 
     def end(self, loop: TrainingLoop, current: CurrentBatch) -> NoReturn:
-        """The script wants the next batch, or may be at its end."""
+        """Report to the parent and end: the script asks for the next batch, or may be at its end."""
         for trainer in loop.trainers:
             if trainer not in self._summed and any(p.grad_req == "add" for p in trainer._params):
                 self.summed(loop, current, trainer)
@@ -61,7 +63,7 @@ class ProbeChild:
 
 
 def _sketch_of(param: Any, device_weights: Sequence[float]) -> Sketch:
-    """Of the gradients of all devices. What was not written to in this batch is of none."""
+    """Sketch of the gradients of all devices; zeros for a parameter that this batch has not written to."""
     devices = zip(param.list_data(), param.list_grad(), device_weights, strict=True)
     gradients = [
         g if lean == 1.0 else g * lean for data, g, lean in devices if param.grad_req == "add" or data._fresh_grad

@@ -1,12 +1,12 @@
-"""Trial of a loop's first batch, before its first step: whether gradients of its parts add up to those of the whole.
+"""Probe of a loop's first batch, before its first step: whether gradients of its parts add up to those of the whole.
 
-MXNet's record does not show everything that a script counts in its batch: weights of classes, a target, how many places
-were picked. So each worker that begins the loop lets the script go through some samples of the first batch, and through
-two shares of them, in processes of their own. What is not the same would be another training over several workers.
+MXNet's record does not show everything that a script counts in its batch: class weights, a target, how many places were
+picked. So each worker that begins the loop lets the script run some samples of the first batch, and two parts of them,
+in processes of their own. If the gradients differ, the script would train differently over several workers.
 
-Layers are held still meanwhile: what BatchNorm does to a batch is its own matter. What is drawn for each sample is the
-same in each process, as far as it shows whose it is; else nothing can be said. The samples are loaded here, by the
-processes that there are for it; with `epoch.indices()` the script loads them itself, in the child.
+Layers are held still meanwhile, because BatchNorm depends on the batch by design. What is drawn for each sample is the
+same in each process, as far as the draw shows which sample it is for; otherwise the probe says nothing. The samples are
+loaded in this process, by its loading processes; with `epoch.indices()` the script loads them itself, in the child.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from mxnet.contrib.amp import amp
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
-SAMPLES, FEWEST = 12, 4  # of the excerpt
-FIRST = 5 / 12  # of it is the first part: neither of the two is a multiple of the other
-SECONDS = 60.0  # for all of it: a script that takes longer begins without
-MORE, OTHER, SOON = 256, 0.5, 10.0  # of a second excerpt, where a worker has as many and it is done within so many s
-TOLERANCE, OF_HALVES = 1e-3, 5e-2  # of what float32, and float16, make of a sum in another order
+SAMPLES, FEWEST = 12, 4  # samples of the excerpt, at most and at least
+FIRST = 5 / 12  # share of the first part, so that neither part is a multiple of the other
+SECONDS = 60.0  # for the whole probe; a script that takes longer begins without it
+MORE, OTHER, SOON = 256, 0.5, 10.0  # second excerpt: samples at most, share of its first part, time limit (s)
+TOLERANCE, OF_HALVES = 1e-3, 5e-2  # rounding of a sum in another order, with float32 and with float16
 TRIED = "the first batch is probed: the gradients of %(whole)d samples are those of %(first)d and %(rest)d of them"
 WENT_ON = "the script went on without asking for the next batch"
 TALKS = "the script talks to another process before its step"
@@ -54,8 +54,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tried:
-    """What a child said: `gradients` by their keys, the sums that `epoch.sum` came to, the statistics of its norms, and
-    what shows what it drew; `of_batch`: by which functions for the batch as a whole.
+    """A child's report: `gradients` by their keys, results of `epoch.sum`, and statistics of its norms.
+
+    `drawn`: digest of its random draws. `of_batch`: functions by which it drew numbers for the batch as a whole.
     """
 
     gradients: dict[str, Sketch]
@@ -66,8 +67,10 @@ class Tried:
 
 
 def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[Indices, None, None]:
-    """Nothing here; in each child what it has of the batch, with `loop.probe_child` set. In the end `loop.refusal` is
-    what is wrong, if anything is. `dataset` None: the script loads its samples itself, in the child, too.
+    """Yield nothing in this process; in each child, its part of the batch, with `loop.probe_child` set.
+
+    Afterwards `loop.refusal` says what is wrong, if anything. `dataset` None: the script loads its samples itself, also
+    in the child.
     """
     batch = loop.feeder.first_batch[:SAMPLES]
     begun = time.monotonic()
@@ -85,23 +88,23 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[In
         loop.findings.find("DT203", by=", ".join(whole.of_batch))
     more = loop.feeder.first_batch[: max(len(batch), min(MORE, loop.feeder.first_part))]
     if (time.monotonic() - begun) * len(more) / len(batch) < SOON:
-        # Few samples hardly have a class, or a largest loss, in common; and two parts may agree by chance
+        # Few samples rarely share a class, or a largest loss; and two parts may agree by chance
         with suppress(ProbeSkipped):
             yield from Probe(loop, dataset, more, OTHER).run()
 
 
 def sizes_of(batch: Indices, first: float) -> dict[str, int]:
-    """Of the excerpt and its two parts."""
+    """Sizes of the excerpt and its two parts."""
     size = len(batch)
     return {"whole": size, "first": int(size * first), "rest": size - int(size * first)}
 
 
 class ProbeSkipped(Exception):
-    """Nothing can be said; says why."""
+    """The probe says nothing about the script; the message has the reason."""
 
 
 class Probe:
-    """Of the samples `batch`, of which the share `first` is the first part."""
+    """Probe of the samples `batch`, of which the share `first` is the first part."""
 
     def __init__(self, loop: TrainingLoop, dataset: Dataset | Loader | None, batch: Indices, first: float) -> None:
         self._loop, self._dataset, self._batch = loop, dataset, batch
@@ -110,7 +113,7 @@ class Probe:
         self._on_cpu = copies_on_cpu()
 
     def run(self) -> Generator[Indices, None, Tried]:
-        """What it came to for all of them. Raises ProbeSkipped."""
+        """Try the excerpt and its two parts; returns the excerpt's report. Raises ProbeSkipped."""
         rows, first = np.arange(len(self._batch)), self._sizes["first"]
         whole = yield from self._try(rows, None)
         parts = []
@@ -126,11 +129,14 @@ class Probe:
         return whole
 
     def _try(self, rows: Indices, whole: Tried | None) -> Generator[Indices, None, Tried]:
-        """`whole`: what is given to a part of it. Raises ProbeSkipped."""
+        """Try `rows` of the excerpt in a child; returns its report. Raises ProbeSkipped.
+
+        `whole`: the report on all of the excerpt, of which `rows` are a part; None if they are all.
+        """
         try:
             dataset = self._dataset
             samples = None if dataset is None else self._loop.feeder.load_part(dataset, self._batch, rows)
-        except Exception as error:  # which comes again when the script has its batch
+        except Exception as error:  # which is raised again when the script gets its batch
             raise ProbeSkipped(f"its samples: {error}") from error
         came = fork(self._until - time.monotonic())
         if isinstance(came, ParentPipe):
@@ -157,7 +163,7 @@ class Probe:
         return Tried(gradients, came["totals"], came["norms"], came["drawn"], came["of_batch"])
 
     def _difference(self, whole: Tried, parts: Sequence[tuple[Indices, Tried]]) -> Difference | None:
-        """Raises ProbeSkipped."""
+        """First difference that a trainer's gradients show, None if there is none. Raises ProbeSkipped."""
         for t, trainer in enumerate(self._loop.trainers):
             names = {gradient_key(t, i): p.name for i, p in enumerate(trainer._params)}
             for each in (whole, *(tried for _, tried in parts)):
@@ -176,5 +182,5 @@ class Probe:
 
 
 def _has_halves(trainer: Any) -> bool:
-    """Among its numbers, or between them where AMP casts."""
+    """Whether float16 is used, in the parameters or by AMP."""
     return amp._amp_initialized or any(np.dtype(p.dtype) == np.float16 for p in trainer._params)

@@ -1,6 +1,4 @@
-"""Learning rates that count samples, so that they do not drift when the number of workers changes, and that follow that
-number.
-"""
+"""Learning rates that count samples, so that they do not drift when the number of workers changes; some follow it."""
 
 from __future__ import annotations
 
@@ -21,11 +19,10 @@ ANOTHER_BATCHING = (
 
 
 class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
-    """`inner` was made to count updates of `unit` samples; it is asked with the samples trained on so far in such
-    units.
+    """Schedule `inner`, which counts updates of `unit` samples, called with the samples trained on so far in that unit.
 
-    `samples` is part of the training state; `updates` were made before. `inner` must follow from the count alone, as
-    all of MXNet's do: a joiner asks its own fresh one.
+    `samples` is part of the training state; `updates` were made before. `inner` must depend on the count alone, as all
+    of MXNet's schedulers do, because a joiner calls a fresh one of its own.
     """
 
     def __init__(self, inner: Any, unit: int, updates: int = 0) -> None:
@@ -43,7 +40,7 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
         self._inner.base_lr = value
 
     def advance(self, samples: int) -> None:
-        """Before the update that takes so many samples over all workers."""
+        """Count an update's samples over all workers; called before the update."""
         self.samples += samples
 
     def __call__(self, num_update: int) -> float:
@@ -51,7 +48,7 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
 
 
 class _Scaled(LRScheduler):  # type: ignore[misc]  # mxnet has no types
-    """The script's own schedule, for the length of one update."""
+    """The script's own schedule times the factor of the workers' number, during one update."""
 
     def __init__(self, inner: Any, rate: WorkerRate) -> None:
         self._inner, self._rate = inner, rate
@@ -62,8 +59,10 @@ class _Scaled(LRScheduler):  # type: ignore[misc]  # mxnet has no types
 
 @contextmanager
 def worker_rate(trainer: Any) -> Iterator[None]:
-    """For the length of its update the trainer has the rate of the workers that there are. Before and after, its
-    optimizer has what the script gave it, a number or a schedule: the script may set either at any time.
+    """Scale the trainer's rate to the number of workers during its update.
+
+    Before and after, its optimizer has what the script gave it, a number or a schedule; the script may set either at
+    any time.
     """
     optimizer, rate = trainer._optimizer, trainer.worker_rate
     if rate is None:
@@ -81,12 +80,13 @@ def worker_rate(trainer: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        optimizer.lr = own if optimizer.lr == scaled else optimizer.lr / rate.factor  # some lower it as they update
+        optimizer.lr = own if optimizer.lr == scaled else optimizer.lr / rate.factor  # an update may lower it
 
 
 class WorkerRates:
-    """With `PerWorker`, the rates of all trainers: each trainer's own rate or schedule, made for `base_workers`, counts
-    samples and follows the number of workers. With another batching, nothing.
+    """With `PerWorker`, the rates of all trainers; with another batching, nothing.
+
+    Each trainer's own rate or schedule, made for `base_workers`, counts samples and follows the number of workers.
     """
 
     def __init__(self, batching: Batching, trainers: Sequence[Any], samples: int) -> None:
@@ -96,18 +96,20 @@ class WorkerRates:
             if trainer.worker_rate is not None and trainer.worker_rate.unit != unit:
                 raise ValueError(ANOTHER_BATCHING)
             if unit is not None and trainer.worker_rate is None:
-                updates = trainer._optimizer.num_update  # as the script says: begin_num_update, load_states
+                updates = trainer._optimizer.num_update  # set by the script: begin_num_update, load_states
                 trainer.worker_rate = WorkerRate(unit, updates * unit)
 
     def head_for(self, workers: int) -> None:
-        """From here on to the rates of so many workers."""
+        """Begin the ramp to the rates for so many workers."""
         if isinstance(self._batching, PerWorker):
             ramp = self._epoch if self._batching.ramp is None else self._batching.ramp
             for trainer in self._trainers:
                 trainer.worker_rate = trainer.worker_rate.heading_for(self._batching.rate_factor(workers), ramp)
 
     def advance(self, trainer: Any, samples: int) -> float:
-        """Before the trainer's update with `samples` over all workers; what its momentum is to be multiplied by."""
+        """Advance the rate before the trainer's update with `samples` over all workers; returns the factor for its
+        momentum.
+        """
         if not isinstance(self._batching, PerWorker):
             return 1.0
         before = trainer.worker_rate

@@ -1,8 +1,8 @@
-"""Several devices in one worker: `gluon.utils.split_and_load` and the means that scripts make on each device.
+"""Several devices in one worker: `gluon.utils.split_and_load`, and the means that scripts make on each device.
 
 A script divides its batch evenly among its devices. A share of the batch seldom divides evenly, and may have fewer
-samples than there are devices, both of which Gluon refuses. So while a batch is in hand its slices may be uneven, and
-fewer than the devices: one without samples has no part in the step.
+samples than there are devices; Gluon refuses both. So within a batch the slices may be uneven, and fewer than the
+devices: a device without samples has no part in the step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Slices(Listener):
 
 
 def refuse_means(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:
-    """Raises ValueError."""
+    """Raise ValueError if a trainer with loss='mean' accumulates gradients on several devices."""
     adds_up = {id(param) for param in accumulated}
     for trainer in trainers:
         if trainer.loss_kind == "mean" and any(id(p) in adds_up and len(p.list_ctx()) > 1 for p in trainer._params):

@@ -1,6 +1,4 @@
-"""A step on this worker, from the batch that is taken in hand to what follows when it is put down: a step more, one
-that is void and undone, or a boundary.
-"""
+"""Steps on one worker, from taking a batch to the result: the next step, an undone void step, or a boundary."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """Of one loop, whose position and anchor they move."""
+    """Steps of one loop; they move its position and anchor."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
@@ -26,7 +24,7 @@ class Steps:
         self._began = False
 
     def begin(self) -> None:
-        """The loop is at a boundary, from which its next step goes."""
+        """Reset the count of samples at the boundary from which the next step starts."""
         self._taken = 0
 
     def take(self) -> CurrentBatch:
@@ -54,14 +52,14 @@ class Steps:
         return current
 
     def reached(self, after: Position) -> None:
-        """Nothing is under way any more."""
+        """Move the anchor to `after`: nothing is under way any more."""
         loop = self._loop
         loop.anchor = after
         loop.state.drop_carried()
         loop.undo.stands()
 
     def put_down(self, current: CurrentBatch) -> None:
-        """Raises RuntimeError where the script has not stepped as it must."""
+        """End the batch: go on, or undo a void step. Raises RuntimeError if the script has not stepped as required."""
         loop = self._loop
         loop.current = None
         if current.summed is not None and not self._is_void(current):
@@ -82,22 +80,26 @@ class Steps:
         self._follow(due, epoch_ended=loop.position.epoch > before.epoch)
 
     def stop(self) -> None:
-        """The loop has made all of its steps, and more of the epoch is left."""
+        """End the loop, which has made all its steps, before the epoch's end."""
         self._loop.membership.stopping = True
         self._at_boundary(epoch_ended=False)
 
     # ---- what the batch came to
 
     def _is_void(self, current: CurrentBatch) -> bool:
-        """Of a step that was summed, and that the script has not updated by."""
+        """Whether a step is void that was summed, and whose update the script has not made."""
         membership, reaches = self._loop.membership, len(self._loop.trainers) == 1
         return current.void or (membership.broken and not membership.apply(self._loop.after, lambda: None, reaches))
 
     def _conclude(self, current: CurrentBatch) -> None:
-        """Whether it is void, whether its gradients go on to add up, whether all trainers' updates are agreed on."""
+        """Find out whether the step is void, whether its gradients accumulate further, and whether all updates are
+        agreed on.
+
+        Raises RuntimeError if the script has not stepped, or not with all trainers.
+        """
         loop = self._loop
         if current.summed is not None:
-            current.void = True  # what it has summed may be no number: a script that looks need not update by it
+            current.void = True  # the sum may be NaN: a script that checks for that need not update with it
         elif not current.updated:
             if not loop.state.accumulated or (loop.group > 1 and loop.update_due):
                 raise RuntimeError(NOT_STEPPED)
@@ -146,8 +148,11 @@ class Steps:
         self._loop.arrive(self._loop.membership.rejoin(self._loop.position))
 
     def _at_boundary(self, epoch_ended: bool) -> None:
-        """At the end of an epoch the statistics are averaged now, for the script's validation; the rest comes after
-        that, also where a worker was lost: what the script sets there, as a rate, belongs to what joiners receive.
+        """Average the running statistics, and check in unless the epoch has ended.
+
+        At an epoch's end they are averaged now, for the script's validation. The check-in, or the rejoin after a lost
+        worker, comes after the validation: what the script sets there, as a rate, is part of the state that joiners
+        receive.
         """
         loop = self._loop
         if loop.anchor != loop.position:
@@ -165,7 +170,7 @@ class Steps:
             loop.check_in()
 
     def _settle(self) -> None:
-        """Gradients that add up over the boundary outlive every worker."""
+        """Sum the gradients that accumulate across the boundary, so that they survive the loss of any worker."""
         loop = self._loop
 
         def taken() -> None:

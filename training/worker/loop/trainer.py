@@ -1,4 +1,4 @@
-"""The Trainer of an elastic job: Gluon's own, whose sums go over all workers and whose updates can be voided."""
+"""Trainer of an elastic job: Gluon's own, whose sums go over all workers and whose updates can be voided."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ log = logging.getLogger(__name__)
 
 class OfTheJob(Listener):
     def trainer_acts(self, trainer: Any) -> None:
-        """Raises ValueError."""
+        """Raise ValueError if the trainer is not the job's."""
         if not isinstance(trainer, ElasticTrainer):
             raise ValueError(NOT_OF_THE_JOB.format(name=trainer._params[0].name))
 
 
 class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
-    """Made by `job.trainer`. A step that turns out to be void changes nothing, and its batch comes again."""
+    """Trainer made by `job.trainer`. A void step changes nothing, and its batch is repeated."""
 
     def __init__(
         self,
@@ -93,21 +93,23 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             if param.grad_req == "write":
                 param.grad_req = "add"
         self.loss_kind, self.loss_said, self.accumulate = loss or "sum", loss is not None, accumulate
-        self._was_asked = False  # for its rate
-        self.worker_rate: WorkerRate | None = None  # with batching=PerWorker(...), what its updates go by
-        self.loop = loop  # another one in the job's next loop over epochs, where the script makes no new trainer
+        self._was_asked = False  # whether the script has read the rate
+        self.worker_rate: WorkerRate | None = None  # with batching=PerWorker(...), the rate of its updates
+        self.loop = loop  # replaced in the job's next loop over epochs if the script makes no new trainer
 
     @property
     def learning_rate(self) -> float:
-        """As the script has it, for `job.size` workers also with `PerWorker`. Asking leaves no trace, as one worker
-        alone may ask, to print it: some schedulers keep what they answered.
+        """The script's rate, also with `PerWorker`, where it is for `job.size` workers.
+
+        Reading it changes nothing: it may be one worker alone that reads it, to print it, and some schedulers store
+        what they return.
         """
         optimizer = self._optimizer
         if optimizer.lr_scheduler is None:
             return float(optimizer.lr)
         try:
             scheduler = copy.deepcopy(optimizer.lr_scheduler)
-        except Exception:  # noqa: BLE001  # one that holds what cannot be copied, as a lock, answers itself
+        except Exception:  # noqa: BLE001  # it cannot be copied, e.g. holds a lock: call the original
             scheduler = optimizer.lr_scheduler
         updates = optimizer.num_update if self.worker_rate is None else self.worker_rate.updates
         rate = scheduler(updates)
@@ -117,11 +119,13 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         return rate  # type: ignore[no-any-return]
 
     def __deepcopy__(self, memo: Any) -> None:
-        """Of a copied net: Gluon's parameters hold their trainer, and nothing of the job's can be there twice."""
+        """Copy nothing: parameters of a copied net refer to their trainer, which must not exist twice."""
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        """Sum the gradients over all workers, divide, update. `batch_size` as in a script for one process: the batch
-        size, or the samples in hand. Raises ValueError for a number that is neither.
+        """Sum the gradients over all workers, divide, update.
+
+        `batch_size` is that of a script for one process: its batch size, or the samples of the current batch. Raises
+        ValueError if the number is neither.
         """
         self.loop.updates.divisor(self, batch_size)  # before anything is pushed
         self.allreduce_grads()
@@ -138,14 +142,17 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             )
 
     def _init_kvstore(self) -> None:
-        """None: the sums are made before Gluon's update, which then has nothing to exchange."""
+        """Use no kvstore: the sums are made before Gluon's update, which has nothing left to exchange."""
         self._kvstore, self._update_on_kvstore, self._distributed = None, False, False
         self._kv_initialized = True
 
 
 def _counts_calls(scheduler: Any, updates: int) -> bool:
-    """A copy, which was asked for so many updates already. What it only writes down, in a list, counts nothing."""
-    with suppress(Exception):  # whatever a script's own does when it is asked once more
+    """Whether a call changes numbers in the scheduler, a copy that has been called with `updates` once already.
+
+    A list that it appends to does not count.
+    """
+    with suppress(Exception):  # a script's own scheduler may raise anything when called again
         before = _numbers(scheduler)
         scheduler(updates)
         return _numbers(scheduler) != before
@@ -157,6 +164,6 @@ def _numbers(scheduler: Any) -> dict[str, Any]:
 
 
 def refuse_together(trainers: Sequence[ElasticTrainer]) -> None:
-    """Raises Refused."""
+    """Raise Refused if there are several trainers and one has the optimizer LBSGD."""
     if len(trainers) > 1 and any(isinstance(each._optimizer, mx.optimizer.LBSGD) for each in trainers):
         raise Refused(TOGETHER)

@@ -1,9 +1,10 @@
-"""The elastic training loop under a script's own: where it is, what it holds, and its course from epoch to epoch.
+"""Elastic training loop under the script's own: its position, its state, and its course from epoch to epoch.
 
-A *step* is one batch over all workers. Within it each trainer may sum and update once, at once (a GAN's second network
-is trained against the first one's new weights); or not at all, when gradients add up over batches. Until its last
-update is agreed on, a step can be voided: a worker was lost in it. Then everybody goes back to the *anchor*, the last
-position at which nothing was under way, and the batches since then come again.
+A *step* is one batch over all workers. Within it, each trainer may sum and update at most once. An update takes effect
+at once, as a GAN's second network is trained against the first one's new weights. A trainer does neither while its
+gradients accumulate over batches. A step can be voided until its last update is agreed on, if a worker is lost in it.
+Then all workers go back to the *anchor*, the last position at which nothing was under way, and repeat the batches since
+then.
 """
 
 from __future__ import annotations
@@ -54,15 +55,17 @@ log = logging.getLogger(__name__)
 
 
 class TrainingLoop:
-    """One loop over epochs. `before`: the one that the script has left behind, whose nets, memory and arrays are still
-    the job's, as are its trainers, its rows, and its loaders, until the script makes others.
+    """One loop over epochs.
+
+    `before`: the script's previous loop. Its nets, memory and kept arrays remain the job's. So do its trainers, rows
+    and loaders, until the script makes others.
     """
 
     def __init__(self, membership: Membership, before: TrainingLoop | None = None) -> None:
         self.membership, self._before = membership, before
         self.trainers: list[ElasticTrainer] = []
         self.position = self.anchor = self.starts = membership.starts
-        self.current: CurrentBatch | None = None  # the batch that the script has
+        self.current: CurrentBatch | None = None  # the script's current batch
         self._state: TrainingState | None = None
         self._earlier: list[Any] = []  # parameters of the loops before
         self.shares = Shares(0, 0, 0, FixedGlobal(1))
@@ -77,7 +80,7 @@ class TrainingLoop:
         self.loading = Loading()
         self.memories: Memories = before.memories if before else Memories()
         self.probe_child: ProbeChild | None = None  # in a child that tries the first batch
-        self.trial = this_trial()  # of `dyntrain check`
+        self.trial = this_trial()  # set in runs of `dyntrain check`
 
     @property
     def findings(self) -> Findings:
@@ -85,7 +88,7 @@ class TrainingLoop:
 
     @property
     def refusal(self) -> str | None:
-        """Of what this worker has seen: of all, at the next sum."""
+        """Why the script is refused, as far as this worker has seen; the next sum tells all workers."""
         return self.findings.stops
 
     @property
@@ -101,7 +104,7 @@ class TrainingLoop:
 
     @property
     def owners(self) -> Owners:
-        """Of what the trainers have in the batch at hand."""
+        """Owners of the trainers' arrays in the current batch."""
         assert self.current is not None
         return self.current.owners(self.trainers)
 
@@ -111,33 +114,33 @@ class TrainingLoop:
 
     @property
     def epoch_number(self) -> int:
-        """Of the epoch at hand, as the script counts them."""
+        """Number of the current epoch, as the script counts them."""
         return self.shares.shift + self.position.epoch
 
     @property
     def batch_number(self) -> int:
-        """Of the batch at hand, in its epoch."""
+        """Number of the current batch in its epoch."""
         return self.shares.batch_number(self.position, self.workers)
 
     @property
     def place(self) -> tuple[int, bool]:
-        """Of the batch at hand: its number in the epoch, and whether it is the last one."""
+        """Number of the current batch in its epoch, and whether it is the last one."""
         return self.batch_number, self.after.epoch > self.position.epoch
 
     @property
     def group(self) -> int:
-        """Batches of an update."""
+        """Batches per update."""
         return self.shares.group
 
     @property
     def update_due(self) -> bool:
-        """Whether the batch at hand is the last of those that an update is of."""
+        """Whether the current batch is the last one of its update."""
         number, last = self.place
         return last or (number + 1) % self.group == 0
 
     @property
     def divides_batches(self) -> bool:
-        """Whether the script is given a large share in parts."""
+        """Whether the script gets a large share in parts."""
         return self.config.local_batch_at_most is not None
 
     @property
@@ -154,7 +157,7 @@ class TrainingLoop:
 
     @property
     def step_samples(self) -> int:
-        """In a full step of the present generation, over all workers."""
+        """Samples of a full step in the present generation, over all workers."""
         return self.shares.step_samples(self.workers)
 
     @property
@@ -167,7 +170,7 @@ class TrainingLoop:
 
     @property
     def on_trial(self) -> bool:
-        """Whether the numbers in the workers' losses are compared."""
+        """Whether the workers compare the numbers in their losses at this step."""
         return self.workers > 1 and (
             self.shares.tries(self.position) or on_trial(self.position.step, self.shares.begins)
         )
@@ -175,7 +178,7 @@ class TrainingLoop:
     # ---- the course of the loop
 
     def inherit(self) -> None:
-        """The script has made what it wants for this loop; the rest is that of the loop before."""
+        """Take over from the previous loop the trainers, rows and loaders that the script has not made for this one."""
         before, self._before = self._before, None
         if before is None:
             return
@@ -192,7 +195,7 @@ class TrainingLoop:
             self.loading = before.loading
 
     def begin(self, net: Any, config: LoopConfig) -> None:
-        """Blocks until this worker is a member, or the loop is known to be over."""
+        """Begin the loop. Blocks until this worker is a member, or the loop is known to be over."""
         self.config = config
         self.membership.expects, self.membership.in_hand = self._expect, self._in_hand
         self.shares = config.shares(self.loading.sequence)
@@ -226,13 +229,13 @@ class TrainingLoop:
             self.trial.began(self)
 
     def end(self) -> None:
-        """MXNet is as it was before the loop, where no other one runs in this process."""
+        """Restore MXNet's attributes, unless another loop runs in this process."""
         if self._listeners is not None:
             instrument.remove(self._listeners)
             self._listeners = None
 
     def _refuse(self) -> None:
-        """Raises ValueError for what does not go together, as it is asked for now."""
+        """Raise ValueError if options that the script uses now exclude each other."""
         if self.config.local_batch_at_most is not None:
             refuse_unfit(self.trainers, self.state.accumulated)
         refuse_together(self.trainers)
@@ -245,35 +248,38 @@ class TrainingLoop:
 
     @property
     def resumed(self) -> bool:
-        """Whether the epoch at hand was begun before, by this process or another."""
+        """Whether the current epoch was begun before, by this process or another."""
         return bool(self.state.own.get("entered") == self.position.epoch)
 
     def end_epoch(self) -> None:
-        """The boundary comes after the script's own end of the epoch, so that its validation counts for the epoch."""
+        """Check in after the script's own end of the epoch, so that its validation counts for the epoch."""
         self.memories.keep(self.state.own)
         self.undo.put_back_written()
         self.check_in()
         while self.membership.stopping and not self.membership.over:
-            # Who was lost in the script's own lines led to a generation, and nobody heard that the job stops here.
+            # A worker lost in the script's own lines caused a generation, so no one was told that the job stops here.
             self.check_in()
         self._between_epochs()
 
     def check_in(self) -> None:
-        """At a boundary."""
+        """Check in with the coordinator at a boundary."""
         stops = self.membership.stopping
         self.arrive(self.membership.boundary(self.position))
         if self.membership.over and not stops and self.position.epoch < self.config.end:
             log.warning(STOPPED)
 
     def _between_epochs(self) -> None:
-        """Until the script has begun the next one, every worker holds what was gathered before: what the script sets to
-        zero there shows on all alike.
+        """Give all workers the carried gradients until the script has begun the next epoch.
+
+        If the script sets them to zero there, that shows on all workers alike.
         """
         self.state.carried.resume(takes=True)
 
     def enter(self, number: int) -> None:
-        """The script's own beginning of the epoch (a new rate, layers that are unfrozen) has run. Where the epoch was
-        begun before, it has run twice in the job's life, and what the first time led to counts.
+        """Continue after the script's own beginning of the epoch (a new rate, layers that are unfrozen).
+
+        If the epoch was begun before, that code has run twice in the job's life; then the result of the first run
+        counts.
         """
         state = self.state
         self._refuse()  # the script may have changed it where the epoch begins
@@ -281,7 +287,7 @@ class TrainingLoop:
         if state.own.get("entered") == number and state.received is not None:
             state.scalars.restore_values(state.received)
             self.undo.recall()
-            self.updates.rates.head_for(self.workers)  # what was received is of before this generation
+            self.updates.rates.head_for(self.workers)  # the received rates are from before this generation
         else:
             state.drop_zeroed()
         state.carried.resume(takes=self.rank == 0)
@@ -290,19 +296,22 @@ class TrainingLoop:
         self.undo.mark()
 
     def _expect(self, position: Position, number: int, workers: int) -> None:
-        """A generation that begins there is being formed."""
+        """Prepare for the generation that is being formed and begins at `position`."""
         self.shares.begins = self._tries(position.step)
         self.loading.expect(position, number, workers)
 
     def _tries(self, step: int) -> int | None:
-        """The rows of batches whose gradients add up stay where they are until the update, so these are not tried."""
+        """Step in which shares are made unequal; None for rows with accumulated gradients.
+
+        Such rows must stay on their workers until the update.
+        """
         return None if self.rows and self.state.accumulated else step
 
     def arrive(self, position: Position) -> None:
-        """At a boundary whose membership is settled."""
+        """Continue from a boundary whose membership is settled."""
         self.shares.begins = self._tries(max(self.membership.first_step, self.starts.step))
         self.position = self.anchor = position
-        # Between two loops all workers draw the same: a layer that is initialised there has one value.
+        # Between two loops all workers draw the same numbers, so a layer initialised there is equal on all of them.
         seed_generators(self.shares.seed, position.step, 0 if self.membership.over else self.rank)
         self.updates.rates.head_for(self.workers)
         self.state.carried.resume(takes=self.rank == 0)

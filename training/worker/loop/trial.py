@@ -1,5 +1,7 @@
-"""A worker's part in `dyntrain check`: it writes down the weights after each step that counts, ends its loops early,
-and is killed or waits where the experiment wants it. In any other process there is none of this.
+"""A worker's part in `dyntrain check`; other processes use none of it.
+
+It saves the weights after each step that counts, ends its loops early, and kills itself or waits where the experiment
+says so.
 """
 
 from __future__ import annotations
@@ -30,22 +32,22 @@ from dyntrain.training.worker.probe.freeze_layers import Moments, Statistics, fr
 from dyntrain.training.worker.replaced import Replaced
 from mxnet import gluon
 
-BATCHES = 4  # whole ones of an epoch, where nothing else is said
-KEPT_WHOLE = 4096  # numbers; of larger arrays so many sums, with signs, whose differences are as large as the arrays'
-SIGNS = 1  # their seed: the same in every process
+BATCHES = 4  # whole batches of an epoch, by default
+KEPT_WHOLE = 4096  # numbers; larger arrays become as many signed sums, whose differences are as large as the arrays'
+SIGNS = 1  # seed of the signs, the same in every process
 GATE_SECONDS = 0.02
 FAR_OFF = 0.5
 
 
 class FirstBatch(Statistics):
-    """Each norm's mean and variance of the first batch that it was given, in all steps that follow."""
+    """Mean and variance of the first batch that each norm got, used in all later steps too."""
 
     def __init__(self, known: list[Moments]) -> None:
         super().__init__(None)
         self.known = known
         self._norms: dict[
             int, tuple[int, Any]
-        ] = {}  # by their running means, which are held so that no other has the id
+        ] = {}  # by ids of the running means, held so that no other array gets the id
 
     def of(self, data: Any, axis: int, like: Any) -> list[Any]:
         number, _ = self._norms.setdefault(id(like), (len(self._norms), like))
@@ -58,21 +60,21 @@ class FirstBatch(Statistics):
 
 
 class Trial:
-    """Of this process."""
+    """The experiment's part in this process."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._loops = 0
-        self._loop: Any = None  # that is under way, or was last
+        self._loop: Any = None  # the present loop, or the last one
         self._gradients: dict[str, Any] = {}
-        self._held: dict[str, Any] = {}  # by the script where the step began
-        self._took = False  # a step of this loop
-        self._rows: Rows | None = None  # of the batch at hand
-        self._seeded_alike = False  # for it, and since then not by the script
+        self._held: dict[str, Any] = {}  # the script's variables at the step's begin
+        self._took = False  # whether a step of this loop was begun
+        self._rows: Rows | None = None  # of the current batch
+        self._seeded_alike = False  # for the current batch, and not by the script since
         self._norms = FirstBatch(json.loads(order.norms.read_text()) if order.norms else [])
 
     def shortened(self, config: LoopConfig) -> LoopConfig:
-        """The loop as it is tried."""
+        """Settings of the loop with the experiment's limits."""
         order, batch = self._order, config.largest_batch
         if isinstance(config.batching, PerWorker):
             order.follows_file.touch()
@@ -81,11 +83,13 @@ class Trial:
             config = replace(config, samples=cap, drawn_from=config.drawn_from or config.samples)
         epochs = config.epochs if order.epochs is None else min(config.epochs, order.epochs)
         steps = min(config.steps or order.steps, order.steps)
-        # where the whole is tried nothing is refused by a trial of parts
+        # where whole runs are compared, a probe of parts must refuse nothing
         return replace(config, epochs=epochs, steps=steps, probe=config.probe and order.rules)
 
     def began(self, loop: Any) -> None:
-        """The loop is at its first step, or a worker has come into it."""
+        """Prepare the process at its first loop, and record the initial weights if this worker is at the loop's first
+        step.
+        """
         if not self._loops:
             _hold_all_still(self._norms)
             draw_for_rows(lambda: self._rows)
@@ -100,8 +104,9 @@ class Trial:
                 _nudge(param, rng)
 
     def took(self, loop: Any, rows: Any, size: int) -> None:
-        """A batch of `size` samples over all workers, of which these rows are this one's: what is drawn for it is drawn
-        for all of them, alike.
+        """Seed the generators for a batch of `size` samples over all workers, of which `rows` are this worker's.
+
+        What the script draws for the batch is drawn for all samples, alike on all workers.
         """
         self._rows = len(rows), size, slice(int(rows[0]), int(rows[-1]) + 1)
         self._took = True
@@ -111,7 +116,7 @@ class Trial:
         self._seeded_alike = True
 
     def updated(self, loop: Any, trainer: Any) -> None:
-        """By gradients that are summed over all workers."""
+        """Record the trainer's gradients, which are summed over all workers."""
         t = loop.trainers.index(trainer)
         for i, param in enumerate(trainer._params):
             if param.grad_req != "null":
@@ -119,7 +124,9 @@ class Trial:
                 self._gradients[f"gradient {t}.{i} {param.name}"] = gradient
 
     def within(self, loop: Any, moment: Moment) -> None:
-        """The step at hand: `before` this worker has given its part to the sums, `after` it has them."""
+        """Kill this process if the order says so, `before` this worker pushes its gradients or
+        `after` it has the sums.
+        """
         for kill in self._order.kills:
             if (kill.step, kill.moment) == (loop.position.step + 1, moment) and self._is_meant(loop, kill.rank):
                 with contextlib.suppress(FileExistsError):
@@ -130,7 +137,7 @@ class Trial:
         return bool(loop.rank == min(rank, loop.workers - 1))
 
     def stepped(self, loop: Any) -> None:
-        """The step counts, and so does what the script made after it."""
+        """Record a step that counts, with what the script has made after it."""
         self._rows, self._seeded_alike = None, False
         self._write(loop, draws=_next_draws())
         if not self._order.norms_file.exists():
@@ -140,8 +147,9 @@ class Trial:
             time.sleep(GATE_SECONDS)
 
     def _watch(self) -> None:
-        """What the script saves; and nets that it initialises in a loop, for which each worker draws weights of its own
-        as in any job, though draws for a batch are alike.
+        """Record what the script saves, and give each worker initial weights of its own for nets initialised in a loop.
+
+        Such weights differ in any job, though draws for a batch are alike here.
         """
         replaced, trial = Replaced(), self
         save, seed, finish = mx.nd.save, mx.random.seed, gluon.Parameter._finish_deferred_init
@@ -170,8 +178,10 @@ class Trial:
         replaced.replace(gluon.Parameter, "_finish_deferred_init", lambda _: finishes)
 
     def ended(self, loop: Any) -> None:
-        """The script's own end of the loop's last epoch has run. Who came too late for all of the loop has weights that
-        it made itself, until it receives those of the next one: nothing may follow from these, so they are far off.
+        """Record the script's variables after its own end of the loop's last epoch.
+
+        A worker that came too late for any step of the loop has initial weights of its own until it receives those of
+        the next loop. Nothing may depend on them, so they are made far off.
         """
         if not self._took:
             for param in loop.state.equal:
@@ -205,7 +215,7 @@ def _save(path: Path, arrays: dict[str, Any]) -> None:
 
 
 def _held(kind: str, loop: Any) -> dict[str, Any]:
-    """What trains is compared anyway."""
+    """The script's variables without the parameters, which are compared anyway."""
     arrays, names = held(lambda array: _sketched(np.asarray(array)), loop.state.parameters)
     return {**{f"{kind} {name}": array for name, array in arrays.items()}, f"names {kind}": np.array(names)}
 
@@ -217,7 +227,7 @@ def _write_whole(path: Any, content: bytes) -> None:
 
 
 def _sketched(array: Any) -> Any:
-    """An array's numbers, or fewer whose differences are about as large together."""
+    """Numbers of an array, or fewer sums whose differences are about as large in total."""
     flat = array.reshape(-1).astype(np.float64)
     if flat.size <= KEPT_WHOLE:
         return flat
@@ -227,13 +237,16 @@ def _sketched(array: Any) -> Any:
 
 
 def _next_draws() -> Any:
-    """Differ where others were drawn before. MXNet draws from one generator for each of many parts of an array."""
+    """Next numbers of the global generators, which differ if other numbers were drawn before.
+
+    MXNet has one generator for each of many parts of an array.
+    """
     uniform = mx.nd.random.uniform(shape=DRAWN).asnumpy().astype(np.float64)
     return np.array([random.random(), np.random.rand(), *uniform])
 
 
 def _nudge(param: Any, rng: np.random.Generator) -> None:
-    """One rounding apart, up or down. What is summed as floats is rounded as floats."""
+    """Change the parameter by one rounding error, up or down; at least that of float32, as sums may be of floats."""
     first = param.list_data()[0].asnumpy()
     eps = max(np.finfo(first.dtype).eps, np.finfo(np.float32).eps)
     nudged = first * (1.0 + eps * rng.choice([-1.0, 1.0], first.shape))
@@ -242,15 +255,15 @@ def _nudge(param: Any, rng: np.random.Generator) -> None:
 
 
 def _hold_all_still(norms: FirstBatch) -> None:
-    """What is of each worker's share by design, as it is wherever data is parallel: draws of Dropout, and the
-    statistics that BatchNorm takes of a batch.
+    """Hold still what differs by design between shares in any data parallelism: Dropout's draws, BatchNorm's
+    statistics.
     """
     freeze_layers(norms, refuses=False)
     Replaced().replace(gluon.HybridBlock, "_call_cached_op", _traced_too)
 
 
 def _traced_too(called: Any) -> Any:
-    """So that a script can export what it has hybridized."""
+    """Trace hybridized blocks as well, so that a script can export them."""
     tracing: list[Any] = []
 
     def traced_too(block: Any, *args: Any) -> Any:
@@ -259,6 +272,6 @@ def _traced_too(called: Any) -> Any:
             with contextlib.suppress(Exception):
                 block._get_graph(*args)
             tracing.clear()
-        return called.__get__(block)(*args)  # a function, or what the instrument has put in its place
+        return called.__get__(block)(*args)  # a function, or the instrument's replacement
 
     return traced_too

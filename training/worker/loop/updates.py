@@ -1,8 +1,7 @@
-"""From the gradients of the batch in hand to an update: what is summed over all workers, what they must agree on for
-it, and what it is divided by.
+"""From the gradients of the current batch to an update: the sum over all workers, their consensus, and the divisor.
 
-Each can find that the step is void, as a worker was lost in it: the script goes on to the end of its batch, and nothing
-of it counts.
+Each part can find that the step is void because a worker was lost in it. Then the script continues to the end of its
+batch, and nothing of the batch counts.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ NOT_SUMMED = "trainer.update() without trainer.allreduce_grads() before it: writ
 
 
 class Updates:
-    """Of the trainers of one loop, as they are when it begins."""
+    """Sums and updates of one loop's trainers, as they are when the loop begins."""
 
     def __init__(self, loop: TrainingLoop, config: LoopConfig) -> None:
         self._loop = loop
@@ -60,13 +59,16 @@ class Updates:
         return self._loop.current
 
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
-        """What `n` in step(n) or update(n) says; it may be an array of one number. Raises ValueError."""
+        """Divisor that `n` in step(n) or update(n) stands for. Raises ValueError if there is none.
+
+        `n` may be an array of one number.
+        """
         loop, current = self._loop, self._in_hand("step()")
         if loop.probe_child is not None:
             return 1.0
         n = n if isinstance(n, Total) else number(n)
         if current.void or (math.isnan(n) and loop.membership.broken):
-            return 1.0  # it may come of a sum in which a worker was lost
+            return 1.0  # it may be the result of a sum in which a worker was lost
         singles = current.size <= loop.workers
         try:
             by = self._divisors.of(trainer, n, current, loop.step_samples, loop.state.own, singles)
@@ -79,7 +81,11 @@ class Updates:
     # ---- the sum
 
     def exchange(self, trainer: ElasticTrainer) -> None:
-        """Raises RuntimeError where no sum is due, and ValueError for a loss that is not what the trainer was told."""
+        """Sum the trainer's gradients over all workers.
+
+        Raises RuntimeError if no sum is due, and ValueError if the loss is not of the kind that the trainer was made
+        for.
+        """
         loop, current = self._loop, self._in_hand("allreduce_grads()")
         if trainer in current.updated or current.summed is not None:
             raise RuntimeError(TWICE if current.summed in (None, trainer) else BOTH)
@@ -107,8 +113,9 @@ class Updates:
             self._note_void(trainer)
 
     def _vote(self, trainer: ElasticTrainer, current: CurrentBatch, changed: Terms) -> None:
-        """What is summed beside the gradients, to show whether all workers mean the same. `changed`: by which numbers
-        the script has multiplied its gradients.
+        """Prepare the numbers that are summed beside the gradients, to show whether all workers agree.
+
+        `changed`: factors by which the script has multiplied its gradients.
         """
         loop, step = self._loop, self._loop.position.step
         terms = loop.losses.factors.take(trainer)
@@ -132,19 +139,19 @@ class Updates:
             current.consensus.to_be_summed()
 
     def _sum(self, trainer: ElasticTrainer, current: CurrentBatch) -> bool:
-        """False: not all was pushed, as a new generation follows."""
+        """Push the gradients and what is summed beside them. False if not all was pushed, as a generation follows."""
         loop, shared = self._loop, self._loop.membership.shared
         t, own = loop.trainers.index(trainer), loop.state.own
         now = frozenset(i for i, param in enumerate(trainer._params) if summed(param))
         at_once = known(own, t) if shared else now
         beside = [(consensus_key(t), [current.consensus.vote])]
-        current.carried = [] if current.updated else loop.rows  # once in a step
+        current.carried = [] if current.updated else loop.rows  # rows are summed once per step
         for rows in current.carried:
             beside += [(key, [array]) for key, array in rows.share(current.size, not current.spectates, loop.rank == 0)]
         if not self._push(trainer, at_once, beside if shared else [], aside=not at_once):
             return False
         if not shared or not current.consensus.sums_alike(loop.workers):
-            return True  # where they differ, what follows tells why
+            return True  # if they differ, `apply` raises the reason
         agree(own, t, now)
         return now <= at_once or self._push(trainer, now - at_once, [], aside=bool(at_once))
 
@@ -172,8 +179,10 @@ class Updates:
     # ---- what follows from it
 
     def apply(self, trainer: ElasticTrainer, n: float, update: Callable[[float], None]) -> None:
-        """`update` by the sums, divided by what `n` says. Raises ValueError for what a worker refuses in the script,
-        and UnequalRates, both on all workers alike.
+        """Call `update` with the divisor that `n` stands for, unless the sums are void.
+
+        Raises ValueError if any worker refuses the script, and UnequalRates if the workers' updates would differ; both
+        on all workers alike.
         """
         loop, current = self._loop, self._in_hand("update()")
         self.divisor(trainer, n)
@@ -220,7 +229,7 @@ class Updates:
             raise Refused(lacks)
 
     def _settled(self, trainer: ElasticTrainer, current: CurrentBatch) -> float | None:
-        """What to divide by, now that the sums are there; None: the workers differ. Raises ValueError."""
+        """Divisor after the sums are made; None if the workers differ. Raises ValueError if it stays ambiguous."""
         loop, step = self._loop, self._loop.position.step
         workers = loop.workers if loop.membership.shared else 1
         try:

@@ -1,1 +1,1 @@
-"""Whether what a script computes of a batch is what it computes of two parts of it, tried in processes of its own."""
+"""Probe of a script's first batch: whether its gradients are those of two parts of it, computed in child processes."""

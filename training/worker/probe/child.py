@@ -1,7 +1,7 @@
-"""A process that goes on as this one would, says one thing, and is gone: nothing that it does comes back.
+"""Child process that continues as its parent would, reports one answer and ends, without effect on the parent.
 
-MXNet's engine is started anew in it, with one thread. Everything else of this process' threads, the store's and the
-coordinator's, is not there.
+MXNet's engine is started again in it, with one thread. The parent's other threads, of the store and the coordinator's
+connection, do not exist in it.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.host.parentage import die_with_parent
 
 PIECE = 1 << 16
-HEAD = struct.Struct("!Q")  # before what is said: how long it is
-IDLE = 10.0  # seconds without computing: a child waits for a thread that it has not got
-LOOK = 0.5  # seconds between two looks at that
+HEAD = struct.Struct("!Q")  # before an answer: its length
+IDLE = 10.0  # seconds without CPU time: the child waits for a thread that it does not have
+LOOK = 0.5  # seconds between two checks of that
 TICKS = os.sysconf("SC_CLK_TCK")
-GOES_ON = ("FOR_ITER", "SEND", "YIELD_FROM", "GET_AWAITABLE")  # where the end of an iterator is no error
-Answer = dict[str, Any]  # with `failed` where it came to nothing
-_kept: list[Any] = []  # in a child, MXNet's arrays that were there when it began
+GOES_ON = ("FOR_ITER", "SEND", "YIELD_FROM", "GET_AWAITABLE")  # opcodes at which the end of an iterator is no error
+Answer = dict[str, Any]  # has `failed` with the reason if there is no result
+_kept: list[Any] = []  # in a child, the MXNet arrays that existed at its start
 
 
 class ParentPipe:
-    """In the child: the way back to its parent."""
+    """The child's pipe to its parent."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
 
     def say(self, answer: Answer) -> NoReturn:
-        """And end, without a single line more of the script's, not even its `finally`."""
+        """Send the answer and end the process, without running any more of the script, not even its `finally`."""
         try:
             words = json.dumps(answer).encode()
             words = HEAD.pack(len(words)) + words
@@ -56,22 +56,22 @@ class ParentPipe:
             os._exit(0)
 
     def instead(self, why: str) -> Callable[..., NoReturn]:
-        """Of what is for the parent alone."""
+        """Replacement for what is for the parent alone: it ends the child with the failure `why`."""
         return lambda *_, **__: self.say({"failed": why})
 
     def leave_at_errors(self, frame: FrameType | None) -> None:
-        """An error that comes up to `frame` or to whoever called it ends the child there, before the script cleans up
-        what is its parent's.
+        """End the child at an error that reaches `frame` or its callers, before the script cleans up what is its
+        parent's.
         """
 
         def traced(at: FrameType, event: str, what: Any) -> Any:
             if event == "exception" and not (issubclass(what[0], StopIteration) and _goes_on(at)):
-                message = str(what[1]).split("\n")[-1]  # MXNet's begin with a trace of its own
+                message = str(what[1]).split("\n")[-1]  # MXNet's messages begin with a trace of its own
                 self.say({"failed": f"{what[0].__name__}: {message}"})
             return traced
 
         sys.excepthook = self.instead("an error")
-        atexit.register(self.instead("the script has ended"))  # before all others
+        atexit.register(self.instead("the script has ended"))  # so that it runs before all others
         sys.settrace(lambda *_: None)
         while frame is not None:
             frame.f_trace, frame = traced, frame.f_back
@@ -82,10 +82,12 @@ def _goes_on(frame: FrameType) -> bool:
 
 
 def fork(seconds: float) -> ParentPipe | Answer:
-    """`Home` in the child. In the parent what the child said; who says nothing within `seconds`, or does not compute
-    for a while, is killed with all that it has started.
+    """Fork this process: a `ParentPipe` in the child, the child's answer in the parent.
+
+    A child is killed, with all processes that it has started, if it does not answer within `seconds` or uses no CPU
+    time for a while.
     """
-    mx.nd.waitall()  # nothing may be under way in the engine when it is copied
+    mx.nd.waitall()  # the engine must be idle when it is copied
     arrays = [each for each in gc.get_objects() if issubclass(type(each), mx.nd.NDArray)]
     read, write = os.pipe()
     parent = os.getpid()
@@ -97,14 +99,14 @@ def fork(seconds: float) -> ParentPipe | Answer:
         return {"failed": f"no process can be made: {error}"}
     if not pid:
         os.close(read)
-        # What a loading process made lies in memory that has a count of who holds it. A child that lets it go, as the
-        # script's last batch, would take it from its parent.
+        # Arrays of a loading process lie in memory with a reference count. A child that releases one, as the script's
+        # last batch, would take it from its parent.
         _kept.extend(arrays)
         _settle_down(parent)
         return ParentPipe(write)
     os.close(write)
     with contextlib.suppress(OSError):
-        os.setpgid(pid, pid)  # as the child does: whoever is first
+        os.setpgid(pid, pid)  # the child does it too: whichever is first
     try:
         return _heard(pid, read, time.monotonic() + seconds)
     finally:
@@ -117,7 +119,7 @@ def fork(seconds: float) -> ParentPipe | Answer:
 
 
 def _heard(pid: int, pipe: int, until: float) -> Answer:
-    """Another process may hold the pipe's other end: what is said has a length."""
+    """Answer of the child. It has a length, as another process may hold the pipe's other end open."""
     poll, words = select.poll(), bytearray()
     poll.register(pipe, select.POLLIN)
     computed, moved = 0.0, time.monotonic()
@@ -136,18 +138,16 @@ def _heard(pid: int, pipe: int, until: float) -> Answer:
 
 
 def _computed(pid: int) -> float:
-    """Seconds of a processor's."""
+    """CPU seconds of the process."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def _read_files_apart() -> None:
-    """A file that was open at the fork has one place, which is the parent's, too: here it is opened anew, at that
-    place.
-    """
+    """Open the parent's open files again, at the same offset, as file descriptors share their offset after a fork."""
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the folder's own descriptor; a file that may not be opened again
+        with contextlib.suppress(OSError):  # the folder's own descriptor, or a file that cannot be opened again
             descriptor = int(name)
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
                 anew = os.open(f"/proc/self/fd/{name}", fcntl.fcntl(descriptor, fcntl.F_GETFL))
@@ -160,7 +160,7 @@ def _settle_down(parent: int) -> None:
     try:
         os.setpgid(0, 0)
         die_with_parent(parent)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         logging.disable()
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -168,6 +168,6 @@ def _settle_down(parent: int) -> None:
             os.dup2(nowhere, standard)
         _read_files_apart()
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-            score.write("1000")  # where memory is short, this process goes, not the worker
-    except BaseException:  # noqa: BLE001  # nothing may unwind the script here
+            score.write("1000")  # if memory is short, this process is killed, not the worker
+    except BaseException:  # noqa: BLE001  # an error must not unwind the script here
         os._exit(1)

@@ -1,4 +1,4 @@
-"""What a script draws in a child: the same for a sample in whichever part it is, where it can be; else it is seen."""
+"""A script's random draws in a child: the same for a sample in any part if possible; otherwise detected."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.worker.replaced import Replaced
 
-DRAWN = 4096  # numbers that show whether others were drawn before
+DRAWN = 4096  # numbers drawn to show whether others were drawn before
 OWN = (random.Random, np.random.Generator, np.random.RandomState)
-# By which name each takes the size of what is drawn: NumPy's gamma has a parameter of its own that is called shape
+# The name of each module's parameter for the size: NumPy's gamma has another parameter that is called shape
 MODULES = ((mx.nd, "shape"), (mx.nd.random, "shape"), (mx.random, "shape"), (mx.np.random, "size"), (np.random, "size"))
 KINDS = (
     "uniform", "normal", "poisson", "exponential", "gamma", "negative_binomial", "generalized_negative_binomial",
     "randint", "multinomial",
 )  # fmt: skip
 NUMPYS = ("standard_normal", "binomial", "beta", "laplace", "lognormal", "gumbel", "logistic")
-BY_LENGTH = ("rand", "randn", "random", "random_sample")  # whose first argument is one
+BY_LENGTH = ("rand", "randn", "random", "random_sample")  # functions whose first argument is a length
 LIKE = ("normal_like", "uniform_like")
 NAMES = (*KINDS, *NUMPYS, *BY_LENGTH, *LIKE, *(f"{where}_{kind}" for where in ("random", "sample") for kind in KINDS))
 
 
-Rows = tuple[int, int, slice]  # samples here, samples of all, and which of those are here
+Rows = tuple[int, int, slice]  # samples here, samples of all, and the slice of those that are here
 
 
 def draw_for_all(part: Indices, size: int) -> None:
-    """From now on, in this process: what is drawn for as many samples as are in the `part` is drawn for all `size`, of
-    which these have their own.
+    """Draw for all `size` samples from now on in this process, and keep the rows of the `part`.
+
+    A draw counts as one for the samples if it has as many rows as the part.
     """
     rows = len(part), size, slice(int(part[0]), int(part[-1]) + 1)
     if len(part) != size:
@@ -44,7 +45,7 @@ def draw_for_all(part: Indices, size: int) -> None:
 
 
 def draw_for_rows(rows: Callable[[], Rows | None]) -> None:
-    """The same, for the samples that are at hand whenever something is drawn; None: for none."""
+    """Do the same for the samples that `rows` gives at each draw; None: draw as usual."""
     replaced = Replaced()
     for module, said_as in MODULES:
         for name in NAMES:
@@ -68,7 +69,7 @@ def _cut(
             if _has_rows(each, few, draw):
                 return each.take(mx.nd.array(np.clip(np.arange(all_) - rows.start, 0, few - 1), ctx=each.ctx))
             if of_arrays:
-                return each  # a shape is of what is drawn for each sample, then
+                return each  # then a shape is that of each sample's draw
             if isinstance(each, tuple) and each[:1] == (few,):
                 return (all_, *each[1:])
             return all_ if is_length and each == few else each
@@ -85,18 +86,21 @@ def _cut(
 
 
 def _has_rows(given: Any, samples: int, draw: Callable[..., Any]) -> bool:
-    """Whether it is one of MXNet's arrays with a row for each sample; a distribution over numbers has a row itself."""
+    """Whether it is an MXNet array with a row for each sample; a distribution over numbers is a row by itself."""
     least = 2 if "multinomial" in draw.__name__ else 1
     return type(given) is mx.nd.NDArray and given.ndim >= least and given.shape[0] == samples
 
 
 def generators() -> list[Any]:
-    """Those that a script has made for itself."""
+    """Random generators that the script has made for itself."""
     return [each for each in gc.get_objects() if issubclass(type(each), OWN)]
 
 
 class Draws:
-    """What is drawn from now on, when the global generators have been seeded alike; `own`: those that are not."""
+    """Detection of random draws after the global generators were seeded alike.
+
+    `own`: the script's own generators, which were not seeded.
+    """
 
     def __init__(self, own: Sequence[Any]) -> None:
         self._own = [(each, _state(each)) for each in own]
@@ -119,14 +123,15 @@ class Draws:
 
     @property
     def of_batch(self) -> list[str]:
-        """By which functions single numbers were drawn, from generators that each worker has seeded otherwise."""
+        """Functions that drew single numbers from generators that each worker seeds differently."""
         moved = ["random"] if random.getstate() != self._random else []
         return sorted([*self._singles, *moved])
 
     def digest(self) -> str:
-        """Differs where other numbers were drawn, also by generators of the script's own. MXNet has two that cannot be
-        read: most of its operators draw from one for each of many parts of an array, those like `shuffle` from a single
-        one.
+        """Digest that differs if other numbers were drawn, also by the script's own generators.
+
+        MXNet has two generators that cannot be read: most operators draw from one for each of many parts of an array,
+        those like `shuffle` from a single one.
         """
         several, single = self._uniform(shape=DRAWN), self._shuffle(mx.nd.arange(DRAWN))
         moved = sorted(after for each, before in self._own if (after := _state(each)) != before)
@@ -139,5 +144,5 @@ def _state(generator: Any) -> bytes:
         return pickle.dumps(generator.bit_generator.state)
     try:
         return pickle.dumps(generator.getstate() if isinstance(generator, random.Random) else generator.get_state())
-    except NotImplementedError:  # the system's, which has none
+    except NotImplementedError:  # SystemRandom, which has no state
         return b""

@@ -1,6 +1,7 @@
-"""Nets whose layers do to each sample what they do to it in any batch: nothing is dropped, and BatchNorm takes the
-statistics of the whole excerpt as constants; an imported net's, its running ones. In a child alone: it is for the whole
-process, and for ever.
+"""Nets whose layers treat each sample the same in any batch.
+
+Nothing is dropped, and BatchNorm takes the statistics of the whole excerpt as constants; an imported net's takes its
+running ones. For a child only, because it changes the whole process, permanently.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from mxnet import autograd, gluon
 NORMS = ("BatchNorm", "BatchNormWithReLU", "batch_norm")
 DROPOUTS = ("Dropout", "dropout")
 RNNS = ("RNN", "rnn")
-ACROSS = ("SyncBatchNorm", "BatchNorm_v1")  # without a switch
-ARRAYS = 5  # of a norm: what it is of, gamma, beta, the running mean and variance
+ACROSS = ("SyncBatchNorm", "BatchNorm_v1")  # norms without an option for constant statistics
+ARRAYS = 5  # arguments of a norm: data, gamma, beta, the running mean and variance
 Moments = list[list[float]]  # a mean and a variance for each channel
 
 
@@ -31,14 +32,14 @@ class MovesOn(RuntimeError):
 
 
 class Statistics:
-    """Those that norms take, one after another: of their own batch, `seen`, or `given`."""
+    """Statistics for norms in the order of their calls: of their own batch, stored in `seen`, or the `given` ones."""
 
     def __init__(self, given: Sequence[Moments] | None) -> None:
         self._given = None if given is None else iter(given)
         self.seen: list[Moments] = []
 
     def of(self, data: Any, axis: int, like: Any) -> list[Any]:
-        """As arrays `like` the running ones. Raises MovesOn where the net has taken another way."""
+        """Mean and variance as arrays `like` the running ones. Raises MovesOn if the net has called other norms."""
         if self._given is None:
             numbers = data.asnumpy().astype(np.float64)
             others = tuple(i for i in range(numbers.ndim) if i != axis % numbers.ndim)
@@ -53,7 +54,10 @@ class Statistics:
 
 
 def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
-    """Not `refuses`: layers without a switch stay as they are."""
+    """Hold the layers of all nets still, for good.
+
+    Norms without an option for that raise MovesOn when called; unless `refuses`, they stay as they are.
+    """
     normed, replaced = functools.partial(_normed, statistics), Replaced()
     for module in (mx.nd, mx.nd.op, mx.nd.contrib, mx.nd.numpy_extension, mx.npx, mx.nd._internal):
         for names, holds in (
@@ -69,7 +73,10 @@ def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
 
 
 def _untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:
-    """What was traced has its layers as they were then. An imported net is nothing but its trace."""
+    """Call a hybridized block without its trace, which has the layers as they were then.
+
+    An imported net is nothing but its trace, so that is changed.
+    """
     if isinstance(block, gluon.SymbolBlock):
         inputs, symbol = block._cached_graph
         if (held := _held(symbol.tojson())) != symbol.tojson():
@@ -84,7 +91,7 @@ def _untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:
 
 
 def _held(symbol: str) -> str:
-    """A trace, held still."""
+    """The trace with its layers held still. Raises MovesOn if one cannot be."""
     graph = json.loads(symbol)
     for node in graph["nodes"]:
         operator = re.sub("^_(contrib|npx)_", "", node["op"])

@@ -1,5 +1,6 @@
-"""What a child must not touch: a connection, a queue or a pool of its parent's has one other end. Who takes something
-from there takes it from the parent, and who is killed while it waits may hold a lock for ever.
+"""Connections, queues and pools of the parent that a child must not use.
+
+What the child takes from one is lost to the parent, and a child killed while it waits may hold a lock forever.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ENDS: dict[type, tuple[str, ...]] = {
     multiprocessing.synchronize.SemLock: ("__enter__",),
     multiprocessing.pool.Pool: ("_check_running",),  # the first thing that each of its methods does
     multiprocessing.pool.ApplyResult: ("get", "wait"),
-    multiprocessing.resource_sharer.DupFd: ("detach",),  # of an array that another process has loaded
+    multiprocessing.resource_sharer.DupFd: ("detach",),  # for an array that another process has loaded
     ProcessPoolExecutor: ("submit",),
     socket.socket: TAKES,
     ssl.SSLSocket: (*TAKES, "read", "write"),
@@ -34,7 +35,7 @@ ENDS: dict[type, tuple[str, ...]] = {
 
 
 def guard_ipc(leave: Callable[..., NoReturn]) -> None:
-    """From now on, in this process, `leave` is called in the place of all that has another end."""
+    """Call `leave` from now on, in this process, in place of all methods that reach another process."""
     replaced = Replaced()
     for kind, names in ENDS.items():
         for name in names:

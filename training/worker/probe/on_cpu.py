@@ -1,5 +1,6 @@
-"""A script of GPUs, tried on the CPU: nothing of a GPU's is there after a fork. Never run on a GPU; with CPUs in their
-places it is.
+"""Move a GPU script to the CPU, since nothing on a GPU survives a fork.
+
+Never run on a GPU, only with CPUs in place of GPUs.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ def is_gpu(context: Any) -> bool:
 
 
 def copies_on_cpu() -> Copies:
-    """Of all parameters on GPUs, in the parent."""
+    """Copy all parameters on GPUs, in the parent."""
     params = [each for each in gc.get_objects() if issubclass(type(each), gluon.Parameter)]
     on_gpus = (p for p in params if p._data is not None and any(map(is_gpu, p.list_ctx())))
     return [(p, p.list_data()[0].copyto(mx.cpu())) for p in on_gpus]
 
 
 def move_to_cpu(copies: Copies) -> None:
-    """In the child: GPU k is CPU k from now on, whose parameters are the copies. An array of the script's own on a GPU
-    is not there, and ends the child where it is used.
+    """Make GPU k be CPU k from now on, in the child, with the copies as its parameters.
+
+    An array of the script's own on a GPU does not exist there, and ends the child when it is used.
     """
     if not copies:
         return

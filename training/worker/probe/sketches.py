@@ -1,6 +1,6 @@
-"""Gradients in a few numbers that add up as they do, and whether those of a batch are those of its parts. Pure.
+"""Gradients in a few numbers that add up as they do, to compare those of a batch with those of its parts. Pure.
 
-Sums over blocks of a gradient's numbers: what is added up, or multiplied, shows in them as it would in all numbers.
+The numbers are sums over blocks of a gradient: additions and multiplications show in them as in all numbers.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCKS = 256  # of one gradient
+BLOCKS = 256  # blocks of one gradient
 PIECE = 1 << 20  # numbers
-# A gradient that cancels out, as that of a bias below a norm, is what rounding left of it: below this, against the
+# A gradient that cancels out, as that of a bias below a norm, is only rounding errors: below this share of the
 # largest one, nothing is compared
 NOISE = 1e-4
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """Of one gradient: its norm, and the sums over its blocks."""
+    """Norm of one gradient, and the sums over its blocks."""
 
     norm: float
     sums: tuple[float, ...]
 
 
 def sketch(gradient: NDArray[Any]) -> Sketch:
-    """Of an array of any shape. It may be as large as a model: of no more than a piece there is a copy."""
+    """Sketch of an array of any shape. It may be as large as a model, so no more than a piece is copied at once."""
     flat = gradient.reshape(-1)
     if not flat.size:
         return Sketch(0.0, ())
@@ -42,7 +42,7 @@ def sketch(gradient: NDArray[Any]) -> Sketch:
 
 @dataclass(frozen=True)
 class Difference:
-    """The parts' gradients of the parameter `name` together differ from the whole's by this `share` of it."""
+    """The parts' gradients of parameter `name` together differ from the whole's by this `share` of it."""
 
     name: str
     share: float
@@ -54,8 +54,9 @@ def difference(
     names: Mapping[str, str],
     tolerance: float,
 ) -> Difference | None:
-    """The largest one among the gradients with these `names`; `parts` with what each counts. None: they add up. Raises
-    ValueError where they are no numbers.
+    """Largest difference among the gradients with these `names`; None if they add up.
+
+    `parts`: weight and gradients of each. Raises ValueError if gradients are not finite.
     """
     differences = list[Difference]()
     sizes = {key: max(whole[key].norm, sum(weight * part[key].norm for weight, part in parts)) for key in names}

@@ -1,1 +1,1 @@
-"""What a script of somebody else is asked and told beside its training: what its source shows, how it left its loop."""
+"""What a user's script shows besides its training: in its source, in `fit`'s arguments, in how it leaves its loop."""

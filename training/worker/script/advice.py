@@ -1,4 +1,4 @@
-"""What a script's source shows where a loop over epochs is about to begin: advice, all of it at once."""
+"""Advice from a script's source when a loop over epochs begins, all of it at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from dyntrain.training.worker.script.variables import of_variables
 
 
 def advise(findings: Findings, caller: FrameType, named: bool) -> None:
-    """`caller` is about to begin a loop, which has a name. Raises ValueError where findings are strict."""
+    """Report the advice for `caller`, which begins a loop; `named`: the loop has a name.
+
+    Raises ValueError if findings are strict.
+    """
     if findings.off:
         return
     file = caller.f_code.co_filename

@@ -1,4 +1,4 @@
-"""The arguments of `Module.fit`, by place or by name."""
+"""Arguments of `Module.fit`, by position or by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIT = (
 
 
 def named(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """All by name. Raises TypeError, as the call of a function would."""
+    """All arguments by name. Raises TypeError, as the function's call would."""
     if len(args) > len(_FIT) or set(_FIT[: len(args)]) & set(kwargs):
         raise TypeError("fit() got an argument too many, or one of them twice")
     unknown = set(kwargs) - set(_FIT)

@@ -1,8 +1,8 @@
-"""A script has left the loop over its epochs before its end: by `break`, or by an error that is on its way up.
+"""Handle a script that leaves the loop over its epochs early: by `break`, or by an error that is being raised.
 
-The loop cannot see which: while an error unwinds, the generator is closed just as after `break`. So the connection
-stays for a moment, in which an error comes to the interpreter's hook and is told to the coordinator. A script that goes
-on after the loop is a lost worker.
+The loop cannot tell which: an error closes the generator just as `break` does. So the connection stays open for a
+moment, in which an error reaches the interpreter's hook and the coordinator is told. A script that goes on after the
+loop is a lost worker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 from dyntrain.training.worker.membership.membership import Membership
 
 log = logging.getLogger(__name__)
-UNWINDING = 10.0  # seconds for an error's way up, through a script's own clean-up, on a machine that is busy
+UNWINDING = 10.0  # seconds for an error to get through the script's own clean-up, on a busy machine
 LEFT = (
     "the loop over job.epochs() was left before its end: this worker counts as lost and is started again. To end the "
     "job early, call job.stop() and go on"
@@ -23,8 +23,10 @@ LEFT = (
 
 
 def close_soon(membership: Membership, seconds: float = UNWINDING) -> None:
-    """At the process' end at the latest: after that nothing may be in flight."""
-    if sys.is_finalizing():  # no thread can begin any more: to wait for one would be for ever
+    """Close the connection after `seconds`, at the latest when the process ends: nothing may be in
+    flight after that.
+    """
+    if sys.is_finalizing():  # no thread can start any more: waiting for one would never end
         membership.close()
         return
     timer = threading.Timer(seconds, _close, (membership,))
@@ -34,7 +36,7 @@ def close_soon(membership: Membership, seconds: float = UNWINDING) -> None:
 
 
 def _close(membership: Membership) -> None:
-    raised = membership.told_failure or getattr(sys, "last_value", None) is not None  # the latter where a person types
+    raised = membership.told_failure or getattr(sys, "last_value", None) is not None  # the latter in a REPL
     if not raised:
         log.error(LEFT)
     membership.close()

@@ -1,7 +1,7 @@
-"""`break` and `return` that would take a script out of the loop over its epochs, told of before it trains.
+"""Find `break` and `return` that would take a script out of the loop over its epochs, before it trains.
 
-A worker that leaves the loop is missed by the others, which are at the same batch; and a joiner would not know that the
-job is over. Whether a script comes to such a line nobody knows before it does: see `leaving`.
+The other workers miss one that leaves the loop, as they are at the same batch, and a joiner would not know that the job
+is over. Whether a script reaches such a line is unknown before it does: see `leaving`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def begins(loop: ast.For, line: int) -> bool:
 def _leaves(
     body: Sequence[ast.AST], site: Site, epoch: set[str], over: str, own: bool = True
 ) -> Iterator[tuple[str, str, int]]:
-    """(statement, loop that it leaves, line). `own`: whether a `break` here is of a loop that all go through."""
+    """Yield (statement, loop that it leaves, line).
+
+    `own`: whether a `break` here leaves a loop that all workers run.
+    """
     for node in body:
         if isinstance(node, ast.Return):
             yield "return", "job.epochs()", node.lineno
@@ -47,7 +50,7 @@ def names_in(target: ast.expr) -> set[str]:
 
 
 def is_of_batches(expression: ast.expr, site: Site, epoch: set[str]) -> bool:
-    """epoch.batches(...) in any wrapping, or a loader of the job."""
+    """Whether it is epoch.batches(...), wrapped in anything, or a loader of the job."""
     for node in ast.walk(expression):
         if isinstance(node, ast.Attribute) and node.attr in ("batches", "enumerate", "indices"):
             if isinstance(node.value, ast.Name) and node.value.id in epoch:

@@ -1,8 +1,8 @@
-"""Whether a script goes on to another loop over epochs after this one: its loops then have names.
+"""Whether a script runs another loop over epochs after this one; then its loops need names.
 
-A job whose script has one loop is over where the loop is. With several, nobody can know that the last one was the last
-before the script ends, so the job ends with the script. Where the source shows several and they have no names, the
-script is told before it trains.
+A job whose script has one loop ends with that loop. With several, it is unknown which one is the last until the script
+ends, so the job ends with the script. If the source shows several loops without names, the script is told before it
+trains.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ WITHIN = "job.epochs() within the loop over another job.epochs(): one follows th
 
 
 def unnamed(site: Site, tree: ast.Module) -> Iterator[Advice]:
-    """Of the loop that begins at the site, where its function has another one of the same job, by the name that the
-    script has for it, or this one is itself in a loop.
+    """Advise a name for the loop that begins at the site, if it is in a loop or its function has another loop of the
+    same job.
+
+    Jobs are compared by their names in the script.
     """
     calls = [node for node in ast.walk(tree) if _is_epochs(node)]
     own = next((each for each in calls if each.lineno <= site.line <= (each.end_lineno or each.lineno)), None)

@@ -1,4 +1,4 @@
-"""The source of the script that calls, as a tree, and what follows from it, worked out once."""
+"""Source of the calling script as a tree, and analyses of it, each done once."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from typing import NamedTuple
 from dyntrain.training.worker.data.loader import Loader
 
 Advice = tuple[str, int, tuple[tuple[str, str | int], ...]]  # a rule's code, a line, and values for its sentence
-KEPT = 256  # results of an analysis, the least recently used of which go first
-ONE = threading.Lock()  # CPython 3.11 may not make two trees at once: "AST constructor recursion depth mismatch"
+KEPT = 256  # cached results of an analysis; the least recently used ones are dropped
+ONE = threading.Lock()  # CPython 3.11 cannot make two trees at once: "AST constructor recursion depth mismatch"
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class Site(NamedTuple):
-    """Where a loop is about to begin: all that an analysis goes by. `loaders`: the variables that hold a loader of the
-    job.
+    """Where a loop is about to begin: the input of an analysis.
+
+    `loaders`: variables that hold a loader of the job.
     """
 
     file: str
@@ -37,8 +38,9 @@ class _NoTree(Exception):
 
 
 def once_a_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> Callable[[FrameType], Sequence[Advice]]:
-    """`analysis` of the frame that begins a loop, worked out once for the same place in the same source. Where there is
-    no tree there is no advice, which is not kept.
+    """Make `analysis` a function of the frame that begins a loop, run once for the same line of the same source.
+
+    Without a tree there is no advice; that result is not cached.
     """
 
     @functools.lru_cache(KEPT)
@@ -56,7 +58,9 @@ def once_a_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> Cal
 
 
 def _tree_of(source: str) -> ast.Module:
-    """Raises _NoTree where the source is not of this file any more; or what is collected meanwhile has printed a
+    """Parse the source.
+
+    Raises _NoTree if the source is not of this file any more, or if an object collected meanwhile has printed a
     traceback, for which Python makes another tree.
     """
     try:
@@ -69,15 +73,15 @@ def _site_of(caller: FrameType) -> Site:
     file = caller.f_code.co_filename
     variables = caller.f_locals
     held = {**caller.f_globals, **variables}
-    # by its type: a variable's own `__class__` may be a script's code
+    # by its type: an object's `__class__` may run the script's code
     loaders = frozenset(name for name, value in held.items() if issubclass(type(value), Loader))
     if caller.f_code.co_flags & CO_OPTIMIZED:
-        variables.clear()  # of a function these are copies, which would hold for ever what its variables had
+        variables.clear()  # in a function these are copies, which would keep the variables' values alive forever
     return Site(file, caller.f_lineno, "".join(linecache.getlines(file, caller.f_globals)), loaders)
 
 
 def way_to(tree: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
-    """From the outermost one down to `node`, itself included; nothing where it is not below `tree`."""
+    """Yield the nodes from `tree` down to `node`, both included; nothing if it is not below `tree`."""
     if tree is node:
         yield node
         return

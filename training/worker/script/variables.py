@@ -1,7 +1,7 @@
-"""Variables of a script that a worker that joins has otherwise, as the source shows them: advice.
+"""Advice on variables of a script whose values differ on a worker that joins.
 
-What goes from epoch to epoch, or from batch to batch, in one (`best`, `patience`, a counter) begins there with its
-value above the loop, and `enumerate` over batches begins at 0. Neither matters where it is only printed.
+A variable that carries a value from epoch to epoch or batch to batch (`best`, `patience`, a counter) has its value from
+above the loop there, and `enumerate` over batches begins at 0. Neither matters if the value is only printed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dyntrain.training.worker.script.left_early import begins, is_of_batches, names_in
 from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, Advice, Site
 
-SHOWS = {  # or waits
+SHOWS = {  # calls that only show their arguments, or wait
     "print", "write", "log", "debug", "info", "warning", "warn", "error", "add_scalar", "add_scalars", "add_histogram",
     "add_image", "set_description", "set_postfix", "wait_to_read",
 }  # fmt: skip
-CHANGES = {"append", "appendleft", "pop", "popleft", "extend", "clear"}  # what holds others
+CHANGES = {"append", "appendleft", "pop", "popleft", "extend", "clear"}  # methods that change a container
 CLOCKS = {"time", "perf_counter", "monotonic", "now"}
-READS = {"get", "get_name_value"}  # of a metric
+READS = {"get", "get_name_value"}  # methods that read a metric
 OF_THE_JOB = {"keep", "memory", "rows"}
 
 
@@ -41,19 +41,20 @@ def of_variables(site: Site, tree: ast.Module) -> Iterator[Advice]:
 
 
 class _Pass(ast.NodeVisitor):
-    """Of statements, in the order in which they are run, whose loops are taken to run at least once. Names are those of
-    variables, and of attributes of `self`.
+    """Names that statements read and set, in the order in which they run; loops are assumed to run at least once.
+
+    Names are those of variables, and of attributes of `self`.
     """
 
     def __init__(self) -> None:
-        self.first: dict[str, None] = {}  # read or added to before anything is set to them
-        self.changed, self.used = set[str](), set[str]()  # `used`: for more than to be shown, or to be changed
-        self.renamed = set[str]()  # given to another value
+        self.first: dict[str, None] = {}  # names that are read or added to before they are set
+        self.changed, self.used = set[str](), set[str]()  # `used`: other than to be shown or changed
+        self.renamed = set[str]()  # assigned another value
         self._set, self._clocks, self._shows = set[str](), set[str](), False
 
     @property
     def carried(self) -> list[str]:
-        """What the next pass uses as this one leaves it."""
+        """Names that the next pass uses with the value that this one has left."""
         return [name for name in self.first if name in (self.changed & self.used) - self._clocks]
 
     def run(self, nodes: Iterable[ast.AST | None]) -> None:
@@ -69,7 +70,7 @@ class _Pass(ast.NodeVisitor):
         elif not self._shows:
             self.used.add(name)
 
-    # as the library calls them
+    # named as `ast.NodeVisitor` calls them
 
     def visit_Name(self, node: ast.Name | ast.Attribute) -> None:
         name = ast.unparse(node)
@@ -163,7 +164,7 @@ def _pass(loop: ast.For) -> _Pass:
 
 
 def _kept_by_the_job(tree: ast.Module) -> set[str]:
-    """Names of what job.memory, job.keep and job.rows gave or were given."""
+    """Names of what job.memory, job.keep and job.rows returned or were given."""
     kept = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and _name_called(node.value) in OF_THE_JOB:
@@ -174,14 +175,14 @@ def _kept_by_the_job(tree: ast.Module) -> set[str]:
 
 
 def _only_shows(node: ast.stmt) -> bool:
-    """Or reads a metric or a clock for that."""
+    """Whether the statement only shows values, or reads a metric or a clock for that."""
     if isinstance(node, ast.Assign):
         return _name_called(node.value) in READS | CLOCKS
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and _name_called(node.value) in SHOWS)
 
 
 def _builtins(node: ast.AST) -> set[str]:
-    """Functions that are called by their names alone."""
+    """Functions that are called by a plain name."""
     return {str(getattr(each.func, "id", "")) for each in ast.walk(node) if isinstance(each, ast.Call)}
 
 

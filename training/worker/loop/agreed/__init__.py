@@ -1,1 +1,1 @@
-"""What all workers must mean alike: what a step divides by, rates, sums of numbers."""
+"""What all workers must agree on: divisor, rates, sums of numbers."""

@@ -1,9 +1,9 @@
-"""What the number in `trainer.step(n)` says. Pure.
+"""What the number in `trainer.step(n)` stands for. Pure.
 
-In one process a script may pass the batch size that it was written with, or count the samples of the batch in hand; and
-when it adds gradients up over several batches, either of one batch or of all. A worker's batch is only its share, so
-the same expression gives another number there. Which of them the script means shows in the numbers: whatever fitted
-every step so far and fits this one. Two meanings with different results, or none, are refused.
+In one process a script may pass the batch size that it was written with, or count the samples of the current batch;
+with gradients accumulated over several batches, either of one batch or of all. A worker's batch is only its share, so
+the same expression gives another number there. The numbers show which meaning the script has: one that fitted every
+step so far and fits this one. Two meanings with different results, or none, are refused.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-AS_IT_IS = "as it is"  # of means: one of them, or several that were added up
+AS_IT_IS = "as it is"  # of means: of one, or of several that were added up
 
 
 class NoMeaning(Exception):
-    """A number in `trainer.step(n)` fits none, or two: the code of a rule, and values for its sentence."""
+    """The number in `trainer.step(n)` fits no meaning, or several: a rule's code, and values for its message."""
 
     def __init__(self, code: str, **values: object) -> None:
         super().__init__(code, values)
@@ -24,10 +24,11 @@ class NoMeaning(Exception):
 
 @dataclass(frozen=True)
 class Counts:
-    """Of the batches since the last update. `nominal` is what the script was written with; `full` what it stands for
-    over all workers, `per_worker` that it is a worker's; `own` is what this worker took (None: nobody knows, as it was
-    not there all the time), `all_` what all workers took together. Last batch, all batches. `group`: batches that an
-    update is meant to be of; an epoch's last may be of fewer.
+    """Counts of samples in the batches since the last update; in a pair, of the last batch and of all batches.
+
+    `nominal`: the batch size that the script was written with. `full`: what it stands for over all workers.
+    `per_worker`: it is each worker's batch size. `own`: samples of this worker (None: unknown, as it joined in
+    between). `all_`: samples of all workers. `group`: batches of an update; an epoch's last update may have fewer.
     """
 
     nominal: tuple[int, int]
@@ -38,9 +39,11 @@ class Counts:
     group: int = 1
 
     def meanings(self, n: float) -> dict[str, tuple[int | None, int]]:
-        """Meaning: (the number that says it here, what the summed gradients are divided by then). Where batches are
-        added up `n` may be of so many of them, whether or not they are as many now: a script may count them anew in
-        each epoch, and go on adding.
+        """Possible meanings of `n`: name to (the number that the script passes here, the divisor of the summed
+        gradients).
+
+        If gradients accumulate, `n` may be for any number of batches, also for another than have been added up: a
+        script may restart its own count in each epoch while it goes on adding.
         """
         meanings: dict[str, tuple[int | None, int]] = {}
         for which, span in enumerate(("last", "all")):
@@ -61,7 +64,10 @@ class Counts:
 
 
 def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[int, list[str]]:
-    """(what to divide the summed gradients by, the meanings that are left). `known`: those of the steps before."""
+    """Divisor of the summed gradients, and the meanings that still fit.
+
+    `known`: meanings that fitted the steps before. Raises NoMeaning if none fits, or several with different divisors.
+    """
     meanings = counts.meanings(n)
     left = {name: by for name, (number, by) in meanings.items() if number == n and (known is None or name in known)}
     if not left:
@@ -74,8 +80,10 @@ def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[in
 def divisor_of_means(
     n: float, counts: Counts, known: Collection[str] | None, means: Collection[int]
 ) -> tuple[float, list[str], tuple[float, list[str]] | None]:
-    """As `divisor`, where a number of `means` is divided by as it is, in one process, too. Third: what `divisor` says,
-    where a share happens to have as many samples as there are means. Others, whose shares have not, know which it is.
+    """Like `divisor`, for losses that are means: a number in `means` is a divisor as it is, as in one process.
+
+    The third value is the result of `divisor` if this share happens to have as many samples as there are means; None
+    otherwise. Workers with other shares know which of the two is right.
     """
     as_it_is = n in means and (known is None or AS_IT_IS in known)
     try:

@@ -1,4 +1,4 @@
-"""What each trainer's `step(n)` says, which is remembered: it is the same at every step of the job."""
+"""Divisors that `step(n)` of each trainer stands for; the meaning is remembered, as it is the same at every step."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
 SHORT_GROUP = "; accumulate=k, as an epoch's last update has fewer"
-MADE_OF_A_SUM: list[str] = []  # in place of what else a number may mean; workers with different ones make no step
+MADE_OF_A_SUM: list[str] = []  # instead of meanings; workers with different numbers make no step
 
 
 def _means(trainer: ElasticTrainer, current: CurrentBatch) -> set[int]:
-    """How many there may be in a sum: of one batch, of several, of each device."""
+    """Numbers of means that a sum may have: of one batch, of several, of each device."""
     return {1, trainer.accumulate, current.batches, len(trainer._contexts)}
 
 
 def _mixed(current: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
-    """Whether the tags of all workers come to those of so many of each."""
+    """Whether the summed tags are those of `unsure_workers` workers with tags `unsure`, and of the
+    others with `sure`.
+    """
     doubts = current.consensus.unsure_workers
     total = [doubts * one + (workers - doubts) * other for one, other in zip(unsure, sure, strict=True)]
     return 0 < doubts < workers and current.consensus.tagged == total
@@ -34,8 +36,10 @@ class Divisors:
     def of(
         self, trainer: ElasticTrainer, n: float, current: CurrentBatch, full: int, own: dict[str, Any], singles: bool
     ) -> float:
-        """What the sum of the gradients is divided by. `full`: samples of a full step over all workers; `own`:
-        what travels with the state; `singles`: no worker has more than one sample. Raises NoMeaning.
+        """Divisor of the summed gradients. Raises NoMeaning if `n` fits none, or several.
+
+        `full`: samples of a full step over all workers. `own`: the part of the state that remembers meanings.
+        `singles`: no worker has more than one sample.
         """
         try:
             return self._of(trainer, n, current, full, own, singles)
@@ -63,7 +67,7 @@ class Divisors:
         elif counts and n == 1 and known is None and singles:
             raise NoMeaning("DT404")
         elif counts and n == 1 and (known == MADE_OF_A_SUM or len(current.part) > 1):
-            by, left = 1.0, of_a_sum  # max(1, epoch.sum(n)) of nothing
+            by, left = 1.0, of_a_sum  # max(1, epoch.sum(n)) with a sum of 0
         else:
             try:
                 by, left = divisor(n, self._counts(current, full), known)
@@ -84,13 +88,16 @@ class Divisors:
         tagged: Callable[[float], list[float]],
         own: dict[str, Any],
     ) -> float | None:
-        """What to divide by, now that the sums show by what all divide; the same on every worker, None: they differ.
-        `alike`: all said so. Who could read its number in two ways has said that it is its samples in hand, and that it
-        is unsure; others are sure. `tagged`: the tags of a worker that divides by this. Raises NoMeaning.
+        """Divisor after the sums, which show the other workers' divisors: the same on every worker, None if they
+        differ.
+
+        `alike`: all workers' tags are equal. A worker that could read its number in two ways has voted for the samples
+        of its batch, and that it is unsure; the other workers are sure. `tagged`: the tags of a worker with that
+        divisor. Raises NoMeaning if all workers are unsure, unless the number is 1.
         """
         number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
         unsure, doubts = current.unsure.get(trainer), current.consensus.unsure_workers
-        by = current.divides.get(trainer, 1.0)  # none where it came of a sum in which a worker was lost
+        by = current.divides.get(trainer, 1.0)  # there is none if `n` is the result of a sum in which a worker was lost
         if unsure is None:
             return (
                 by if alike or any(_mixed(current, workers, tagged(one), tagged(by)) for one in current.taken) else None

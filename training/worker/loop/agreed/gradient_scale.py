@@ -1,5 +1,6 @@
-"""What a Module's optimizer multiplies the summed gradients with, so that they are those of one process, however its
-script divides the batch: as many samples for each worker, or one batch over all of them.
+"""Factor of a Module's summed gradients that makes them those of one process.
+
+It holds however the script divides the batch: as many samples for each worker, or one batch over all of them.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ SUMS_AND_MEANS = (
 
 
 class GradientScale:
-    """`said` is what one process multiplies with, whose batch has `batch` samples. Its gradients are sums over samples,
-    but for outputs whose `normalization` makes means of them.
+    """Factors for a script whose optimizer has the factor `declared` in one process, with `batch` samples.
+
+    Its gradients are sums over samples, except for outputs whose `normalization` makes means of them.
     """
 
     def __init__(self, declared: float, batch: int, symbol: Any) -> None:
@@ -30,8 +32,9 @@ class GradientScale:
         self._normalised, self._plain = _outputs(symbol)
 
     def divided(self, total: float, squares: float, workers: int) -> float:
-        """For workers whose batches have `total` samples, and `squares` as the sum of their squares. Raises
-        RefusedByAll, on all workers alike.
+        """Factor for workers whose batches have `total` samples and the sum `squares` of their squares.
+
+        Raises RefusedByAll, on all workers alike, if no factor is right.
         """
         of_sums = self._declared * (self._batch / total)
         if self._normalised is None:
@@ -45,7 +48,7 @@ class GradientScale:
 
 
 def _outputs(symbol: Any) -> tuple[tuple[str, str] | None, bool]:
-    """An output that normalises its gradient, as (operator, how), and whether there is one that does not."""
+    """An output that normalises its gradient, as (operator, how), and whether another does not."""
     graph = json.loads(symbol.tojson())
     normalised, plain = None, False
     for number, *_ in graph["heads"]:

@@ -1,7 +1,7 @@
-"""What every worker's update goes by beside the gradients, and must be the same: rates, decay, momentum, loss scale.
+"""What every worker's update must have in common besides the gradients: rates, decay, momentum, loss scale.
 
-A script that keeps what they are made of in variables of its own gives a worker that joins other ones, and the weights
-part. So each sum of gradients says, in a few of its numbers, whether all mean the same; no message is added to it.
+If a script computes them from variables of its own, a worker that joins has others, and the weights diverge. So each
+sum of gradients contains a few numbers that show whether all workers agree; no message is added.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ FACTORS = "numbers by which losses, or gradients before their sum, are multiplie
 
 
 class UnequalRates(RuntimeError, Unrecoverable):
-    """The step was not applied anywhere."""
+    """The workers' updates would differ; the step was not applied anywhere."""
 
 
 def rates(trainer: Any, divides: float | None) -> dict[str, float]:
-    """What the trainer's next update will go by: the same names on every worker, 0 for what there is not, or is not
-    known yet (`divides`: by what). No scheduler is asked, as some count how often they are: what it keeps is compared.
+    """Values that the trainer's next update depends on: the same names on every worker, 0 for what is absent.
+
+    `divides`: the divisor, None if not known yet. The scheduler is not called, as some count their calls; its
+    attributes are compared instead.
     """
     optimizer = trainer._optimizer
     scheduler = optimizer.lr_scheduler
@@ -53,7 +55,7 @@ def rates(trainer: Any, divides: float | None) -> dict[str, float]:
     values[SCHEDULE] = 0 if scheduler is None else _digest([type(scheduler).__name__, capture(scheduler)])
     values[TRAINED] = _digest([p.grad_req for p in trainer._params])
     values[OPTIMIZER] = _digest(type(optimizer).__name__)
-    # A number of NumPy's is a plain one on a worker that received it with the state.
+    # A NumPy number is a plain one on a worker that received it with the state.
     return {name: float(value) if isinstance(value, int | float | np.number) else 0.0 for name, value in values.items()}
 
 
@@ -62,7 +64,9 @@ def _digest(value: Any) -> int:
 
 
 def tags(step: int, values: Mapping[str, float]) -> list[float]:
-    """Whose sums show whether they are those of all workers. Values that look alike at one step do not at the next."""
+    """Numbers whose sums show whether all workers' values are equal. Values that collide at one step do not at the
+    next.
+    """
     digest = zlib.crc32(repr((step, sorted(values.items()))).encode())
     return [*mark(digest), *mark(digest // ROUND)]
 
@@ -70,7 +74,7 @@ def tags(step: int, values: Mapping[str, float]) -> list[float]:
 def unequal(
     membership: Membership, anchor: Position, trainer: int, values: Mapping[str, float], fingerprint: Sequence[float]
 ) -> UnequalRates:
-    """Which of them differ, and how, with the same words on every worker. All must call it at once."""
+    """Error that tells which values differ, and how, in the same words on every worker. All must call it at once."""
     values = {**values, FACTORS: float(_digest(fingerprint) if any(fingerprint) else 0)}
     compared = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
     unequal_ones = {name: difference for name, difference in compared.items() if difference is not None}
@@ -84,7 +88,10 @@ def unequal(
 
 
 def _difference(membership: Membership, anchor: Position, name: str, value: float) -> str | None:
-    """None also where a worker is lost meanwhile. Sums may be of floats, so what is told has their digits."""
+    """How the workers' values differ; None if they do not, or a worker is lost meanwhile.
+
+    Sums may be of floats, so values are compared to their digits.
+    """
     first = sum_up(membership, anchor, f"{name} of worker 0", 0.0 if membership.kvstore.rank else value, 0.0)
     if first is None:
         return None

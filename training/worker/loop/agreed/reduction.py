@@ -1,4 +1,4 @@
-"""A number that is summed over the workers, for the script to decide by or to divide its gradients by."""
+"""Sum of a number over the workers, for the script's decisions or as a divisor of its gradients."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from dyntrain.training.worker.arrays import doubles, numbers_of
 from dyntrain.training.worker.loop.batch.consensus import ROUND, mark
 from dyntrain.training.worker.membership.membership import Membership
 
-REDUCE = ("reduce", (7,), "float64")  # a key of the engine's; its sum is no more exact than one of floats
+REDUCE = ("reduce", (7,), "float64")  # a key of the engine; its sum is only as exact as one of floats
 
 
 class Total(float):
-    """A sum over all workers, the same on each: what `step` may divide by as it is. What a script makes of it by adding
-    and multiplying is one, too.
+    """Sum over all workers, the same on each, which `step` may take as a divisor as it is.
+
+    The results of `total + x`, `total - x`, `total * x` and `total / x` are Totals, too.
     """
 
 
@@ -38,7 +39,9 @@ for _name in ("add", "radd", "sub", "mul", "rmul", "truediv"):
 def reduce(
     membership: Membership, anchor: Position, name: str, total: float, count: float | None, spectates: bool
 ) -> float:
-    """NaN on all workers when one was lost in it."""
+    """Sum over all workers, or quotient of both sums if there is a `count`. NaN on all workers if
+    one was lost in it.
+    """
     sums = sum_up(membership, anchor, name, total, 0.0 if spectates else 1.0 if count is None else count)
     if sums is None:
         return math.nan
@@ -50,8 +53,10 @@ def reduce(
 def sum_up(
     membership: Membership, anchor: Position, name: str, total: float, count: float
 ) -> tuple[float, float] | None:
-    """Of both, as a step of its own that ends where it begins, at `anchor`. None on all workers when one was lost in
-    it: what follows in that step is void. Raises RuntimeError where not all mean the same `name`.
+    """Sums of `total` and `count` over the workers, as a step of its own that ends where it begins, at `anchor`.
+
+    None on all workers if one was lost in it: then the rest of the step is void. Raises RuntimeError if the workers'
+    names differ.
     """
     tags = _tags(name)
     mine = [1.0, *tags, total, count]
@@ -69,7 +74,7 @@ def sum_up(
             sums = received if membership.all_have_it(lambda: exchange(lambda: None)) else []
         else:
             sums = []
-        if not sums or sums[0] != workers:  # the same for all survivors
+        if not sums or sums[0] != workers:  # equal on all survivors
             return None
         if sums[1:5] != [workers * tag for tag in tags]:
             raise RuntimeError(f"{name!r}: the other workers sum up something else at the same time")
@@ -77,6 +82,6 @@ def sum_up(
 
 
 def _tags(name: str) -> list[float]:
-    """Whose sums show whether all workers named the same."""
+    """Numbers whose sums show whether all workers have the same name."""
     digest = zlib.crc32(name.encode())
     return [*mark(digest), *mark(digest // ROUND)]

@@ -1,4 +1,4 @@
-"""Gradients that add up over a boundary: summed over the workers there, they outlive every one of them."""
+"""Sum of gradients that accumulate across a boundary, so that they survive the loss of any worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def flush_accumulated(
     position: Position,
     taken: Callable[[], None],
 ) -> None:
-    """`taken` is called once all workers have the sums; not at all, where a worker was lost in it."""
+    """Sum the accumulated gradients and carry them in the state.
+
+    `taken` is called once all workers have the sums; not at all if a worker was lost in it.
+    """
     owners = {id(p): x for x in trainers for p in x._params}
     keys, arrays = [], []
     for t, trainer in enumerate(trainers):

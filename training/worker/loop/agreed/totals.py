@@ -1,4 +1,4 @@
-"""What a script asks for with `epoch.sum` and `epoch.reduce`: where it may, and what it gets where nobody sums."""
+"""`epoch.sum` and `epoch.reduce`: where a script may call them, and their results if no one is there to sum with."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ class Totals:
         self._loop = loop
 
     def reduce(self, number: int, name: str, total: float, count: float | None) -> float:
-        """NaN on all workers alike where nobody is left to sum with: the job is over; the generation is newer than
-        epoch `number`, so that whoever joined has no such epoch to reduce; or it begins in mid-epoch, so that who joins
-        comes through what precedes the batches alone.
+        """Sum or quotient over all workers; NaN on all of them alike if there is no one to sum with.
+
+        That is so if the job is over; if the generation began after epoch `number`, which joiners do not run; or if it
+        began in mid-epoch, where joiners alone run what precedes the batches.
         """
         loop, current = self._loop, self._loop.current
         if loop.probe_child is not None:
@@ -35,8 +36,10 @@ class Totals:
         return reduce(loop.membership, loop.anchor, name, (0.0 if spectates else total), count, spectates)
 
     def sum(self, value: float) -> Total:
-        """Of the batch in hand. Where a worker is lost in it the step is void: what is returned then is some number, so
-        that a script may go on to compute with it.
+        """Sum over all workers for the current batch.
+
+        If a worker is lost in it, the step is void; the result is then some number with which a script can go on
+        computing.
         """
         loop, current = self._loop, self._loop.current
         if current is None:

@@ -1,1 +1,1 @@
-"""The batch that a script has in hand: which samples, in which parts, with which rows."""
+"""Current batch of a script: its samples, its parts, its rows."""

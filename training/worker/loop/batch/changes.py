@@ -1,6 +1,6 @@
-"""Gradients of a share that a script changes before they are summed: what they were, and what was made of them.
+"""Gradients of a share that a script changes before they are summed: their values before, and the kind of change.
 
-Multiplied by a number they still add up, if all workers multiply by the same one. Clipped they do not.
+Gradients multiplied by a number still add up if all workers have the same number. Clipped ones do not.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dyntrain.training.checks.findings import Place
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 
-ROUNDING = 16  # times what the kind of number resolves
-NEAR = 1e-6  # of a number whose last digit may be another one on another worker
+ROUNDING = 16  # times the resolution of the dtype
+NEAR = 1e-6  # relative: the number's last digit may differ on another worker
 
 
 @dataclass
 class Raw:
-    """A gradient before the script's first change, which is `at` a line of it; `masked`: parts were set to zero."""
+    """Gradient before the script's first change, at its line `at`; `masked`: parts were set to zero."""
 
     gradient: Any
     before: Any
@@ -30,7 +30,7 @@ class Raw:
 
 
 def remember(current: CurrentBatch, gradient: Any, at: Place | None = None) -> None:
-    """It may be changed now."""
+    """Copy the gradient, which the script may change now."""
     if (raw := current.raw.get(id(gradient))) is None:
         current.raw[id(gradient)] = Raw(gradient, gradient.copy(), at)
     else:
@@ -43,7 +43,7 @@ def remember_masked(current: CurrentBatch, gradient: Any) -> None:
 
 
 def factor_of(raw: Raw, gradient: Any) -> float | Literal["clip", "other"] | None:
-    """By what it was multiplied. None: nothing can be said of it."""
+    """Number by which the gradient was multiplied, or the kind of another change; None if that is unknown."""
     before, after = (each.asnumpy().reshape(-1).astype(np.float64) for each in (raw.before, gradient))
     if raw.masked:
         before, after = before[after != 0], after[after != 0]
@@ -57,6 +57,6 @@ def factor_of(raw: Raw, gradient: Any) -> float | Literal["clip", "other"] | Non
 
 
 def in_digits(factor: float) -> str | None:
-    """As workers say it to each other. None: rounding could make it another one there."""
+    """The factor as workers compare it; None if rounding could change its text on another worker."""
     texts = {f"{factor * (1 + by):.4g}" for by in (-NEAR, 0.0, NEAR)}
     return texts.pop() if len(texts) == 1 and math.isfinite(factor) else None

@@ -1,4 +1,4 @@
-"""What goes beside a sum of gradients: numbers of each worker whose sums show whether all of them mean the same."""
+"""Numbers of each worker, summed beside the gradients, whose sums show whether all workers agree."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.worker.arrays import doubles, numbers_of
 from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT
 
-# MXNet's servers may add up doubles as floats, whose whole numbers are exact up to 2**24: of as many workers as may
-# be, the squares of numbers up to this one are summed without an error
+# MXNet's servers may sum doubles as floats, which are exact for whole numbers up to 2**24: squares of numbers up to
+# this one are summed exactly, for the largest number of workers
 ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
-TAGGED = 7  # its numbers: workers, the step's mark, the tags
-SUMMED = TAGGED + 4  # and those of what is summed
-DOUBTS = SUMMED + 2  # whether its divisor is unsure, and whether it refuses the script
-HEAD = DOUBTS + FINGERPRINT  # and a fingerprint; those of the parameters follow
+TAGGED = 7  # offset after the number of workers, the step's mark and the tags
+SUMMED = TAGGED + 4  # after the tags of what is summed
+DOUBTS = SUMMED + 2  # after two flags: unsure of the divisor, refuses the script
+HEAD = DOUBTS + FINGERPRINT  # after the fingerprint; numbers for each parameter follow
 OTHER_STEPS = (
     "the workers' scripts called trainer.step() at different batches: number them with epoch.enumerate(...), not with "
     "a counter of the script's own, which begins anew on a worker that joins"
@@ -25,8 +25,9 @@ OTHER_STEPS = (
 
 
 def mark(number: int) -> list[float]:
-    """What workers add to a sum to show that all of them mean `number`: it comes to as many times this one's mark when
-    they do, and to something else when any of them is a few off.
+    """Numbers that workers add to a sum to show that all of them have the same `number`.
+
+    If they do, the sum is as many times this worker's mark; it is not if any of them is a few off.
     """
     small = float(number % ROUND + 1)
     return [small, small**2]
@@ -37,14 +38,16 @@ def consensus_key(trainer: int) -> str:
 
 
 def consensus_keys(trainers: Sequence[Any], flags: int) -> list[tuple[str, tuple[int, ...], str]]:
-    """(key, shape, dtype) of each trainer's."""
+    """(key, shape, dtype) of each trainer's numbers."""
     return [(consensus_key(t), (HEAD + len(each._params) + flags,), "float64") for t, each in enumerate(trainers)]
 
 
 class StepConsensus:
-    """Of one worker and one sum: that it is at this `step`, what its update will go by (`tags`, `fingerprint`, and
-    whether it is `unsure` of its divisor), which gradients it `sums` (tags, too), whether it `refuses` the script, of
-    which parameters its samples `had_part`, and `flags` of those that must be equal on all workers.
+    """Numbers of one worker for one sum, and the results.
+
+    The worker is at this `step`. `tags` and `fingerprint`: of what its update depends on. `sums`: tags of which
+    gradients it sums. `unsure`: of its divisor. `refuses`: the script. `had_part`: parameters in which its samples had
+    a part. `flags`: of the parameters that must be equal on all workers.
     """
 
     def __init__(
@@ -60,26 +63,26 @@ class StepConsensus:
         flags: Sequence[float] = (),
     ) -> None:
         self._mark, self._tags, self._sums, self._parameters = mark(step), tags, sums, len(had_part)
-        # of NumPy's where nobody is there to sum it with
+        # stays a NumPy array if there is no one to sum with
         self.vote: Any = np.array([1.0, *self._mark, *tags, *sums, unsure, refuses, *fingerprint, *had_part, *flags])
         self.unsure_workers = 0
-        self.refused = False  # by any worker
+        self.refused = False  # whether any worker refuses the script
         self.tagged: list[float] = []  # the tags of all workers, summed
-        self.fingerprints: list[float] = []  # on the numbers in the loss: likewise
-        self.had_part: list[bool] = []  # of any worker's samples
-        self.flagged: list[int] = []  # by any worker
+        self.fingerprints: list[float] = []  # the fingerprints of all workers, summed
+        self.had_part: list[bool] = []  # whether any worker's samples had a part, by parameter
+        self.flagged: list[int] = []  # numbers of the flags that any worker has set
 
     def to_be_summed(self) -> None:
-        """Waits for all that is computed."""
+        """Make the numbers an MXNet array; waits for all pending computation."""
         self.vote = doubles(self.vote)
 
     def sums_alike(self, workers: int) -> bool:
-        """It is summed: whether all workers sum the gradients of the same parameters."""
+        """After the sum: whether all workers sum the gradients of the same parameters."""
         return bool(numbers_of(self.vote)[TAGGED:SUMMED].tolist() == [workers * tag for tag in self._sums])
 
     def count(self, workers: int) -> bool:
-        """It is summed: whether all workers' updates will go by the same. Raises RuntimeError when they are of
-        different steps.
+        """After the sum: whether all workers' updates depend on the same values. Raises RuntimeError if their steps
+        differ.
         """
         total = numbers_of(self.vote)
         if total[:3].tolist() != [workers * part for part in (1.0, *self._mark)]:

@@ -1,4 +1,4 @@
-"""The batch that a worker's script has in hand, and how its gradients count."""
+"""Current batch of a worker's script, and how its gradients count."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ ADDS_UP_BESIDE = (
 
 
 class CurrentBatch:
-    """`size`: samples of the step over all workers. `spectates`: none of them is this worker's. `before`: the `record`
-    of the batches whose gradients are added up already. `at_most`: samples that the script is given at once.
+    """A batch in which `indices` are this worker's samples.
+
+    `size`: samples of the step over all workers. `spectates`: none of them is this worker's. `before`: the `record` of
+    the batches whose gradients are accumulated already. `at_most`: samples that the script gets at once.
     """
 
     def __init__(
@@ -61,26 +63,26 @@ class CurrentBatch:
         self.own_samples: int | None = None if before["here"] is None else before["here"] + len(indices)
         self.weights: dict[str, float] = dict(before["weights"])
         self.parts = parts(indices, at_most)
-        self.at = 0  # number of the part that the script has
+        self.at = 0  # number of the script's current part
         self._aside = GradientBuffer()
-        self.kinds: set[str] = set()  # what is differentiated, as far as that was looked at
-        self.refused = False  # for what this worker has seen in it
+        self.kinds: set[str] = set()  # kinds of the losses that were examined
+        self.refused = False  # whether this worker has found a reason to stop the job in it
         self.raw: dict[int, Raw] = {}  # by ids: gradients that the script changes before they are summed
-        self.judged = False  # it has been held against a trainer: the next is of another update
+        self.judged = False  # `kinds` were compared with a trainer: the next loss is for another update
         self.counted = False  # whether the script asked for a sum over the workers
-        self.slices: list[int] | None = None  # samples of each device that has any, where the script's split told
+        self.slices: list[int] | None = None  # samples of each device that has any, if the script has split the batch
         self.summed: Any = None  # the trainer whose gradients are summed and not yet applied
         self.updated: list[Any] = []
         self._owners: Owners | None = None
-        self.is_first = False  # that this process has of the loop
-        self.told_of: set[str] = set()  # rules of losses
+        self.is_first = False  # whether it is the loop's first in this process
+        self.told_of: set[str] = set()  # rules of losses that were reported
         self.void = False
         self.consensus: StepConsensus  # of the last sum
-        self.carried: list[Any] = []  # whose rows are summed with the gradients
-        self.rates: dict[str, float] = {}  # that the update will go by
-        self.divides: dict[Any, float] = {}  # what each trainer's step(n) comes to, where that is said before the sum
-        self.unsure: dict[Any, tuple[float, list[str]] | None] = {}  # what else it may come to: see `divisor_of_means`
-        self.fingerprint: Sequence[float] = ()  # on the numbers in the loss
+        self.carried: list[Any] = []  # rows that are summed with the gradients
+        self.rates: dict[str, float] = {}  # values that the update depends on
+        self.divides: dict[Any, float] = {}  # divisor of each trainer's step(n), if known before the sum
+        self.unsure: dict[Any, tuple[float, list[str]] | None] = {}  # its other possible value: see `divisor_of_means`
+        self.fingerprint: Sequence[float] = ()  # of the numbers in the loss
         self._kept: list[tuple[Any, Any]] = []
 
     @property
@@ -88,14 +90,15 @@ class CurrentBatch:
         return self.parts[self.at]
 
     def smallest_device(self, devices: int) -> int:
-        """Samples of the device that has the fewest. Where that is one, what is of each sample looks as what is of the
-        batch.
+        """Samples of the device that has the fewest.
+
+        If that is one, a value per sample looks like one per batch.
         """
         return min(self.slices or [len(self.part) // devices])
 
     @property
     def taken(self) -> set[int]:
-        """Samples of all workers: of the batch at hand, and of all batches that are added up."""
+        """Samples of all workers: of the current batch, and of all batches that are accumulated."""
         return {self.size, self.samples}
 
     @property
@@ -104,7 +107,7 @@ class CurrentBatch:
         return self.at + 1 < len(self.parts)
 
     def set_aside(self, trainer: Any) -> None:
-        """The gradients of the part at hand, until those of the last one are there."""
+        """Buffer the gradients of the current part until the last part's exist."""
         device_weights = self.device_weights(trainer)
         share = len(self.part) / self.size if trainer.loss_kind == "mean" else 1.0
         self._aside.add(trainer, [share * lean for lean in device_weights])
@@ -112,7 +115,7 @@ class CurrentBatch:
             self._aside.put_back(trainer)
 
     def owners(self, trainers: Sequence[Any]) -> Owners:
-        """Of what these had when it was first asked for."""
+        """Owners of the arrays that the trainers had at the first call."""
         self._owners = self._owners or Owners(trainers)
         return self._owners
 
@@ -121,7 +124,7 @@ class CurrentBatch:
         return {"batches": self.batches, "samples": self.samples, "here": self.own_samples, "weights": self.weights}
 
     def keep(self, state: TrainingState) -> None:
-        """What a forward and backward pass over somebody else's sample must not change."""
+        """Copy what a forward and backward pass over another worker's sample must not change."""
         arrays = [array for arrays in state.own_arrays() for array in arrays]
         arrays += [gradient for p in state.accumulated for gradient in p.list_grad()]
         self._kept = [(array, array.copy()) for array in arrays]
@@ -134,8 +137,10 @@ class CurrentBatch:
         self._kept = []
 
     def scale_by_share(self, trainer: Any, state: TrainingState) -> None:
-        """A mean over this worker's samples counts as much as its samples are of the step's. Gradients that add up are
-        kept divided by the weight of the batch at hand, so that one product at the end is right for all.
+        """Weight a mean over this worker's samples by their share of the step's.
+
+        Accumulated gradients are stored divided by the current batch's weight, so that one product at the end is right
+        for all.
         """
         if trainer.loss_kind != "mean" or self.spectates or len(self.parts) > 1:
             return
@@ -150,21 +155,24 @@ class CurrentBatch:
 
     @staticmethod
     def forget(trainer: Any) -> None:
-        """What the backward pass of another net left in an earlier batch, as a generator's does in its critic: where
-        this batch has no samples for a device or a part of the net, it would be summed again.
+        """Mark the gradients as old that another net's backward pass left in an earlier batch, as a generator's does in
+        its critic.
+
+        They would be summed again if this batch has no samples for a device or a part of the net.
         """
         for param in trainer._params:
             for data in (param._data or ()) if param.grad_req == "write" else ():
                 data._fresh_grad = False
 
     def beside(self, number: int, epoch: int) -> str | None:
-        """What to know where the script fails in it; None where it is all of the batch, as in one process."""
+        """What to tell if the script fails in this batch; None if this worker has all of it, as in one process."""
         here = len(self.part)
         return None if here == self.size else IN_HAND.format(number=number, epoch=epoch, size=self.size, here=here)
 
     def device_weights(self, trainer: Any) -> list[float]:
-        """What the gradients of each device are multiplied by, so that its samples count as those of the others do: a
-        mean over fewer samples makes more of each.
+        """Factor of each device's gradients that gives all samples the same weight.
+
+        A mean over fewer samples gives each of them more.
         """
         devices = len(trainer._contexts)
         if trainer.loss_kind != "mean" or devices == 1 or self.spectates:
@@ -176,7 +184,9 @@ class CurrentBatch:
 
     @staticmethod
     def undo_scale(trainer: Any, param: Any, state: TrainingState) -> None:
-        """Before a sum over the workers of gradients that go on to add up."""
+        """Undo the weighting of accumulated gradients, before they are summed over the workers and
+        accumulate further.
+        """
         weights = (state.own.get("accumulated") or {}).get("weights", {})
         weight = weights.get(str(state.trainers.index(trainer)), 1.0)
         if weight != 1.0:
@@ -184,8 +194,10 @@ class CurrentBatch:
                 gradient *= weight
 
     def be_summed(self, trainer: Any, state: TrainingState) -> list[float]:
-        """Makes the trainer's gradients ready to be summed; of which parameters this worker's samples had a part. A
-        device that had none in the batch holds the gradients of an earlier one.
+        """Prepare the trainer's gradients for the sum; returns in which parameters this worker's samples had a part.
+
+        A device without samples in the batch holds the gradients of an earlier one; they are set to zero, unless they
+        accumulate.
         """
         self.give_back(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
@@ -205,7 +217,9 @@ class CurrentBatch:
         return had_part
 
     def count(self, trainer: Any, workers: int) -> bool:
-        """The sums are there: see `StepConsensus.count`. What any worker's samples had a part in is to be updated."""
+        """After the sum: see `StepConsensus.count`. Parameters in which any worker's samples had a part are to be
+        updated.
+        """
         alike = self.consensus.count(workers)
         for param, had_part in zip(trainer._params, self.consensus.had_part, strict=True):
             if summed(param):
@@ -219,7 +233,7 @@ def summed(param: Any) -> bool:
 
 
 def gradients_of(param: Any) -> list[Any]:
-    """To push: zeros for one that is frozen, and has none."""
+    """Gradients to push; zeros for a frozen parameter, which has none."""
     if summed(param):
         return list(param.list_grad())
     data = param.list_data()[0]
@@ -227,8 +241,10 @@ def gradients_of(param: Any) -> list[Any]:
 
 
 def forget_gradients(trainer: Any) -> None:
-    """What a void step has summed is no gradient: the same samples may be another worker's the next time, and nothing
-    be written there before the next sum.
+    """Mark a void step's sums as stale, as they are no gradients.
+
+    When the step is repeated, the samples may be another worker's; then nothing new is written there before the next
+    sum.
     """
     for param in trainer._params:
         if summed(param) and param.grad_req != "add":

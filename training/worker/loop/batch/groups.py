@@ -1,6 +1,6 @@
-"""Updates of several batches (`accumulate=K`): each epoch's batches are taken in groups of K, the last one shorter.
+"""Updates of several batches (`accumulate=K`): each epoch's batches form groups of K, the last one may be shorter.
 
-Membership changes between groups alone, so no update is of two memberships.
+Membership changes only between groups, so no update spans two memberships.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOT_DUE = (
 
 
 def group_of(trainers: Sequence[Any], batching: Batching) -> int:
-    """Batches of an update. Raises ValueError where trainers differ, or batches are not counted alike for ever."""
+    """Batches per update. Raises ValueError if trainers differ, or the number of batches depends on the workers."""
     groups = {trainer.accumulate for trainer in trainers}
     if len(groups) > 1:
         raise ValueError(

@@ -1,7 +1,7 @@
 """A worker's share of a batch in parts, so that few workers need no more memory than many.
 
-The script sees the parts as batches. The gradients of each are set aside where it would sum and update; at the last
-part they are put back as one, and the sum over the workers and the update are those of the whole share.
+The script sees the parts as batches. Each part's gradients are buffered where the script would sum and update. At the
+last part they are put back as one, so that the sum over the workers and the update are those of the whole share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SUMMED_OUTSIDE = (
 
 
 def refuse_unfit(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:
-    """Raises ValueError for a script whose batches cannot be cut."""
+    """Raise ValueError if the script's batches cannot be divided."""
     if len(trainers) > 1:
         raise ValueError(SEVERAL_TRAINERS)
     if accumulated:
@@ -39,13 +39,13 @@ def refuse_unfit(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:
 
 
 class GradientBuffer:
-    """The gradients of the parts that are done, of one trainer. Sums are made in float32 at least."""
+    """Sum of one trainer's gradients over the parts so far, in float32 at least."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[int, int], Any] = {}  # (parameter, context)
 
     def add(self, trainer: Any, weights: Sequence[float]) -> None:
-        """What the part at hand had a gradient for, times its device's weight; afterwards it has none."""
+        """Add the current part's gradients, times each device's weight, and mark them as used."""
         for i, param in enumerate(trainer._params):
             if not differentiable(param) or param.grad_req == "null":
                 continue
@@ -61,7 +61,7 @@ class GradientBuffer:
                 data._fresh_grad = False
 
     def put_back(self, trainer: Any) -> None:
-        """As if they were of one batch."""
+        """Put the sums into the gradients, as if they were of one batch."""
         for (i, c), total in self._sums.items():
             gradient = trainer._params[i].list_grad()[c]
             total.astype(gradient.dtype).copyto(gradient)

@@ -1,8 +1,8 @@
-"""Values that belong to the rows of a batch and go on to the next one: the hidden states of truncated back-propagation.
+"""Values that belong to the rows of a batch and continue in the next one: hidden states in truncated back-propagation.
 
-Row k of a batch follows row k of the batch before. When the membership changes, rows go to other workers, and a lost
-worker's are gone with it; so all workers have the values of all rows, which are summed in each step beside the
-gradients: each worker's own, and zeros for the others'.
+Row k of a batch follows row k of the batch before. When the membership changes, rows move to other workers, and those
+of a lost worker are lost with it. So all workers have the values of all rows, which are summed in each step beside the
+gradients: each worker adds its own rows, and zeros for the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LATE = "job.rows(...).mine is set before trainer.step(): the step sums it up for
 
 
 class Rows:
-    """Made by `job.rows`. `whole`: the values of all rows, which is part of the job's state."""
+    """Values made by `job.rows`. `whole`: those of all rows, part of the job's state."""
 
     def __init__(self, number: int, arrays: Any, axis: int) -> None:
         self._single = is_array(arrays)
@@ -42,14 +42,16 @@ class Rows:
         self.count, self._axis, self._number = counts.pop(), axis, number
         self.whole = [array.copy() for array in given]
         self._initial = [array.copy() for array in given]
-        self._own: tuple[int, int] | None = None  # first row of this worker's in the batch in hand, and the one after
-        self._mine: list[Any] | None = None  # as the script has set it since the last sum
+        self._own: tuple[int, int] | None = None  # first row of this worker in the batch, and the one after its last
+        self._mine: list[Any] | None = None  # values that the script has set since the last sum
         self._summed = False
         self._sums: list[Any] = []
 
     @property
     def mine(self) -> Any:
-        """The values of this worker's rows of the batch in hand; of a list, a list. Without a gradient's history."""
+        """Values of this worker's rows of the current batch, a list if `job.rows` was given one; without gradient
+        history.
+        """
         first, end = self._in_hand()
         arrays = self._mine or [rows_of(array, self._axis, first, end) for array in self.whole]
         return arrays[0] if self._single else list(arrays)
@@ -66,7 +68,7 @@ class Rows:
         self._mine = [array.detach() for array in given]
 
     def reset(self) -> None:
-        """All rows begin anew, as `job.rows` was given them: on every worker, outside of the batches."""
+        """Restore all rows to the values given to `job.rows`. Call it on every worker, outside of the batches."""
         if self._own is not None:
             raise RuntimeError("job.rows(...).reset() within a batch: where an epoch begins, before its batches")
         for array, initial in zip(self.whole, self._initial, strict=True):
@@ -86,18 +88,19 @@ class Rows:
         ]
 
     def take(self, own: Indices) -> None:
-        """A batch is in hand, of which these rows are this worker's, or another's that it only looks at."""
+        """Begin a batch in which `own` are this worker's rows, or another worker's that it only spectates."""
         self._own, self._summed = (int(own[0]), int(own[-1]) + 1), False
 
     def put_down(self, undone: bool) -> None:
-        """`undone`: back to the last sums."""
+        """End the batch; `undone`: back to the last sums."""
         self._own = None
         if undone:
             self._mine = None
 
     def share(self, size: int, counts: bool, rest: bool) -> list[tuple[str, Any]]:
-        """The keys, and what this worker adds to their sums in a step whose batch has `size` rows: nothing unless it
-        `counts`; one of all adds the rows that the batch has not (`rest`).
+        """Keys, and what this worker adds to their sums in a step whose batch has `size` rows.
+
+        It adds zeros unless it `counts`. One worker of all adds the rows that the batch does not have (`rest`).
         """
         first, end = self._in_hand()
         self._sums = [zeros_like(array) for array in self.whole]
@@ -114,14 +117,14 @@ class Rows:
         return (*[slice(None)] * self._axis, slice(first, end))
 
     def summed(self) -> None:
-        """The sums are there, and hold."""
+        """Take over the sums, which are valid."""
         for array, total in zip(self.whole, self._sums, strict=True):
             total.copyto(array)
         self._mine = None
 
 
 def refuse_rows(rows: Sequence[Rows], config: LoopConfig) -> None:
-    """Raises ValueError for a script in which no row follows one."""
+    """Raise ValueError for a script in which no row continues one of the batch before."""
     if not rows:
         return
     if isinstance(config.batching, PerWorker) or config.local_batch_at_most is not None:

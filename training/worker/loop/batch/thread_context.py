@@ -1,4 +1,4 @@
-"""What this thread's script is at, for what it calls without knowing of a job."""
+"""State of this thread's script, for MXNet calls that do not know of a job."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 class _ThreadContext(threading.local):
     current: CurrentBatch | None = None
-    listeners: Listeners | None = None  # of the loop over epochs that it is in
-    in_block: int = 0  # calls of Blocks, one within another
-    in_job: int = 0  # the job sums and updates: what is computed is not the script's
-    in_write: int = 0  # an array is written to, of which listeners know
+    listeners: Listeners | None = None  # of the thread's loop over epochs
+    in_block: int = 0  # depth of nested calls of Blocks
+    in_job: int = 0  # above 0 while the job sums and updates: the computation is not the script's
+    in_write: int = 0  # above 0 during a write that listeners know of
 
 
 thread_context = _ThreadContext()
@@ -26,7 +26,7 @@ thread_context = _ThreadContext()
 
 @contextmanager
 def within(what: str) -> Iterator[None]:
-    """One of those that are counted."""
+    """Increment one of the counters within the context."""
     setattr(thread_context, what, getattr(thread_context, what) + 1)
     try:
         yield

@@ -1,7 +1,7 @@
-"""By which numbers the losses of each trainer are multiplied, gathered while a step is on trial: see `fingerprints`.
+"""Numbers by which each trainer's losses are multiplied, collected while a step is on trial: see `fingerprints`.
 
-A number of Python's is in MXNet's record; an array of one number is there by its name alone. So such arrays are looked
-at while they are at hand.
+MXNet's record has a Python number's value, but only the name of an array of one number. So the values of such arrays
+are read while they exist.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ PRODUCTS_AND_RATIOS = {handle_of(name) for name in PRODUCTS | RATIOS}
 
 
 class Factors:
-    """`constants`: of arrays of one number that took part in what is recorded in the batch at hand, by the names that
-    they have in the record. NaN in a share of one sample, of which the weights of the samples are one number, too: it
-    says nothing.
+    """Factors of the losses since each trainer's last sum.
+
+    `constants`: arrays of one number that took part in the record of the current batch, by their names there. A value
+    is NaN if the share has one sample, because sample weights are one number then, too.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,10 @@ class Factors:
         self._of: dict[Any, Terms] = {}
 
     def remember(self, operands: Sequence[Any], output: Any, samples: int) -> None:
-        """Those that are neither differentiated nor made of what is. `samples`: of the device that has the fewest."""
+        """Record the operands of one number that are neither differentiated nor computed from what is.
+
+        `samples`: of the device that has the fewest.
+        """
         if name_of(output) is None:
             return
         for each in operands:
@@ -44,9 +48,10 @@ class Factors:
 
     @contextmanager
     def learn(self, terms: Terms, trainers: Collection[Any], batch: int) -> Iterator[None]:
-        """What has these terms is differentiated within. They are those of the trainers whose weights it reaches:
-        several losses may be differentiated before any trainer steps. `batch`: of those that an update is of, from 1;
-        in the first the shares differ in size, so its numbers are told from the others'.
+        """Assign the terms of a loss that is differentiated within to the trainers whose weights it reaches.
+
+        Several losses may be differentiated before any trainer steps. `batch`: the batch's number in its update, from
+        1. The shares differ in size in the first one, so its numbers are kept apart from those of the others.
         """
         weights = [(t, d) for t in trainers for p in t._params if summed(p) for d in p._data or ()]
         before = [(weight, weight._fresh_grad) for _, weight in weights]
@@ -62,19 +67,20 @@ class Factors:
                 weight._fresh_grad |= fresh
 
     def take(self, trainer: Any) -> Terms:
-        """Since its last sum."""
+        """Terms since the trainer's last sum."""
         return self._of.pop(trainer, set())
 
     def put_down(self, forgets: bool) -> None:
-        """The batch; `forgets`: no update to come is of it."""
+        """End the batch; `forgets`: no later update has part in it."""
         self.constants.clear()
         if forgets:
             self._of.clear()
 
 
 def name_of(array: Any) -> str | None:
-    """In the record, which for what comes of an operator or a block is the name of that. None: nothing that it is
-    made of, or took part in, is differentiated.
+    """Name in MXNet's record: of the operator or block that made the array.
+
+    None if nothing that it is made of, or takes part in, is differentiated.
     """
     try:
         return str(autograd.get_symbol(array).name)

@@ -1,7 +1,7 @@
 """What a script does to its gradients before they are summed.
 
-A script that changes gradients between `backward` and `step` changes those of its share: in one process that is where
-one clips. Here the sum over the workers comes within `step`, so a clip before it is a clip of something else, and
+A script that changes gradients between `backward` and `step` changes those of its share. In one process that is the
+place to clip them. Here the sum over the workers is within `step`, so a clip before it clips something else, and
 nothing would look wrong.
 """
 
@@ -24,11 +24,11 @@ ADDS = ("add",)
 
 
 class Gradients(Listener):
-    """Of one loop's trainers."""
+    """Changes of the gradients of one loop's trainers."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
-        self._known: dict[Any, str] = {}  # by which number the script multiplies gradients, by parameters
+        self._known: dict[Any, str] = {}  # number by which the script multiplies gradients, by parameter
         self._factors = set[tuple[str, str]]()  # since the last sum
 
     # ---- what the script calls
@@ -53,11 +53,12 @@ class Gradients(Listener):
         self.settle()
         return nullcontext()
 
-    # ---- what it comes to
+    # ---- the results
 
     def settle(self) -> None:
-        """What adds up goes on to the next backward pass, or batch: what was done to it is looked at now. Anything else
-        is written anew.
+        """Look now at changes of accumulated gradients, before the next backward pass or batch adds to them.
+
+        Other gradients are written anew.
         """
         current = self._hand
         for trainer in self._loop.trainers if current.raw else ():
@@ -65,14 +66,18 @@ class Gradients(Listener):
         current.raw.clear()
 
     def take_factors(self, trainer: Any) -> set[tuple[str, str]]:
-        """Before its gradients are summed: by which numbers the script has multiplied them since the last sum."""
+        """Numbers by which the script has multiplied the trainer's gradients since the last sum; called before the
+        next.
+        """
         self._factors |= self._changes(trainer, (*ADDS, "write"))
         factors, self._factors = self._factors, set()
         return factors
 
     def _changes(self, trainer: Any, kinds: Sequence[str]) -> set[tuple[str, str]]:
-        """A clip of a share is proven wrong; what is multiplied by other numbers on other workers is, by their votes;
-        of anything else the script is told.
+        """Find what was done to the trainer's gradients of these `kinds` of grad_req; returns the factors.
+
+        A clip of a share is certainly wrong. Different factors on different workers show in the votes. Other changes
+        are reported to the script.
         """
         current, findings, factors = self._hand, self._loop.findings, set[tuple[str, str]]()
         for param in trainer._params if current.raw else ():

@@ -1,12 +1,11 @@
-"""What a script differentiates, held against what its trainers were told: a sum over the samples, their mean, or what
-is normalised on its own.
+"""Compare what a script differentiates with its trainers' `loss`: a sum over the samples, their mean, or normalised.
 
-In one process all of them train; over several workers a mean that is taken for a sum counts once for each worker, and
-nothing would look wrong. MXNet records what a loss is made of, so in the first batch of each epoch, and of each trainer
-in a process, the record is asked.
+In one process all of them train. Over several workers, a mean that is taken for a sum counts once for each worker, and
+nothing would look wrong. MXNet records how a loss is computed, so the record is examined in the first batch of each
+epoch, and at each trainer's first step in a process.
 
-A number of Python's by which a loss is divided does not say whether it was counted. In the first step of each
-generation the workers' shares are of different sizes, and these numbers are compared: see `fingerprints`.
+The record does not show whether a Python number that divides a loss was counted. In the first step of each generation
+the workers' shares differ in size, and these numbers are compared: see `fingerprints`.
 """
 
 from __future__ import annotations
@@ -25,32 +24,32 @@ from dyntrain.training.worker.loop.record.multiples import multiples
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
-MOST_LOOKS = 200  # a trainer that makes its first step much later is not looked at
+MOST_LOOKS = 200  # batches; a trainer whose first step is later is not examined
 
 
 class Losses(Listener):
-    """Of one loop."""
+    """Losses of one loop."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
         self.factors = Factors()
-        self._fit: set[Any] = set()  # trainers whose losses are what they were told
+        self._fit: set[Any] = set()  # trainers whose losses were examined
         self._looks = 0
-        self._hybrids: dict[str, Any] = {}  # symbols of the hybridized blocks that were called, by names in the record
+        self._hybrids: dict[str, Any] = {}  # symbols of called hybridized blocks, by their names in the record
 
     def epoch_begins(self) -> None:
         self._fit.clear()
         self._looks = 0
 
     def put_down(self, forgets: bool) -> None:
-        """The batch; `forgets`: no update to come is of it."""
+        """End the batch; `forgets`: no later update has part in it."""
         self._hybrids.clear()
         self.factors.put_down(forgets)
 
     # ---- what the script calls
 
     def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
-        """In the record it is one operator, which does not show a division within it."""
+        """Keep the block's symbol: it is one operator in the record, which does not show a division within it."""
         if self._looks_now() and (name := name_of(output)):
             self._hybrids[name] = block._cached_graph[1]
             if self._loop.on_trial:
@@ -64,7 +63,7 @@ class Losses(Listener):
         return self._looked_at(heads, gradients) if self._looks_now() else nullcontext()
 
     def judge(self, trainer: Any) -> None:
-        """What was differentiated is about to be summed for this trainer."""
+        """Find what does not fit the trainer's `loss`, before its gradients are summed."""
         loop, current = self._loop, self._loop.current
         if current is None or loop.findings.off:
             return
@@ -73,7 +72,7 @@ class Losses(Listener):
             return
         groups, trainers = [current.kinds], [trainer]
         if len(current.kinds) > 1 and len({each.loss_kind for each in loop.trainers}) > 1:
-            # Several losses may have been differentiated before any trainer stepped: whose each is does not show.
+            # Several losses may have been differentiated before any trainer stepped, so their trainers are unknown.
             groups, trainers = [{kind} for kind in sorted(current.kinds)], loop.trainers
         for group in groups:
             wrongs = [diagnose(each.loss_kind, each.loss_said, group, whole=True) for each in trainers]
@@ -81,7 +80,7 @@ class Losses(Listener):
                 self._find(wrongs[0])
         self._fit.add(trainer)
 
-    # ---- what it comes to
+    # ---- the results
 
     @property
     def _smallest(self) -> int:
@@ -94,7 +93,7 @@ class Losses(Listener):
 
     @property
     def _unknown(self) -> bool:
-        """As long as a trainer has not been seen to step, in so many batches."""
+        """Whether a trainer has not stepped yet, up to a number of batches."""
         return self._looks < MOST_LOOKS and not self._fit.issuperset(self._loop.trainers)
 
     @contextmanager
@@ -115,7 +114,7 @@ class Losses(Listener):
             yield
 
     def _complain(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
-        """What is not what the trainers were told is found."""
+        """Find losses that do not fit any trainer's `loss`."""
         loop, current = self._loop, self._loop.current
         assert current is not None
         if current.spectates or self._smallest < 2:
@@ -126,7 +125,7 @@ class Losses(Listener):
         declared = {trainer.loss_kind for trainer in loop.trainers}
         is_declared = all(trainer.loss_said for trainer in loop.trainers)
         if declared == {"sum"} and is_declared:
-            return  # it is believed
+            return  # the script has said so itself
         for each, gradient in zip(losses, gradients, strict=True):
             given = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
             current.kinds |= {UNKNOWN} if given else each.kinds
@@ -134,7 +133,11 @@ class Losses(Listener):
             self._find(wrong)
 
     def _find(self, code: str) -> None:
-        """A loss may have become another one in a later epoch, and not on who joined then: all end at the next sum."""
+        """Report the rule once per batch.
+
+        A loss may have changed in a later epoch, and not on a worker that has joined since; so all workers end at the
+        next sum.
+        """
         current = self._loop.current
         if current is not None and code not in current.told_of:
             current.told_of.add(code)

@@ -1,5 +1,7 @@
-"""What a forward pass moves and the job does not know of, as a BatchNorm's running means in a net of which a trainer
-has the head alone: each worker would have its own, and whoever joins those of the script's beginning.
+"""Statistics that a forward pass changes and the job does not know of.
+
+For example a BatchNorm's running means, in a net of which a trainer has only the head. Each worker would have its own,
+and a joiner those of the script's start.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class RunningStatistics(Listener):
-    """Of the nets that a loop's first batch calls."""
+    """Parameters that do not train, in the nets that a loop's first batch calls."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
-        self._before: dict[Any, Any] = {}  # what does not train, and copies
+        self._before: dict[Any, Any] = {}  # parameters that do not train, and their copies
 
     def calls_block(self, block: Any) -> None:
         assert self._loop.current is not None
@@ -31,7 +33,7 @@ class RunningStatistics(Listener):
                     self._before[param] = param.list_data()[0].copy()
 
     def look(self) -> None:
-        """In a loop's first batch, before anything is summed."""
+        """Find changed ones, in a loop's first batch before anything is summed."""
         loop, known = self._loop, set(self._loop.state.parameters)
         for param, before in self._before.items():
             moved = before.asnumpy().tobytes() != param.list_data()[0].asnumpy().tobytes()

@@ -1,1 +1,1 @@
-"""What MXNet recorded of what is differentiated, and what follows from that. Pure but for the reading of it."""
+"""MXNet's record of what is differentiated, and what follows from it. Pure except for reading it."""

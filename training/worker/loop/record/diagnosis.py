@@ -1,11 +1,11 @@
-"""Which rule is broken where a loss does not fit what its trainer was told."""
+"""Which rule a loss breaks that does not fit its trainer's `loss`."""
 
 from __future__ import annotations
 
 from dyntrain.training.worker.loop.record import losses as kinds
 
 ANY, SUMS, MEANS = ("sum", "own", "mean"), ("sum", "own"), ("mean",)
-ROWS = (  # what is differentiated, what trainers go by; the first one that applies
+ROWS = (  # kind of loss, `loss` of trainers, rule; the first one that applies
     (kinds.NORMALISED, ANY, "DT107"),
     (kinds.DIVIDED, ANY, "DT104"),
     (kinds.CHOSEN, ANY, "DT105"),
@@ -22,14 +22,16 @@ BOTH, UNSEEN = "DT103", "DT114"
 
 
 def diagnose(declared: str, is_declared: bool, seen_kinds: set[str], whole: bool = False) -> str | None:
-    """The code of the rule that a loss breaks, if any. `declared`: what the trainers go by; `is_declared`: the script
-    said so itself, and may add a sum up one by one. `whole`: nothing more is differentiated before the update.
+    """Code of the rule that a loss breaks, None if it breaks none.
+
+    `declared`: the trainers' `loss`. `is_declared`: the script has set it itself, and may then add up a sum one by one.
+    `whole`: nothing more is differentiated before the update.
     """
     if declared == "sum" and is_declared:
         return None
     if seen_kinds == {kinds.MEAN, kinds.SUM}:
         return BOTH
-    if seen_kinds == {kinds.PENALTY}:  # of the batch, then: a linear model that is written by hand
+    if seen_kinds == {kinds.PENALTY}:  # of the batch: a linear model that is written by hand
         return "DT102" if declared == "mean" and whole else None
     if seen_kinds == {kinds.WEIGHTS} and not whole:
         return None

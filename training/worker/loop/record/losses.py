@@ -1,4 +1,4 @@
-"""What a loss is: a sum over the samples, their mean, or something that shares of a batch do not add up to."""
+"""Kinds of losses: a sum over the samples, their mean, or something to which shares of a batch do not add up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ALL, SUM_ALONG, MEAN_ALONG = "all", "a sum along the first axis", "a mean along 
 
 
 class Loss:
-    """One array that is differentiated; `several`: it has more than one number. `hybrids`: see `Graph`."""
+    """One array that is differentiated. `several`: it has more than one number. `hybrids`: see `Graph`."""
 
     def __init__(self, head: Any, hybrids: Mapping[str, Any] | None = None) -> None:
         self.graph = Graph(head, hybrids or {})
@@ -52,15 +52,15 @@ class Loss:
             return self._of_one_number(self._top)
         return self._summed(self._top) or {EACH}
 
-    # ---- what follows from what
+    # ---- properties of the nodes
 
     def _stays(self, node: Node) -> Sequence[int]:
-        """What it is made of, where a mean below is still a factor of it."""
+        """Inputs of the node from which a mean stays a factor of it."""
         return node.inputs if node.op in LINEAR or (node.op in MEANS and node.of_each) else ()
 
     @cached_property
     def _opaque(self) -> list[bool]:
-        """Whether such is a term of it: a layer of a net that has one is none."""
+        """Whether an operator with its own backward pass is a term of the node; one in a layer of a net is not."""
         return self.graph.where(
             lambda at, node: node.op in OWN_BACKWARD and self.graph.weights[at],
             lambda node: node.inputs if node.op in LINEAR | MEANS else (),
@@ -72,13 +72,15 @@ class Loss:
 
     @cached_property
     def _reduced(self) -> list[bool]:
-        """Whether a sum or a mean over the batch is a factor of it."""
+        """Whether a sum or a mean over the batch is a factor of the node."""
         return self.graph.where(self.graph.reduces, self._stays)
 
     @cached_property
     def _counted(self) -> list[bool]:
-        """Whether it is made of something over the batch, number by number: what is counted, a largest one. What has no
-        weights in it, and is counted along the first axis for several numbers, is a length: that axis is the time's.
+        """Whether the node is elementwise in something over the batch: a count, or a largest number.
+
+        Something without weights that is counted along the first axis, with several numbers, is a length: that axis is
+        time.
         """
         return self.graph.where(
             lambda at, node: (
@@ -89,31 +91,34 @@ class Loss:
 
     @cached_property
     def _divided(self) -> list[bool]:
-        """Whether it is divided by such."""
+        """Whether it is divided by a counted node."""
         return self.graph.where(
             lambda at, node: node.op in RATIOS and len(node.inputs) > 1 and self._counted[node.inputs[1]], self._stays
         )
 
     @cached_property
     def _curved(self) -> list[bool]:
-        """Whether it follows from something over the batch that the weights have a part in."""
+        """Whether it depends on something over the batch that depends on the weights."""
         return self.graph.where(
             lambda at, node: self.graph.reduces(at, node) and self.graph.weights[at], lambda node: node.numbers
         )
 
     def _own_kind(self, at: int) -> str:
-        """Of weights around a start, or that are drawn: in the record the arrays that these take look as data do."""
+        """PENALTY for weights and arrays without a layer between them, EACH otherwise.
+
+        A penalty may take weights around a start, or drawn ones; the arrays for that look like data in the record.
+        """
         return PENALTY if self.graph.elementwise[at] and self.graph.weights[at] else EACH
 
     def _terms(self, at: int, kinds: set[str]) -> list[int]:
-        """What it is added up of. A script may add up a thousand losses, one after another."""
+        """Nodes that the node is a sum of. Iterative, as a script may add up a thousand losses, one after another."""
 
         def parts(node: Node) -> Sequence[int]:
             return node.inputs if node.op in kinds else node.inputs[:1] if node.op in ALIKE else ()
 
         return [number for number in self.graph.below(at, parts) if not parts(self._nodes[number])]
 
-    # ---- of what kind
+    # ---- kinds
 
     def _of_one_number(self, at: int) -> set[str]:
         node = self._nodes[at]
@@ -121,7 +126,7 @@ class Loss:
             return set()  # a constant, as where a script begins to add up
         if not self.graph.data[at]:
             return {WEIGHTS}
-        if node.op in MEANS and not node.excludes:  # whatever its axis: it leaves one number
+        if node.op in MEANS and not node.excludes:  # any axis, as one number is left
             return self._averaged(node.inputs[0])
         if node.op in MEANS:
             return {SUM}  # of one sample
@@ -139,13 +144,15 @@ class Loss:
         return {CURVED if self._curved[at] else UNKNOWN}
 
     def _is_of_no_batch(self, at: int) -> bool:
-        """A length that is not the batch's; or an array of the script's own, which the workers compare (`Factors`)."""
+        """Whether it is a length that is not the batch's, or an array of the script's, which the workers compare
+        (`Factors`).
+        """
         node = self._nodes[at]
         given = node.op == "null" and not self.graph.weights[at]
         return given or not (self.graph.data[at] or self.graph.weights[at])
 
     def _summed(self, at: int) -> set[str]:
-        """What a sum over this comes to."""
+        """Kinds of a sum over the node."""
         below = self._of_several(at)
         if DIVIDED in below:
             return {DIVIDED}
@@ -154,7 +161,7 @@ class Loss:
         return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: UNKNOWN}.get(kind, kind) for kind in below}
 
     def _averaged(self, at: int) -> set[str]:
-        """What a mean over this comes to."""
+        """Kinds of a mean over the node."""
         kinds_below = self._of_several(at)
         if DIVIDED in kinds_below:
             return {DIVIDED}
@@ -168,19 +175,21 @@ class Loss:
         return {PICKED if any(self._picks(node) for node in below) else MEAN}
 
     def _picks(self, node: Node) -> bool:
-        """Some of what the net made of the batch. A table that is looked up (weights alone) has a row for each
-        sample.
+        """Whether it takes some of the net's results for the batch.
+
+        A lookup in a table (weights alone) is none: it has a row for each sample.
         """
         first = node.op in TAKES | PICKS and node.attributes.get("axis", "0") == "0"
         return first and self.graph.data[node.inputs[0]] and self.graph.weights[node.inputs[0]]
 
     def _of_several(self, at: int) -> set[str]:
-        """Several numbers are those of the samples, but for terms that are seen to be means or sums (`ALL`) over the
-        batch.
+        """Kinds of a node with several numbers.
+
+        These are the samples' numbers, except for terms that are means or sums (`ALL`) over the batch.
         """
         node = self._nodes[at]
         if not self.graph.data[at] or not self.graph.weights[at]:
-            return set()  # it counts with each sample, also in one process; or is a constant
+            return set()  # it counts with each sample in one process as well, or is a constant
         if node.op in TERMS | STACKS | ALIKE and node.inputs:
             return set[str]().union(*map(self._of_several, self._terms(at, TERMS | STACKS)))
         if node.op in PRODUCTS:

@@ -1,4 +1,4 @@
-"""By which numbers the terms of a loss are multiplied, and which others are in them, as MXNet recorded them. Pure."""
+"""Factors of a loss's terms, and the other numbers in them, in MXNet's record. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from dyntrain.training.worker.loop.record.operators import (
 )
 from dyntrain.training.worker.loop.record.recorded import Graph, Node
 
-MOST = 1024  # of one node
-NUMBERS = ("scalar", "a_min", "a_max")  # of operators, as a script gives them
+MOST = 1024  # factors of one node
+NUMBERS = ("scalar", "a_min", "a_max")  # attributes of operators that a script sets
 
 
 def multiples(graph: Graph, times: float = 1.0, constants: Mapping[str, float] | None = None) -> set[tuple[str, str]]:
-    """(operator, number): by what the terms, which begin with these operators, are multiplied all in all, to five
-    digits; and which other numbers take part in them. What is divided and multiplied again is 1. `times`: the gradient
-    that backward is given. `constants`: arrays of one number, by their names in the record; a term that has a NaN among
-    them is left out.
+    """Factors of the loss's terms, and other numbers in them: (operator, number), the number to five digits.
+
+    The operator is the one that begins the term. Division and multiplication by the same number cancel out. `times`:
+    the gradient that backward is given. `constants`: arrays of one number, by their names in the record; a term with a
+    NaN among them is left out. Empty if a node has too many factors.
     """
     factors, reaches = set[tuple[str, str]](), {graph.top: {abs(times)}}
-    for at in range(graph.top, -1, -1):  # what is made of others comes before them
+    for at in range(graph.top, -1, -1):  # results come before their inputs
         if at not in reaches:
             continue
         node = graph.nodes[at]
@@ -43,8 +44,9 @@ def multiples(graph: Graph, times: float = 1.0, constants: Mapping[str, float] |
 
 
 def _others(graph: Graph, reaches: Collection[int]) -> set[tuple[str, str]]:
-    """(operator, number) of those numbers that are in what the terms are made of: a temperature, a margin, an exponent.
-    That they are the same on all workers does not show in the loss.
+    """(operator, number) of the numbers in what the terms are computed from: a temperature, a margin, an exponent.
+
+    The loss does not show whether these are equal on all workers.
     """
     factors = set[tuple[str, str]]()
     for at in graph.below(graph.top):
@@ -56,7 +58,7 @@ def _others(graph: Graph, reaches: Collection[int]) -> set[tuple[str, str]]:
 
 
 def _times(graph: Graph, node: Node, constants: Mapping[str, float]) -> tuple[float, Sequence[int]]:
-    """By what it multiplies which of its inputs."""
+    """Factor of the node, and the inputs that it multiplies."""
     if node.op in MULTIPLIES:
         return abs(float(node.attributes.get("scalar", "1"))), node.inputs
     if node.op in DIVIDES:

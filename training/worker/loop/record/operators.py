@@ -1,4 +1,4 @@
-"""What MXNet's operators are to a loss, by the names that they have in its record: those of 1.9.1."""
+"""Roles of MXNet's operators in a loss, by their names in its record, as of MXNet 1.9.1."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ ALIKE = MULTIPLIES | DIVIDES | {
 STACKS_BESIDE = {"stack", "_npi_stack"}  # along an axis of their own
 STACKS = STACKS_BESIDE | {"Concat", "concat", "_npi_concatenate"}
 PRODUCTS = {"elemwise_mul", "broadcast_mul", "_npi_multiply"}
-LINEAR = SUMS | TERMS | ALIKE | STACKS | PRODUCTS  # through which a mean below stays one
-DOTS = {"dot", "batch_dot", "_np_dot"}  # of weights with weights: no layer
+LINEAR = SUMS | TERMS | ALIKE | STACKS | PRODUCTS  # a mean below these stays one
+DOTS = {"dot", "batch_dot", "_np_dot"}  # no layer if both factors are weights
 MASKS = {"_contrib_boolean_mask", "_npi_boolean_mask"}
 TAKES = {"take", "_npi_take"}
 PICKS = {"gather_nd"}
 OWN_BACKWARD = {"_CustomFunction", "Custom"}  # an autograd.Function, a CustomOp
 CALL = "_CachedOp"  # of a hybridized block
-LENGTHS = {"slice_axis", "slice", "SliceChannel", "_split_v2"}  # of a shape: some of them
+LENGTHS = {"slice_axis", "slice", "SliceChannel", "_split_v2"}  # some of a shape's numbers
 SHAPES = {"shape_array", "size_array"}
 LIKE = {"reshape_like", "broadcast_like", "slice_like"}  # another's shape, not its numbers
-# Twice as much of what they are made of is twice as much of them
+# Twice the input gives twice the output
 PROPORTIONAL = {
     "slice", "slice_axis", "slice_like", "_npi_slice", "transpose", "_np_transpose", "SwapAxis",
     "Flatten", "broadcast_to", "broadcast_like", "broadcast_axis", "tile", "reverse", "pick", "take", "where",
@@ -45,7 +45,7 @@ COMPARISONS = {
     for kind, end in (("_", ""), ("_", "_scalar"), ("broadcast_", ""), ("_npi_", ""), ("_npi_", "_scalar"))
     for which in ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "less", "less_equal")
 }
-# Of a number by itself: a term that is made of nothing else has no layer in it
+# Of each number by itself: a term of nothing else has no layer
 ELEMENTWISE = LINEAR | MEANS | QUOTIENTS | COMPARISONS | (PROPORTIONAL - {"pick", "take"}) | {
     "square", "_npi_square", "sqrt", "_npi_sqrt", "abs", "_npi_absolute", "exp", "_npi_exp", "log", "_npi_log", "log1p",
     "_power_scalar", "_npi_power_scalar", "_rpower_scalar", "smooth_l1", "relu", "sigmoid", "Activation",
@@ -55,7 +55,7 @@ ELEMENTWISE = LINEAR | MEANS | QUOTIENTS | COMPARISONS | (PROPORTIONAL - {"pick"
 
 
 def handle_of(operator: str) -> int:
-    """By which MXNet calls it."""
+    """Handle by which MXNet calls the operator."""
     handle = OpHandle()
     check_call(_LIB.NNGetOpHandle(c_str(operator), ctypes.byref(handle)))
     return int(handle.value)

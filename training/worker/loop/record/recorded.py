@@ -1,4 +1,4 @@
-"""What MXNet recorded of an array that is differentiated: a graph of operators, whose inputs are weights and others."""
+"""MXNet's record of an array that is differentiated: a graph of operators on weights and other arrays."""
 
 from __future__ import annotations
 
@@ -34,21 +34,22 @@ class Node:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Those of its inputs whose numbers are in its own; of the others it has the shape."""
+        """Inputs whose values affect the node's; of the others only the shape does."""
         if self.op in SHAPES | {"zeros_like", "ones_like"}:
             return ()
         return self.inputs[:1] if self.op in LIKE else self.inputs
 
     @property
     def is_mean(self) -> bool:
-        """Over the batch."""
+        """Whether it is a mean over the batch."""
         return self.op in MEANS and not self.of_each
 
     @property
     def of_each(self) -> bool:
-        """Whether a reduction is that of each sample, as Gluon's losses make it; which axis is the batch's is taken to
-        be the first. With NumPy's names no axes are none, as in Gluon's losses of one number a sample; else they are
-        all.
+        """Whether it is a reduction within each sample, as in Gluon's losses.
+
+        The first axis is taken for the batch's. With NumPy's names, an axis of () reduces nothing, as in Gluon's losses
+        of one number per sample; with the others it reduces all.
         """
         axis = self.attributes.get("axis", "")
         axes = re.findall(r"-?\d+", axis)
@@ -62,17 +63,17 @@ class Node:
 
     @property
     def along_first(self) -> bool:
-        """Whether it reduces the first axis alone: that of the batch, or of the time where that comes first."""
+        """Whether it reduces only the first axis: that of the batch, or of time where that comes first."""
         return self.op in REDUCTIONS and not self.excludes and _is_first(self.attributes.get("axis", ""))
 
     @property
     def excludes(self) -> bool:
-        """Over all axes but those that are named."""
+        """Whether it reduces all axes except those that it names."""
         return self.attributes.get("exclude") == "True"
 
     @property
     def normalises(self) -> bool:
-        """Whether its backward pass divides by what it counts in the batch, whatever is made of its output."""
+        """Whether its backward pass divides by a count over the batch, whatever its output is used for."""
         return self.attributes.get("normalization") in ("valid", "batch")
 
 
@@ -81,24 +82,26 @@ def _inputs(node: Node) -> Sequence[int]:
 
 
 class Graph:
-    """Of one array. Its nodes are in an order in which inputs come before what is made of them."""
+    """Record of one array; inputs of a node come before it."""
 
     def __init__(self, head: Any, hybrids: Mapping[str, Any]) -> None:
-        """`hybrids`: symbols of the hybridized blocks that were called, by the names that the calls have in the record;
-        their operators stand in the calls' places.
+        """Read the record of `head`.
+
+        `hybrids`: symbols of called hybridized blocks, by the calls' names in the record; their operators replace the
+        calls.
         """
         self.nodes = list[Node]()
         self._hybrids = hybrids
         (self.top,) = self._add(json.loads(autograd.get_symbol(head).tojson()), None)
 
     def _add(self, graph: Any, inputs: Sequence[int] | None) -> list[int]:
-        """Which of the nodes are this graph's outputs. `inputs`: which are its inputs, where it is a block's."""
-        outputs = list[Sequence[int]]()  # of each node of the graph: by which of ours its outputs are made
+        """Add a graph's nodes; returns the nodes of its outputs. `inputs`: nodes of its inputs if it is a block's."""
+        outputs = list[Sequence[int]]()  # for each node of the graph, our nodes of its outputs
         given = iter(inputs or ())
         for node in graph["nodes"]:
             below = tuple(_output(outputs[at], which) for at, which, *_ in node["inputs"])
             if node["op"] in LENGTHS and self.nodes[below[0]].op in SHAPES and _begins(node) != 0:
-                below = ()  # not the batch's: it is the same number in each worker's share
+                below = ()  # not the batch's size: it is equal in all workers' shares
             if inputs is not None and node["op"] == "null":
                 outputs.append([next(given)])
             elif node["op"] == CALL and node["name"] in self._hybrids:
@@ -106,7 +109,7 @@ class Graph:
             else:
                 attributes = node.get("attrs") or {}
                 if node["op"] in REDUCTIONS and _is_first(attributes.get("axis", "")) and self._is_stack(below[0]):
-                    attributes = {**attributes, "axis": "1"}  # of several losses, for each sample
+                    attributes = {**attributes, "axis": "1"}  # of several losses, within each sample
                 self.nodes.append(Node(node["op"], node["name"], attributes, below))
                 outputs.append([len(self.nodes) - 1])
         return [_output(outputs[at], which) for at, which, *_ in graph["heads"]]
@@ -115,7 +118,9 @@ class Graph:
         return self.nodes[at].op in STACKS_BESIDE and _is_first(self.nodes[at].attributes.get("axis", "0"))
 
     def where(self, begins: Callable[[int, Node], bool], through: Callable[[Node], Sequence[int]]) -> list[bool]:
-        """Of each node, whether it `begins` there, or in one of those inputs that are looked `through`."""
+        """For each node, whether `begins` holds for it or for a node that it reaches by the inputs that `through`
+        gives.
+        """
         marks = list[bool]()
         for at, node in enumerate(self.nodes):
             marks.append(begins(at, node) or any(marks[i] for i in through(node)))
@@ -123,7 +128,7 @@ class Graph:
 
     @cached_property
     def data(self) -> list[bool]:
-        """Whether it depends on anything but weights: these have a gradient of their own, and are called var."""
+        """Whether each node depends on anything but weights, which have a gradient of their own and are called var."""
         return self.where(lambda at, node: node.op == "null" and not node.name.startswith("var"), _inputs)
 
     @cached_property
@@ -132,7 +137,7 @@ class Graph:
 
     @cached_property
     def elementwise(self) -> list[bool]:
-        """Whether it is made of weights and arrays without a layer between them."""
+        """Whether each node is made of weights and arrays without a layer between them."""
         marks = list[bool]()
         for node in self.nodes:
             simple = node.op in ELEMENTWISE or (node.op in DOTS and not self.data[len(marks)])
@@ -140,11 +145,11 @@ class Graph:
         return marks
 
     def reduces(self, at: int, node: Node) -> bool:
-        """Over the batch; how many samples it has is such a number, too."""
+        """Whether the node is over the batch; the number of its samples is, too."""
         return (node.op in SHAPES or (node.op in REDUCTIONS and not node.of_each)) and self.data[at]
 
     def below(self, at: int, inputs: Callable[[Node], Sequence[int]] = _inputs) -> list[int]:
-        """All that it is made of, and itself, by way of these `inputs` of each."""
+        """The node and all that it is computed from, by way of these `inputs` of each node."""
         waiting, seen = [at], set[int]()
         while waiting:
             if (number := waiting.pop()) not in seen:
@@ -154,7 +159,7 @@ class Graph:
 
 
 def _output(outputs: Sequence[int], which: int) -> int:
-    """An operator is one node whatever it puts out; a block's outputs are made by several."""
+    """Node of an output: an operator is one node for all of its outputs, while several nodes make a block's."""
     return outputs[which] if len(outputs) > 1 else outputs[0]
 
 
@@ -163,6 +168,6 @@ def _is_first(axis: str) -> bool:
 
 
 def _begins(node: Any) -> int | None:
-    """The first place that a slice takes; None: it does not say."""
+    """First place that a slice takes, None if it does not say."""
     match = re.search(r"-?\d+", node.get("attrs", {}).get("begin", ""))
     return int(match.group()) if match else None

@@ -1,1 +1,1 @@
-"""What is set back with a step that is void."""
+"""What a void step restores."""

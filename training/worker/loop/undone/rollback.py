@@ -1,4 +1,4 @@
-"""What a step that turns out to be void must not leave behind."""
+"""Copies of what a void step must restore."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _MULTIPLIERS = ("lr_mult", "wd_mult")  # dictionaries of an optimizer, attribute
 
 
 class StepSnapshot:
-    """What may change between two steps beside the weights: the plain numbers that a script sets (a rate in its loop,
-    a parameter's `lr_mult` and `grad_req`, a loss scale), another scheduler and what it counts, what the job remembers,
-    what the script keeps, and what a forward pass moves: running statistics, parameters that it writes. Cheap enough to
-    be taken at every step.
+    """What may change between two steps besides the weights.
+
+    That is the plain numbers that a script sets (a rate in its loop, a parameter's `lr_mult` and `grad_req`, a loss
+    scale), the scheduler and its counts, what the job remembers, what the script keeps, and what a forward pass
+    changes: running statistics, and parameters that it writes. Cheap enough to be made at every step.
     """
 
     def __init__(self, state: TrainingState) -> None:
@@ -31,7 +32,7 @@ class StepSnapshot:
         schedulers = [(trainer._optimizer, trainer._optimizer.lr_scheduler) for trainer in state.trainers]
         self._schedules = [(one, each, {} if each is None else capture(each)) for one, each in schedulers]
         updaters = [updater for trainer in state.trainers for updater in trainer._updaters]
-        self._states = [(updater, dict(updater.states)) for updater in updaters]  # for a script that puts others there
+        self._states = [(updater, dict(updater.states)) for updater in updaters]  # for a script that replaces them
         self._running = [(array, array.copy()) for array in state.running_arrays()]
         self._kept = state.kept.copies()
         self._written = [(p, array, array.copy()) for p in state.written for array in p.list_data()]
@@ -42,7 +43,7 @@ class StepSnapshot:
             vars(owner).update({name: copied(value) for name, value in values.items()})
         for param, rate, decay, request in self._factors:
             param.lr_mult, param.wd_mult = rate, decay
-            if param.grad_req != request:  # MXNet makes other arrays
+            if param.grad_req != request:  # setting it makes MXNet allocate other arrays
                 param.grad_req = request
         for updater, states in self._states:
             updater.states = dict(states)
@@ -54,7 +55,7 @@ class StepSnapshot:
         self.put_back(state)
 
     def put_back(self, state: TrainingState) -> None:
-        """What is equal on all workers, and no weight that an update makes."""
+        """Restore what is equal on all workers, except the weights that updates change."""
         state.kept.put_back(self._kept)
         self.put_back_written()
 
@@ -71,7 +72,7 @@ def _owners(trainer: Any) -> list[Any]:
 
 def _plain_of(owner: Any) -> dict[str, Any]:
     if hasattr(owner, "_amp_original_scale") or hasattr(owner, "_params"):
-        # of a trainer: the rest is how it was built
+        # of a trainer: the rest does not change after it is made
         return {name: vars(owner)[name] for name in ("_scale", "worker_rate") if name in vars(owner)}
     return {name: copied(value) for name, value in vars(owner).items() if _is_plain(name, value)}
 
@@ -84,7 +85,7 @@ def _is_plain(name: str, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Overwritten:
-    """A weight before the script itself wrote to it, as a clip of the weights does."""
+    """A weight before the script itself wrote to it, as when it clips weights."""
 
     array: Any
     copy: Any

@@ -1,4 +1,4 @@
-"""What one worker takes back when a step is void, gathered while the step is under way."""
+"""What one worker restores when a step is void, collected during the step."""
 
 from __future__ import annotations
 
@@ -13,54 +13,57 @@ from dyntrain.training.worker.state.training_state import TrainingState
 
 
 class Undo:
-    """Back to the last `mark`. `memories`: what the script has in job.memory."""
+    """Copies for the return to the last `mark`. `memories`: the script's values in job.memory."""
 
     def __init__(self, state: TrainingState, memories: Memories) -> None:
         self.forwards = ForwardWrites()
         self._state, self._memories = state, memories
         self._mark: StepSnapshot | None = None
-        self._set_since: set[Any] = set()  # parameters, since the mark
-        self._steps: list[Backup | Overwritten] = []  # since the mark, in the order in which it happened
+        self._set_since: set[Any] = set()  # parameters that the script has set since the mark
+        self._steps: list[Backup | Overwritten] = []  # since the mark, in order of time
 
     def mark(self) -> None:
-        """A step that is void comes back to here."""
+        """Set the point to which a void step returns."""
         self._memories.keep(self._state.own)
         self._mark = StepSnapshot(self._state)
         self._set_since.clear()
 
     def back_up(self, trainer: Any) -> None:
-        """Before an update that another trainer's may still void."""
+        """Copy the trainer before an update that another trainer's may still void."""
         self._steps.append(Backup.of(trainer))
 
     def script_writes(self, array: Any) -> None:
-        """Soon, to a weight or an optimizer's state; where it takes a part of one, that is all that is seen."""
+        """Copy a weight or an optimizer's state before the script writes to it, or takes a part of it.
+
+        No later write to such a part is seen.
+        """
         if not any(isinstance(each, Overwritten) and each.array is array for each in self._steps):
             self._steps.append(Overwritten(array, array.copy()))
         if not thread_context.in_block:
             self.forwards.script_writes(array)
 
     def script_sets(self, array: Any) -> None:
-        """Between batches, alike on all workers: it stays so where the epoch ends."""
+        """Note what the script writes between batches, alike on all workers: the epoch's end keeps it."""
         self._set_since.update(p for p in self._state.written if any(array is data for data in p.list_data()))
 
     def script_wrote(self, array: Any) -> None:
-        """If it is a weight."""
+        """Note the new values of `array`, if it is a weight."""
         if not thread_context.in_block:
             self.forwards.script_wrote(array)
 
     def stands(self) -> None:
-        """What was done since the mark will not be undone."""
+        """Drop the copies: what was done since the mark will not be undone."""
         self._steps.clear()
 
     def recall(self) -> None:
-        """What the script counts, it counts once a step."""
+        """Restore what the script counts, which it must count once per step."""
         self._memories.recall(self._state.own)
         if self._mark is not None:
             self._mark.put_back(self._state)
         self.forwards.put_back()
 
     def put_back_written(self) -> None:
-        """What passes of the nets outside of the steps have written."""
+        """Restore the parameters that forward passes outside of the steps have written."""
         if self._mark is not None:
             self._mark.put_back_written(but=self._set_since)
 

@@ -1,10 +1,10 @@
-"""Steps that are void again and again although nobody is missing. Pure."""
+"""Steps that are void repeatedly although no worker was lost. Pure."""
 
 from __future__ import annotations
 
 from dyntrain.training.worker.refused import Unrecoverable
 
-MOST = 3  # times: each takes as long as it takes to see that nobody makes progress
+MOST = 3  # times: each lasts until it is detected that no worker makes progress
 AGAIN = (
     "step {step} was void {times} times, and no worker is missing: if workers choose their trainer by a condition, "
     "make it of epoch.sum(), which is the same on all"
@@ -12,12 +12,14 @@ AGAIN = (
 
 
 class VoidAgain(RuntimeError, Unrecoverable):
-    """On every worker alike."""
+    """Raised on all workers alike."""
 
 
 class AbortedSteps:
-    """A script may step different trainers on different workers, which then wait for each other until they are
-    released, and come there again.
+    """Count of void steps at one position.
+
+    A script may step different trainers on different workers. These then wait for each other until they are released,
+    and come to the same point again.
     """
 
     def __init__(self) -> None:
@@ -28,6 +30,6 @@ class AbortedSteps:
         self._at = step, workers
 
     def refuse(self, step: int, workers: int) -> None:
-        """Raises VoidAgain before one more."""
+        """Raise VoidAgain if the step was void too often with so many workers."""
         if self._times >= MOST and self._at == (step, workers):
             raise VoidAgain(AGAIN.format(step=step, times=self._times))

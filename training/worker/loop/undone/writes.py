@@ -1,8 +1,7 @@
-"""What a script writes to its weights and optimizer states itself, as a clip of the weights does: a step that is void
-takes it back.
+"""Copies for a void step of the weights and optimizer states that a script itself writes to, as when it clips weights.
 
-A part of a weight (`weight[:2] *= ...`) is another array over the same memory, so its weight counts as written to where
-the part is taken.
+A part of a weight (`weight[:2] *= ...`) is another array over the same memory, so the weight counts as written when the
+part is taken.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Writes(Listener):
-    """Of one loop, for its undo; works with all checks off."""
+    """Writes in one loop, for its undo; also used with all checks off."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
