@@ -1,1 +1,1 @@
-"""What a training script is told of itself: rules with stable codes, what was found by them, and their pages."""
+"""Checks of training scripts: rules with stable codes, their findings, and their pages."""

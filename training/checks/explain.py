@@ -1,4 +1,4 @@
-"""The page of a rule, for people: why, a bad example, a good one."""
+"""The page of a rule, for people: the reason, a bad example and a good one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIXED = "It cannot be silenced: without it a step has no meaning, or the workers
 
 
 def explain(code: str | None = None) -> str:
-    """Without a code a line for each rule. Raises ValueError for a code that no rule has."""
+    """Return a rule's page, or without a code one line for each rule. Raises ValueError for an unknown code."""
     if code is None:
         return "\n".join(f"{each.code}  {each.severity:7}  {each.sentence}" for each in RULES.values())
     if (rule := RULES.get(code.upper())) is None:

@@ -1,8 +1,8 @@
-"""What the rules found in one worker's script: each is told once, with file and line; those that stop the job do it
-together; and what was silenced, and how.
+"""The rules' findings in one worker's script, and which rules were silenced, and how.
 
-A rule is silenced on a line by `# dyntrain: ignore[DT301]`, in a script by `ElasticJob.join(ignore=("DT301",))`, for a
-launch by `--ignore DT301`, which workers have in their environment.
+Each finding is reported once, with file and line; those that stop the job are reported together. A rule is silenced on
+a line by `# dyntrain: ignore[DT301]`, in a script by `ElasticJob.join(ignore=("DT301",))`, and for a launch by
+`--ignore DT301`, which reaches workers by their environment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """`last`: the last line of the statement that begins at `line`."""
+    """A place in a script; `last` is the last line of the statement that begins at `line`."""
 
     file: str
     line: int
@@ -38,12 +38,12 @@ class Place(NamedTuple):
 
 
 def codes_in(text: str) -> frozenset[str]:
-    """Codes with commas between them. Raises ValueError for what is none."""
+    """Return the codes of a comma-separated list. Raises ValueError for one that no rule has, or that is fixed."""
     return known_codes(part.strip() for part in text.split(",") if part.strip())
 
 
 def known_codes(codes: Iterable[str]) -> frozenset[str]:
-    """Raises ValueError for one that no rule has, or that cannot be silenced."""
+    """Return the codes as a set. Raises ValueError for one that no rule has, or that cannot be silenced."""
     known = frozenset(codes)
     for code in sorted(known):
         if code not in RULES:
@@ -54,7 +54,7 @@ def known_codes(codes: Iterable[str]) -> frozenset[str]:
 
 
 def mode_of(text: str) -> Mode:
-    """Raises ValueError."""
+    """Return the mode of this name. Raises ValueError for an unknown one."""
     for mode in MODES:
         if text == mode:
             return mode
@@ -62,14 +62,17 @@ def mode_of(text: str) -> Mode:
 
 
 class Findings:
-    """Of one process. What a launch says, in the environment, goes before what the script says. Raises ValueError."""
+    """The findings of one process. Raises ValueError for an unknown code or mode.
+
+    The launch's mode, in the environment, takes precedence over the script's; the codes that either ignores add up.
+    """
 
     def __init__(self, ignore: Iterable[str] = (), mode: str | None = None) -> None:
         if isinstance(ignore, str):
             raise ValueError(f"ignore={ignore!r}: several codes, as in ignore=('DT301',)")
         self._ignored = known_codes(ignore) | codes_in(os.environ.get(IGNORE_VARIABLE, ""))
         self.mode = mode_of(os.environ.get(CHECKS_VARIABLE) or mode or "warn")
-        self.silenced: dict[str, str] = {"all": "checks='off'"} if self.mode == "off" else {}  # how, by codes
+        self.silenced: dict[str, str] = {"all": "checks='off'"} if self.mode == "off" else {}  # how, by code
         self._seen = set[tuple[str, Place | None]]()
         self._stops = dict[str, None]()
 
@@ -79,12 +82,14 @@ class Findings:
 
     @property
     def stops(self) -> str | None:
-        """All that stops the job, so far; what a trial of parts has shown comes last: the others may be its cause."""
+        """All findings so far that stop the job; the probe's (DT2) come last, as the others may be their cause."""
         return "\n".join(sorted(self._stops, key=lambda text: ": DT2" in text)) or None
 
     def find(self, code: str, at: Place | None = None, /, **values: object) -> str | None:
-        """A rule applies, at the line of the script that is being run, or `at` one. What to stop the job with; None:
-        it goes on, and was told once.
+        """Report that a rule applies, at the script's running line or at `at`.
+
+        Returns the message with which to stop the job, or None if it continues: the rule is silenced, or its warning is
+        logged, once.
         """
         rule, at = RULES[code], at or script_line()
         if (how := self._silenced(rule, at)) is not None:
@@ -124,7 +129,7 @@ def _ignored_at(at: Place) -> set[str]:
 
 
 def script_line() -> Place | None:
-    """Of the lines that are being run, the innermost that is no library's."""
+    """Return the innermost running line that is not a library's, or None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in LIBRARIES:
         frame = frame.f_back
@@ -135,5 +140,5 @@ def script_line() -> Place | None:
 
 @lru_cache(1024)
 def _last_line(code: CodeType, instruction: int) -> int | None:
-    """Of what the instruction is a part of."""
+    """Return the last line of the expression or statement that the instruction belongs to."""
     return next(islice(code.co_positions(), instruction // 2, None), (None, None))[1]

@@ -1,7 +1,7 @@
-"""The rules by which scripts are checked: one row a rule, with a code that never changes its meaning. Pure.
+"""The rules by which scripts are checked: one row for each, with a code that never changes its meaning. Pure.
 
-A rule is an error where it is proven on the script's own numbers: the job stops. What is supposed, from the source,
-from names, or from where an array came, is a warning. The page of a rule is `training/rules/CODE.md`.
+A rule is an error if it is proven on the script's own numbers: the job stops. It is a warning if it is only inferred
+from the source, from names, or from an array's origin. The page of a rule is `training/rules/CODE.md`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ MOST_WORDS = 30  # of sentence and remedy together
 
 @dataclass(frozen=True)
 class Rule:
-    """`sentence` says what was found, `remedy` what to write; both with places for values. `fixed`: it cannot be
-    silenced, as there is no way to go on.
+    """A rule: `sentence` says what was found, `remedy` what to write; both are format strings.
+
+    A `fixed` rule cannot be silenced, as the job cannot continue.
     """
 
     code: str
@@ -28,7 +29,7 @@ class Rule:
 
 # fmt: off
 _ROWS = (
-    # ---- DT1: what is differentiated, and what its trainer was told
+    # ---- DT1: the loss, and the trainer's `loss` argument
     Rule("DT101", "error", "the loss is a mean over the batch, and its trainer was not told",
          "job.trainer(..., loss='mean')"),
     Rule("DT102", "error", "the loss is a sum, with loss='mean'",
@@ -71,7 +72,7 @@ _ROWS = (
     Rule("DT302", "warning", "the gradient of {name} is multiplied before it is summed, by what may be this share's "
          "own",
          "trainer.allreduce_grads(), the change, then trainer.update(n) in place of step(n)"),
-    # ---- DT4: step(n), and what all workers must mean alike
+    # ---- DT4: step(n), and values that must agree on all workers
     Rule("DT401", "error", "step({n:g}) with {here} of the {all} samples of this batch here is no batch size",
          "{batch}, or the samples in hand; step(epoch.sum(n)) for what is counted; loss='own' takes any other{more}",
          fixed=True),
@@ -91,7 +92,7 @@ _ROWS = (
          "leave the division out, and write trainer.step(epoch.sum(n))", fixed=True),
     Rule("DT413", "error", "the workers' updates would differ: {what}",
          "keep what they are made of in job.memory(...), or make it of epoch.step_number", fixed=True),
-    # ---- DT5: what a worker that joins has not got
+    # ---- DT5: what a joining worker lacks
     Rule("DT508", "error", "the forward pass moves {name}, which is in no trainer: each worker would have another",
          "job.epochs(..., net=net); a frozen body under autograd.predict_mode()"),
     # ---- DT6: what the source shows

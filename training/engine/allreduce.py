@@ -1,8 +1,10 @@
-"""The engine on Horovod 0.28.1 with Gloo: all-reduce among the workers themselves, left and formed anew inside the
-process. No servers, so nothing of it is on base nodes but the rendezvous of a formation (`rendezvous`).
+"""The engine on Horovod 0.28.1 with Gloo: all-reduce among the workers, whose group is re-formed inside the process.
 
-When a worker dies Horovod tells only those that wait for that very worker; two that wait for each other would do so
-until Gloo's timeout (seen with four workers). So each survivor breaks its own connections when it hears of the loss.
+There are no servers, so it uses base nodes only for the rendezvous of a formation (`rendezvous`).
+
+When a worker dies, only the workers that wait for that very worker get an error from Horovod; two that wait for each
+other would wait until Gloo's timeout (seen with four workers). So each survivor breaks its own connections when it is
+informed of the loss.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ from dyntrain.training.engine.interfaces import interface_of
 from dyntrain.training.engine.rendezvous import ADDRESS, PORT
 from dyntrain.training.protocol.engines import EngineName
 
-# Gloo's own bound is none of ours: who is lost is the coordinator's to say, and it ends a worker that never forms.
+# A day: Gloo's timeout must not decide who is lost. The coordinator does, and it ends a worker that never forms.
 NO_BOUND_SECONDS = "86400"
 GRACE_SECONDS = 0.25
 CONNECT_SECONDS, PAUSE_SECONDS = 5.0, 0.01
-PROBE_SECONDS = 10.0  # an error of the script's is told so late; the word of a lost worker is here sooner
+PROBE_SECONDS = 10.0  # delays the report of a script's own error; a lost worker is reported sooner
 
 
 class AllReduce:
-    """`host` is the address that this worker's connections are made from."""
+    """The engine on Horovod; `host` is the address from which this worker connects."""
 
     name: EngineName = "horovod"
     release: Literal["zeros", "error"] = "error"
@@ -43,7 +45,7 @@ class AllReduce:
         self._host = host
         self._hvd = _horovod()
         self._connections: set[tuple[int, int]] = set()
-        self._ended = False  # Horovod's thread, in this generation
+        self._ended = False  # whether Horovod's thread has ended in this generation
         self._store: HorovodStore | None = None
 
     @property
@@ -63,14 +65,14 @@ class AllReduce:
             HOROVOD_GLOO_IFACE=interface_of(self._host),
             HOROVOD_GLOO_TIMEOUT_SECONDS=NO_BOUND_SECONDS,
         )
-        os.environ.pop("HOROVOD_ELASTIC", None)  # its own elasticity asks a driver that is not there
+        os.environ.pop("HOROVOD_ELASTIC", None)  # Horovod's own elasticity needs a driver, which there is not
         _wait_for(environment[ADDRESS], int(environment[PORT]))
         before = set(_sockets())
         self._hvd.init()
-        # Others of this process may be among them, of the state on its way for one: those are closed by the time that
-        # it counts, or are made again.
+        # These may include other connections of this process, e.g. of a state transfer: those are closed before it
+        # matters, or are made again.
         self._connections = set(_sockets()) - before
-        # Horovod's own exit handler, which each init() registers, would wait for the others: ours is called before it.
+        # Each init() registers an exit handler of Horovod's, which would wait for the others: ours must run before it.
         atexit.unregister(self.abandon)
         atexit.register(self.abandon)
         self._ended = False
@@ -90,8 +92,10 @@ class AllReduce:
             raise SumsLost(str(error).strip().splitlines()[-1]) from None
 
     def _over(self) -> bool:
-        """Whether Horovod's thread ends, which no error's text tells reliably: then whatever it is given fails. Until
-        then it waits for others to give it the same, which nobody does.
+        """Whether Horovod's thread has ended, which no error's text says reliably.
+
+        After its end every request fails. Before, a request waits for the same request of other workers, which nobody
+        makes here.
         """
         probe = mx.nd.zeros((1,))
         self._hvd.allreduce_(probe, op=self._hvd.Sum, name=f"probe {uuid4()}")
@@ -115,9 +119,9 @@ class AllReduce:
         if self._store is None:
             return
         self._store = None
-        with contextlib.suppress(mx.base.MXNetError):  # what was lost in flight, which has been told
+        with contextlib.suppress(mx.base.MXNetError):  # sums lost in flight, already reported
             mx.nd.waitall()
-        # Its threads agree to end, unless one of them is gone; then they might wait for each other.
+        # The workers' Horovod threads agree to end, unless one is gone; then they might wait for each other.
         patience = threading.Timer(GRACE_SECONDS, self.break_off)
         patience.start()
         self._hvd.shutdown()
@@ -126,13 +130,13 @@ class AllReduce:
         self._connections = set()
 
     def abandon(self) -> None:
-        """The others get an error for what is in flight, at once."""
+        """Break the connections: the other workers get an error at once for what is in flight."""
         self._store = None
         self.break_off()
 
 
 def _plain(arrays: Any) -> list[Any]:
-    """Over the same memory: with `npx.set_np()` they are of NumPy's kind, which operators do not take."""
+    """Return `mx.nd` arrays over the same memory: operators do not accept the `mx.np` arrays of `npx.set_np()`."""
     return [each.as_nd_ndarray() for each in (arrays if isinstance(arrays, list) else [arrays])]
 
 
@@ -169,7 +173,7 @@ class HorovodStore:
 
 
 def _horovod() -> Any:
-    """Raises ExtraMissing, and ImportError with Horovod's own words where it was built for other frameworks."""
+    """Import Horovod. Raises ExtraMissing, or ImportError if it was built without MXNet (its own text) or Gloo."""
     require(("horovod",))
     import horovod.mxnet as hvd
 
@@ -179,8 +183,9 @@ def _horovod() -> Any:
 
 
 def _wait_for(address: str, port: int) -> None:
-    """Until somebody listens there: Horovod would try three times, and then end the process. Whoever ordered the
-    generation bounds it.
+    """Wait until the address accepts connections: Horovod would try three times and then end the process.
+
+    Without a bound: the coordinator bounds a formation.
     """
     while True:
         with contextlib.suppress(OSError), socket.create_connection((address, port), CONNECT_SECONDS):
@@ -189,7 +194,7 @@ def _wait_for(address: str, port: int) -> None:
 
 
 def _sockets() -> Iterator[tuple[int, int]]:
-    """Descriptors of this process, each with the inode that says which socket it is."""
+    """Yield (descriptor, inode) of this process's sockets; the inode identifies the socket."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError, ValueError):
             target = os.readlink(f"/proc/self/fd/{name}")
@@ -198,7 +203,7 @@ def _sockets() -> Iterator[tuple[int, int]]:
 
 
 def _shut_down(descriptor: int, inode: int) -> None:
-    """Unless the descriptor is of another socket by now. Raises OSError, also for what is not connected."""
+    """Shut a socket down, unless its descriptor is now another's. Raises OSError, also if it is not connected."""
     with socket.socket(fileno=os.dup(descriptor)) as connection:
         if os.fstat(connection.fileno()).st_ino == inode:
             connection.shutdown(socket.SHUT_RDWR)

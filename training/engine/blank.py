@@ -1,4 +1,4 @@
-"""The fork server of an engine's processes (see `dyntrain.training.host.forkserver`): imports MXNet, and serves.
+"""The fork server of an engine's processes (see `dyntrain.training.host.forkserver`): imports MXNet and serves.
 
 `python -m dyntrain.training.engine.blank`, with the socket that `ForkServerSocket` names in the environment.
 """
@@ -18,10 +18,10 @@ MOST_KEPT = 2**31 - 1  # bytes that a server frees between two steps
 
 
 def become(role: str, environment: dict[str, str]) -> None:
-    """A scheduler or a server, until all workers have left the group; or Horovod's rendezvous, until it is killed.
+    """Run a scheduler or a server until all workers have left the group, or Horovod's rendezvous until it is killed.
 
-    MXNet's own server loop (`mxnet.kvstore.kvstore_server`) unpickles what a command carries, to be given an optimizer,
-    and ps-lite asks nobody who they are. Here a server only adds up: the optimizer runs in the workers.
+    MXNet's own server loop (`mxnet.kvstore.kvstore_server`) unpickles the body of a command, to receive an optimizer,
+    and ps-lite has no authentication. Here a server only sums: the optimizer runs in the workers.
     """
     if role == "rendezvous":
         from dyntrain.training.engine.rendezvous import serve_rendezvous
@@ -36,7 +36,7 @@ def become(role: str, environment: dict[str, str]) -> None:
         share_freed_memory()
         keep_freed_memory(MOST_KEPT)
         memory = int(os.environ.get(SERVER_MEMORY, 0))
-        # beside ps-lite's start, which is mostly waiting, and while the workers can send nothing yet
+        # in parallel to ps-lite's start, which is mostly waiting, and before the workers can send anything
         threading.Thread(target=fill_memory, args=(memory,), daemon=True).start()
     store = mxnet.kv.create("dist")
     refuse = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_refuse)
@@ -44,13 +44,13 @@ def become(role: str, environment: dict[str, str]) -> None:
 
 
 def _refuse(number: int, body: bytes, _: object) -> None:
-    """No command is obeyed, and its body is not even shown: whoever reaches the port may write it."""
+    """Refuse a command, without logging its body: anyone who reaches the port can send one."""
     sys.stderr.write(f"refused command {number} from the network: a server takes no optimizer and runs no command\n")
     sys.stderr.flush()
 
 
 def main() -> int:
-    os.environ.pop("DMLC_ROLE", None)  # with a role set, the import itself would start to serve
+    os.environ.pop("DMLC_ROLE", None)  # with a role set, the import itself would start a server
     import dyntrain.training.numpy_aliases  # noqa: F401
     import mxnet  # noqa: F401  # isort: skip  # starts no thread: its engine begins in the forked process
 

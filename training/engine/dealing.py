@@ -1,8 +1,9 @@
-"""Which of ps-lite's servers adds up which part of the gradients. Pure.
+"""Assignment of the gradients' parts to ps-lite's servers. Pure.
 
-ps-lite chooses by a key's number alone (`EncodeDefaultKey` in MXNet's src/kvstore/kvstore_dist.h), whatever its size:
-of ResNet-50's keys, numbered one after another, one of five servers would have 45 % of all bytes, and everybody waits
-for it. The numbers are ours to choose. `make bench BENCH=model` sees by the bytes on the links that the keys go there.
+ps-lite chooses the server by a key's number alone (`EncodeDefaultKey` in MXNet's src/kvstore/kvstore_dist.h), whatever
+its size: of ResNet-50's keys, numbered consecutively, one of five servers would have 45 % of all bytes, and all workers
+would wait for it. So the numbers are chosen here. `make bench BENCH=model` checks by the bytes on the links that the
+keys go to the chosen servers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-_STRIDE = 9973  # ps-lite's; a prime, so that every server has numbers of its own
+_STRIDE = 9973  # ps-lite's; a prime, so that every server has key numbers
 
 
 def server_of(number: int, servers: int) -> int:
@@ -18,9 +19,11 @@ def server_of(number: int, servers: int) -> int:
 
 
 def numbered(sizes: Sequence[int], servers: int) -> list[int]:
-    """A key's number for each of these sizes (bytes), all different, so that the servers have nearly the same to add
-    up: the largest goes first, to the server that has least; the fullest has at most 4/3 of what is possible (Graham,
-    Bounds on Multiprocessing Timing Anomalies, 1969). The same on every worker, as nothing else has a part in it.
+    """Return a distinct key number for each of `sizes` (bytes), so that the servers sum nearly equal numbers of bytes.
+
+    The largest size is assigned first, each to the server with the least load. The most loaded server has at most 4/3
+    of the optimum (Graham, Bounds on Multiprocessing Timing Anomalies, 1969). The result depends on nothing else, so it
+    is the same on every worker.
     """
     first = pow(_STRIDE, -1, servers)
     loads = [(0, server) for server in range(servers)]

@@ -1,4 +1,4 @@
-"""The network interface that has an address: Gloo is told its interface by name."""
+"""Lookup of the network interface with an address, as Gloo takes its interface by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAME_BYTES = 16
 
 
 def interface_of(address: str) -> str:
-    """Raises OSError when no interface of this host has the IPv4 address as its first."""
+    """Return the interface's name. Raises OSError if no interface of this host has this as its first IPv4 address."""
     if ipaddress.ip_address(address).is_loopback:
         return "lo"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
@@ -21,7 +21,7 @@ def interface_of(address: str) -> str:
             try:
                 response = fcntl.ioctl(asker.fileno(), SIOCGIFADDR, request)
             except OSError:
-                continue  # it has none
+                continue  # the interface has no IPv4 address
             if socket.inet_ntoa(response[20:24]) == address:
                 return name
     raise OSError(f"no network interface of this host has the address {address}")

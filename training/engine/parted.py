@@ -1,4 +1,4 @@
-"""The native store of one generation, with large gradients pushed in parts, and marks that show what is answered."""
+"""The native kvstore of one generation, with large gradients pushed in parts, and marks that show what is answered."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 import mxnet as mx  # isort: skip
 from dyntrain.training.engine.store import Part
 
-# A command that changes nothing in a server that sums: it is told so by the first worker of each group anyway
-# (`CommandType` in MXNet's src/kvstore/kvstore_dist_server.h).
+# A command without effect on a server that sums: the first worker of each group sends it anyway (`CommandType` in
+# MXNet's src/kvstore/kvstore_dist_server.h).
 SYNC_MODE = 3
-NOT_WRITTEN = 0xA5  # a byte; four or more of them are no sum that ever comes
+NOT_WRITTEN = 0xA5  # a byte; four or more of them are a value that no sum has
 
 
 class PartedStore:
-    """`pushpull` by gradient; `parts_of` and `pushpull_part` for whoever pushes in a dead worker's place."""
+    """A store with `pushpull` by gradient, and `parts_of` and `pushpull_part` to push in a dead worker's place."""
 
     def __init__(self, native: Any, parts: Sequence[Part]) -> None:
         self._native = native
         self._parts = parts
-        self._marks: dict[Part, Mark] = {}  # of what is split
+        self._marks: dict[Part, Mark] = {}  # of the parts of split gradients
         self._by_key: dict[str, list[Part]] = {}
         for part in parts:
             self._by_key.setdefault(part.key, []).append(part)
@@ -35,7 +35,7 @@ class PartedStore:
             if part.whole is not None:
                 self._native.pushpull(part.number, values, out=outs, priority=priority)
             else:
-                # Parts of one array, so the engine pushes each when the one before is answered.
+                # These are parts of one array, so MXNet's engine pushes each when the one before it is answered.
                 slices = [_slice(o, part) for o in outs]
                 mark = self._marks.setdefault(part, Mark(slices[0].dtype))
                 mark.clear()
@@ -43,22 +43,24 @@ class PartedStore:
                 mark.follow(slices[0])
 
     def parts_of(self, numbers: Sequence[int]) -> list[Part]:
-        """The parts of the keys of these numbers, in that order."""
+        """Return the parts of the keys of these numbers, in that order."""
         keys = list(self._by_key)
         return [part for number in numbers for part in self._by_key[keys[number]]]
 
     def pushpull_part(self, part: Part, flat: Any) -> None:
-        """`flat` has the part's length; its answer overwrites it."""
+        """Push `flat`, which has the part's length, for a part; the answer overwrites it."""
         array = flat if part.whole is None else flat.reshape(part.whole)
         self._native.pushpull(part.number, array, out=array)
 
     def flush(self) -> None:
-        """A server takes one message after the other from a worker, and answers so. Like MXNet's engine, which has one
-        thread for what is ready: what is given to it last is done last. With MXNET_CPU_WORKER_NTHREADS above one that
-        is so nearly always.
+        """Wait until the servers have processed all that this worker has pushed, and their answers so far are here.
+
+        A server processes a worker's messages one after another and answers in that order. So does MXNet's engine, with
+        one thread for ready operations: the last one queued is the last one done. With MXNET_CPU_WORKER_NTHREADS above
+        one that is true nearly always.
         """
         mx.nd.zeros((1,)).wait_to_read()
-        mx.nd.zeros((1,)).wait_to_read()  # of what became ready meanwhile
+        mx.nd.zeros((1,)).wait_to_read()  # for operations that became ready meanwhile
         self._native._send_command_to_servers(SYNC_MODE, "")
         mx.nd.zeros((1,)).wait_to_read()
 
@@ -73,7 +75,7 @@ class PartedStore:
 
 
 class Mark:
-    """Whether an array is there: the engine copies its first element once it is, and to look does not wait."""
+    """Shows whether an array is computed, without waiting: MXNet's engine copies its first element once it is."""
 
     def __init__(self, dtype: Any) -> None:
         memory = np.empty((1,), dtype=dtype)
@@ -82,7 +84,7 @@ class Mark:
         self.clear()
 
     def clear(self) -> None:
-        """While it follows nothing that is under way."""
+        """Reset the mark. Call it only while no array that it follows is pending."""
         self._bytes[:] = NOT_WRITTEN
 
     def follow(self, array: Any) -> None:
@@ -93,7 +95,7 @@ class Mark:
 
 
 def first_of(array: Any) -> Any:
-    """Its first element, as a view."""
+    """Return a view of the array's first element."""
     return array.as_nd_ndarray().reshape((-1,))[0:1]
 
 

@@ -1,4 +1,4 @@
-"""The engine on stock MXNet 1.9.1: one ps-lite group a generation, left and formed anew inside the process."""
+"""The engine on stock MXNet 1.9.1: one ps-lite group for each generation, re-formed inside the process."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ _WHOLE_KEYS = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}  # see dyntrain.t
 
 
 class PsLite:
-    """`kind` is the store's type, one of `STORES`; `host` is the address that this worker's ps-lite
-    listens on.
-    """
+    """The engine on ps-lite. `kind` is one of `STORES`, `host` the address that this worker's ps-lite listens on."""
 
     name: EngineName = "pslite"
     release: Literal["zeros", "error"] = "zeros"
@@ -52,15 +50,15 @@ class PsLite:
         self._native = create(self._kind)
         created = time.monotonic()
         parts = split(keys, int(os.environ["DMLC_NUM_SERVER"]))
-        # The values do not matter (state travels by another road), so nothing fills them; fresh arrays, as live ones
-        # abort the server now and then; one list, one barrier.
+        # The values do not matter (the state is transferred separately), so nothing fills the arrays. They are new, as
+        # arrays in use abort the server now and then. One list takes only one barrier.
         blanks = [mx.nd.empty(part.whole or (part.length,), dtype=part.dtype) for part in parts]
         self._native.init([part.number for part in parts], blanks)
         self._store = PartedStore(self._native, parts)
         return {"create": created - began, "init": time.monotonic() - created}
 
     def begin(self, array: Any) -> Callable[[], None]:
-        wait: Callable[[], None] = first_of(array).copy().wait_to_read  # the array itself is there once it is answered
+        wait: Callable[[], None] = first_of(array).copy().wait_to_read  # a copy: the array itself waits for its answer
         return wait
 
     def wait(self, array: Any) -> None:
@@ -73,8 +71,8 @@ class PsLite:
         if self._native is None:
             return
         mx.nd.waitall()
-        # The group is left when the store is freed. To wait for its last reference would take a garbage collection,
-        # 0.07 s of a large model's pause.
+        # Freeing the store leaves the group. Waiting for its last reference would take a garbage collection: 0.07 s of
+        # a large model's pause.
         native, self._native, self._store = self._native, None, None
         handle, native.handle = native.handle, ctypes.c_void_p()
         check_call(_LIB.MXKVStoreSetBarrierBeforeExit(handle, ctypes.c_int(0)))
@@ -82,9 +80,9 @@ class PsLite:
 
     def abandon(self) -> None:
         if self._native is not None:
-            # To free the store could wait for ever, and stop the servers under the others. Not to free it makes
-            # ps-lite's destructors abort the process, so they must not run: the last function that is given to on_exit
-            # is called first, with the exit code of the script.
+            # Freeing the store could wait for ever, and stop the servers that the others use. Without it, ps-lite's
+            # destructors abort the process, so they must not run: the function registered last with on_exit is called
+            # first, with the exit code of the script.
             native, self._native, self._store = self._native, None, None
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
             _LIBC.on_exit(_LIBC._exit, None)

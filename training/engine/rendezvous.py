@@ -1,4 +1,4 @@
-"""Where the workers of a generation find each other: Horovod's own HTTP store, on one base node while they form."""
+"""The rendezvous of a generation's workers: Horovod's own HTTP store, on one base node during formation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ ADDRESS, PORT = "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"
 
 
 def serve_rendezvous(environment: Mapping[str, str]) -> None:
-    """Until killed. Like ps-lite's scheduler it asks nobody who they are: the security group decides who reaches it.
-    What it keeps is text that Gloo parses. Raises OSError when the port is taken.
+    """Serve until killed. Raises OSError if the port is taken.
+
+    Like ps-lite's scheduler it has no authentication: the security group decides who can reach it. It stores text that
+    Gloo parses.
     """
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 

@@ -1,8 +1,8 @@
-"""Large gradients are split into keys of our own, dealt to the servers by size. Pure.
+"""Splitting of large gradients into keys of our own, assigned to the servers by size. Pure.
 
-ps-lite would split a large key over all servers. A worker that dies between the two halves of one leaves the servers'
-counts out of step for ever, and nobody can be freed; so ps-lite's splitting is off, and every part is a key that lives
-whole on one server.
+ps-lite would split a large key over all servers. A worker that dies between the pushes of its pieces leaves the
+servers' counts different for ever, and nobody can be released. So ps-lite's splitting is off, and every part is a key
+that is whole on one server.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Part:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The part's size in bytes."""
         return self.length * WIDTHS.get(self.dtype, 4)
 
 
 def split(keys: Sequence[tuple[str, tuple[int, ...], str]], servers: int = 1, limit: int = PART_ELEMENTS) -> list[Part]:
-    """The parts of gradients given as (key, shape, dtype), in order, numbered for so many servers."""
+    """Return the parts of gradients given as (key, shape, dtype), in order, with key numbers for `servers` servers."""
     parts = []
     for key, shape, dtype in keys:
         size = 1

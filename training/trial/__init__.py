@@ -1,6 +1,6 @@
-"""`dyntrain check`: whether a script trains over workers that come and go as it does in one process, by experiment.
+"""`dyntrain check`: an experiment that shows whether a script trains on changing workers as it does in one process.
 
-`plan` says what happens to the members, `differences` compares the weights of two runs, `verdict` says what that
-comes to: these are pure. `processes` runs the script alone, `members` under a launch on this machine, `experiment` is
-the course of all that. What a worker does for it is in `dyntrain.training.worker.loop.trial`.
+Pure: `plan` says which membership changes are made, `differences` compares the weights of two runs, `verdict` states
+the result. `processes` runs the script alone, `members` runs it under a launch on this machine, and `experiment`
+conducts all of it. The worker's part is in `dyntrain.training.worker.loop.trial`.
 """

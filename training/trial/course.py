@@ -1,4 +1,4 @@
-"""An experiment from the command line: what people see of it, and that nothing of it is left."""
+"""An experiment from the command line: its output for people, and its clean-up."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ INTERRUPTED, WRONG = 130, 2
 
 
 def checked(options: Options, as_json: bool) -> int:
-    """The exit code: of the verdict, 2 for a command that cannot be run, 130 when interrupted. Whatever happens, no
-    process of the experiment is left, and files only where they say why a script does not train the same.
+    """Run an experiment; return the verdict's exit code, 2 if the command cannot be run, or 130 if interrupted.
+
+    In every case no process of the experiment is left. Files are left only if they show why a script does not train the
+    same.
     """
     return run_below(lambda: asyncio.run(_checked(options, as_json)))
 
@@ -48,7 +50,10 @@ async def _checked(options: Options, as_json: bool) -> int:
 
 
 def _kept(folder: Path, verdict: Verdict) -> list[str]:
-    """Of a script that does not train the same, what the runs wrote."""
+    """Delete the experiment's files, or only the steps' arrays if the script does not train the same.
+
+    Returns the paths of the logs that are left.
+    """
     if not verdict.exit_code:
         shutil.rmtree(folder, ignore_errors=True)
         return []

@@ -1,8 +1,8 @@
-"""How far two runs of a script are apart, step by step, and from where on that is more than rounding. Pure.
+"""The difference between two runs of a script, by step, and the first step where it exceeds rounding. Pure.
 
-A difference is the norm of what two arrays differ by, over the norm of the first: 1e-7 is a rounding of floats. What
-rounding does to a script is seen in a run whose weights began one rounding apart. Sums over workers are rounded
-otherwise than a sum in one process, so up to `TIMES` as much is taken for rounding.
+A difference is relative: the norm of the difference of two arrays, divided by the norm of the first; 1e-7 is a rounding
+of floats. The effect of rounding on a script is measured by a run whose initial weights differ by one rounding. Sums
+over workers are rounded differently from a sum in one process, so up to `TIMES` that effect counts as rounding.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 TIMES = 20.0
-LEAST = {"w": 1e-6, "g": 1e-5}  # relative: of weights, and of gradients, in which samples cancel out
-GRADIENT = "gradient "  # before the name of one
-DRAWS = "draws"  # of a step: what the generators draw next, which is no weight
-EPOCH = "epoch"  # that the step has led to
-HELD, END, NAMES = "held ", "end ", "names "  # before names of the script's variables: `variables`
-NOISE = 1e-3  # an array that is smaller than this against the largest of its kind is what rounding left
-BEYOND = 0.02  # where rounding alone makes more, nothing can be told
-TWICE = 1e-5  # what two runs of one script may differ by
-LEAST_ROUNDING, GROWS = 1e-8, 1000.0  # a step makes no more of a difference than so many times as much
+LEAST = {"w": 1e-6, "g": 1e-5}  # relative rounding of weights, and of gradients, in which samples cancel out
+GRADIENT = "gradient "  # prefix of a gradient's name
+DRAWS = "draws"  # the numbers that the generators would draw after the step; not a weight
+EPOCH = "epoch"  # the epoch after the step
+HELD, END, NAMES = "held ", "end ", "names "  # prefixes of names of the script's variables: see `variables`
+NOISE = 1e-3  # a norm below this share of the largest of its kind counts as rounding noise
+BEYOND = 0.02  # if rounding alone makes more, nothing can be compared
+TWICE = 1e-5  # difference allowed between two runs of one script
+LEAST_ROUNDING, GROWS = 1e-8, 1000.0  # rounding grows at most by this factor in a step
 Arrays = Mapping[str, NDArray[np.float64]]
 Key = tuple[int, int]  # a loop, and a step
 
 
 @dataclass(frozen=True)
 class Parting:
-    """`missing`: who has not made the step."""
+    """Where two runs part; `missing` says which of them has not made the step, if one has not."""
 
     at: Key
     name: str
@@ -43,8 +43,10 @@ class Parting:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`difference` and `rounding`: the largest of the weights, before they part. `blind`: from which step on rounding
-    alone makes more than can be compared; None: all of them were.
+    """The result of a comparison.
+
+    `difference` and `rounding` are the largest of the weights before they part. `blind` is the step from which on
+    rounding alone is too large to compare; None if all steps were compared.
     """
 
     difference: float
@@ -54,14 +56,14 @@ class Comparison:
 
 
 def apart(one: Arrays, other: Arrays) -> dict[str, float]:
-    """By names. What one has not got is infinitely far, and so is a number from what is none."""
+    """Return the differences by name; infinite for an array that `other` lacks, or with NaNs in other places."""
     norms = {name: _norm(array) for name, array in one.items() if _kind(name) in LEAST}
     largest = {kind: max((norms[name] for name in norms if _kind(name) == kind), default=0.0) for kind in LEAST}
     return {name: distance(one[name], other.get(name), NOISE * largest[_kind(name)]) for name in norms}
 
 
 def distance(array: NDArray[np.float64], there: NDArray[np.float64] | None, least: float = 0.0) -> float:
-    """Over the norm of the first, or over `least` where that is more."""
+    """Return the norm of the difference, divided by the norm of the first array, or by `least` if that is larger."""
     if there is None or there.shape != array.shape:
         return math.inf
     there_is = np.isfinite(array)
@@ -83,7 +85,7 @@ def _kind(name: str) -> str:
 
 
 class Rounding:
-    """What it makes of each array, up to a step: of this one, and of a usual one."""
+    """The effect of rounding up to a step: on each array, and on a usual one (the median)."""
 
     def __init__(self) -> None:
         self._largest: dict[str, float] = {}
@@ -109,7 +111,7 @@ class Rounding:
 def compare(
     one: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], members: Mapping[Key, Sequence[Arrays]]
 ) -> Comparison:
-    """`members`: of each step, what each worker had."""
+    """Compare one process with members, up to where they part; `members` has each worker's arrays of each step."""
     rounding, largest = Rounding(), 0.0
     for key in sorted(one):
         alone = apart(one[key], nudged.get(key, {}))
@@ -123,7 +125,7 @@ def compare(
             name: value / rounding.bound(name) for name, value in differences.items() if value > rounding.bound(name)
         }
         if over:
-            # a weight says more to people; one that has not moved yet, as at a rate of 0, shows in its gradient
+            # a weight is clearer to people; if it has not changed yet, as at rate 0, its gradient shows the difference
             name = max(over, key=lambda each: (_kind(each) == "w", over[each]))
             return Comparison(largest, rounding.of_weights, Parting(key, name, differences[name], rounding.of(name)))
         largest = max([largest, *(value for name, value in differences.items() if _kind(name) == "w")])
@@ -134,7 +136,7 @@ def compare(
 
 
 def drew_alike(one: Arrays, others: Sequence[Arrays]) -> bool:
-    """Whether as much was drawn in the step by all: then what they part by are no draws."""
+    """Whether all drew equally many numbers in the step: then random draws are not why they part."""
     none = np.zeros(0)
     return all(np.array_equal(one.get(DRAWS, none), other.get(DRAWS, none)) for other in others)
 
@@ -152,8 +154,10 @@ def _finite(arrays: Arrays) -> bool:
 
 
 def first_apart(one: Mapping[Key, Arrays], other: Mapping[Key, Arrays]) -> Parting | None:
-    """Where two runs in one process are no longer the same. None: at no step, or what was rounded otherwise has grown
-    from step to step until it was large, as at a rate that is too high.
+    """Return where two runs in one process begin to differ, or None.
+
+    It is None if they do not differ, or if differences of rounding grew from step to step until they were large, as
+    with a learning rate that is too high.
     """
     before = LEAST_ROUNDING
     for key in sorted(one):

@@ -1,4 +1,4 @@
-"""An experiment from its first run to its verdict."""
+"""The conduct of an experiment, from its first run to its verdict."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ from dyntrain.training.trial_files import VARIABLE, Order, taken
 from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
 
 ONE, NUDGED, AGAIN, DRAWS, MEMBERS, RULES = "one-process", "nudged", "again", "other-draws", "members", "rules"
-CHECKS = "DYNTRAIN_CHECKS"  # whether a worker's rules tell, or stop, anything
+CHECKS = "DYNTRAIN_CHECKS"  # whether a worker's rules are off, warn, or stop the job
 IN_ONE = "the script in one process"
 LOOK_SECONDS = 0.5
-SUSPECT = 1e-5  # rounding that makes more is looked at: the script may be another one each time
-ALIKE = 0.1  # draws that move the weights by so much of what they part by may be why they part
+SUSPECT = 1e-5  # a larger effect of rounding is examined: the script may differ from run to run
+ALIKE = 0.1  # draws that change the weights by this share of the runs' difference may be its cause
 
 
 @dataclass(frozen=True)
 class Options:
-    """`seconds`: of a run, at most. `plan` None: by the seed, for the steps that the script makes."""
+    """Options of an experiment. `seconds` limits each run. Without `plan`, one follows from the seed and the steps."""
 
     command: Sequence[str]
     steps: int = 12
@@ -78,14 +78,14 @@ class Options:
 
 
 class Experiment:
-    """Its files are below `folder`, the script's own are where it is started. `tell` is for people who wait."""
+    """One experiment. Its files are in `folder`, the script's own where it is started; `tell` reports progress."""
 
     def __init__(self, options: Options, folder: Path, tell: Callable[[str], None]) -> None:
         self._options, self._folder, self._tell = options, folder, tell
         self.plan = options.plan
 
     async def verdict(self) -> Verdict:
-        """Raises LaunchError where the command cannot be run."""
+        """Run the experiment and return its verdict. Raises LaunchError if the command cannot be run."""
         launched = parse_launch(["-n", "1", "--launcher", "local", *self._options.command])
         try:
             return await self._course(launched.command)
@@ -139,7 +139,7 @@ class Experiment:
                 watching.cancel()
 
     async def _ruled(self, command: Sequence[str]) -> tuple[str, ...]:
-        """What the rules say of the script: all other runs are without them."""
+        """Return the rules' findings about the script, from a run of its own: all other runs are without rules."""
         order = self._order(RULES).model_copy(update={"rules": True})
         with contextlib.suppress(TooLong):
             await run(command, self._environment(order.write(), checks="warn"), self._log(RULES), self._options.seconds)
@@ -180,8 +180,9 @@ class Experiment:
         )
 
     def _environment(self, order: Path | None, checks: str = "off") -> Mapping[str, str]:
-        """Of a run: as workers have it, on CPUs whose threads are shared by all that run. The numbers decide, so that
-        no rule stops it.
+        """Return the environment of a run: like a worker's, on CPUs, whose threads the parallel runs share.
+
+        By default no rule stops the run, as the experiment judges by the numbers.
         """
         threads = str(max(1, (os.cpu_count() or 1) // 3))
         mine = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), "CUDA_VISIBLE_DEVICES": ""}
@@ -213,12 +214,15 @@ class Experiment:
                 among = "" if name == ONE else f", {last.workers} worker{'' if last.workers == 1 else 's'}"
                 self._tell(f"step {last.step}{among}")
 
-    # ---- what they came to
+    # ---- judging the runs
 
     async def _another_each_time(
         self, command: Sequence[str], first: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays]
     ) -> Verdict | None:
-        """A nudge that makes much may be no nudge: then a third run tells."""
+        """Return a verdict if the script differs from run to run, otherwise None.
+
+        A large effect of the nudge may have another cause than the nudge: then a third run shows it.
+        """
         begin = min(first)
         seen = Rounding()
         for key in first:

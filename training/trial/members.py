@@ -1,10 +1,10 @@
-"""A tried job of members that come and go: `dyntrain launch` on this machine, whose membership is the plan's.
+"""The experiment's job with changing members: `dyntrain launch` on this machine, with the plan's membership changes.
 
     python -m dyntrain.training.trial.members FOLDER PLAN COMMAND...
 
-It is a process of its own, so that all that it and its workers write is in one file. After each planned step the
-workers wait until who joins stands ready, or who was killed does again: so what is planned happens where it is planned,
-however slow the machine is.
+It is a process of its own, so that its output and its workers' is in one file. After each planned step the workers wait
+until the joiner is ready, or the killed worker is ready again: so everything happens at its planned step, however slow
+the machine is.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from dyntrain.training.trial.plan import Plan, parse
 from dyntrain.training.trial_files import VARIABLE, Order, taken
 
 LOOK_SECONDS = 0.05
-READS = 2  # of the target: at the second one the first has been obeyed
+READS = 2  # of the target: by the second read the first target has been obeyed
 EVENTS = "events.jsonl"
 BASE = "127.0.0.1"
 
 
 class PlannedHosts(FileHosts):
-    """Without a file."""
+    """Hosts that are set by the plan, not by a host file."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, [BASE], elastic=False)
@@ -44,8 +44,9 @@ class PlannedHosts(FileHosts):
 
 
 def hosts_of(before: Sequence[str], workers: int, joined: int) -> tuple[str, ...]:
-    """The next hosts: of those that are to leave the one that came first does, but for the base host. `joined`: so many
-    addresses have been used. Pure.
+    """Return the next hosts. The earliest added hosts leave first; the base host stays. Pure.
+
+    `joined` is the number of addresses used so far.
     """
     base, *others = before
     if workers <= len(before):
@@ -54,7 +55,7 @@ def hosts_of(before: Sequence[str], workers: int, joined: int) -> tuple[str, ...
 
 
 def standing(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: int) -> bool:
-    """Whether so many workers were lost, and each instance has one that trains or stands by after that. Pure."""
+    """Whether `lost` workers were lost, and since then a worker of each instance trains or stands by. Pure."""
     if sum(event.get("event") == "worker_lost" for event in events) < lost:
         return False
     last: dict[object, object] = {}
@@ -65,7 +66,7 @@ def standing(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: i
 
 
 async def conduct(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
-    """To the last of what is planned."""
+    """Make the planned changes in step, to the last one."""
     workers, joined = {each.step: each.workers for each in plan.changes}, 0
     for step in plan.steps:
         await _until(partial(_is_done, order, step))
@@ -88,12 +89,12 @@ def _ready(order: Order, hosts: PlannedHosts, instances: Sequence[str], lost: in
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110  # what is looked at is files of other processes
+    while not holds():  # noqa: ASYNC110  # the condition is in files of other processes
         await asyncio.sleep(LOOK_SECONDS)
 
 
 def events_of(order: Order) -> list[dict[str, Any]]:
-    """What has happened in the job so far."""
+    """Return the job's events so far."""
     try:
         lines = (order.folder / EVENTS).read_text().splitlines(keepends=True)
     except FileNotFoundError:
@@ -102,7 +103,7 @@ def events_of(order: Order) -> list[dict[str, Any]]:
 
 
 async def train(folder: Path, plan: Plan, command: Sequence[str]) -> int:
-    """As `launch`."""
+    """Run the job with the planned changes; return the exit code of `launch`."""
     path = folder / "order.json"
     order = Order.model_validate_json(path.read_text())
     options = ["-n", "1", "--launcher", "local", "--segment-steps", "1", "--boundary", "segment"]

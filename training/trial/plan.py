@@ -1,6 +1,6 @@
-"""What happens to the members of a tried job, at which of its steps. Pure.
+"""The plan of an experiment: which membership changes happen at which steps. Pure.
 
-In words: `3=3 6=kill1-before 9=2`. After step 3 there are three workers, within step 6 the one of rank 1 is killed
+As text: `3=3 6=kill1-before 9=2`. After step 3 there are three workers, within step 6 the one of rank 1 is killed
 before its gradients are summed, and after step 9 there are two.
 """
 
@@ -22,7 +22,7 @@ HOW = "--plan {text!r}: words like 3=3 (after step 3 three workers), 6=kill1 (in
 
 @dataclass(frozen=True)
 class Change:
-    """So many workers, once the step is made."""
+    """A change to `workers` workers after the step."""
 
     step: int
     workers: int
@@ -30,7 +30,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """In the order of the steps, which count over all loops; at each no more than one thing happens."""
+    """Changes and kills in the order of their steps, which count over all loops; at most one for each step."""
 
     changes: tuple[Change, ...] = ()
     kills: tuple[Kill, ...] = ()
@@ -42,12 +42,12 @@ class Plan:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """After which the job is held until what is planned there is ready."""
+        """The steps after which the job is held until the planned change is ready."""
         return tuple(sorted([each.step for each in self.changes] + [each.step for each in self.kills]))
 
 
 def parse(text: str) -> Plan:
-    """Raises ValueError."""
+    """Return the plan of a text. Raises ValueError for an invalid one."""
     words = [WORD.fullmatch(word) for word in text.replace(",", " ").split()]
     plan = Plan(
         tuple(Change(int(word[1]), int(word[2])) for word in words if word and word[2]),
@@ -69,10 +69,11 @@ def parse(text: str) -> Plan:
 
 
 def planned(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] = ()) -> Plan:
-    """For a script whose loops make these steps, and whose epochs end with those of `epochs`: in the longest loop one
-    joins within an epoch and one where an epoch begins, the first one is killed (in the end all have joined, this one
-    within an epoch again), and one leaves, as far as it has steps; between two loops their number changes. The seed
-    says where.
+    """Plan the changes for a script whose loops make the steps `loops`, and whose epochs end with the steps `epochs`.
+
+    In the longest loop, as far as it has steps, one worker joins within an epoch and one at an epoch's start, the first
+    worker is killed (it joins again within an epoch), and one leaves. Between two loops the number of workers changes.
+    The seed determines the steps.
     """
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
     ends = [loop[-1] for loop in loops[:-1] if loop]
@@ -89,8 +90,10 @@ def planned(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] =
 
 
 def _within(steps: Sequence[int], epochs: Collection[int], rng: np.random.Generator) -> Plan:
-    """The first step is of one worker, and after each change there are steps: about a quarter of all. A kill before the
-    sum makes the others take a step back, which is more than one after it asks of a script.
+    """Plan the changes within a loop.
+
+    The first step has one worker, and about a quarter of the steps follow each change. A kill before the sum makes the
+    survivors undo a step, which demands more of a script than a kill after it.
     """
     count = len(steps)
     if not count:
@@ -99,7 +102,7 @@ def _within(steps: Sequence[int], epochs: Collection[int], rng: np.random.Genera
     places = [quarter * number - 1 + int(rng.integers(0, max(1, quarter - 1))) for number in (1, 2, 3)]
     first, kill, last = (steps[place] if place < count else 0 for place in places)
     first = _nearest(first, [step for step in steps if step < kill], lambda step: step in epochs)
-    # who was killed is back after the next step
+    # the killed worker is back after the next step
     kill = _nearest(
         kill, [step for step in steps if first < step < last], lambda step: step in epochs or step + 1 in epochs
     )
@@ -110,5 +113,5 @@ def _within(steps: Sequence[int], epochs: Collection[int], rng: np.random.Genera
 
 
 def _nearest(step: int, to: Sequence[int], avoids: Callable[[int], bool]) -> int:
-    """To this one, which is it where there is no other."""
+    """Return the step of `to` that is nearest to `step` and not avoided, or `step` if there is none."""
     return min((each for each in to if not avoids(each)), key=lambda each: abs(each - step), default=step)

@@ -1,4 +1,4 @@
-"""Processes of an experiment: each with a file of what it wrote and a deadline, and none outlives it."""
+"""The processes of an experiment: each has a log file and a deadline, and none outlives the experiment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from dyntrain.training.timeouts import timeout
 
 END_SECONDS = 20.0  # for a launch to end its nodes
-LONGEST = 300  # characters of what a process said last, all of which is in its log
+LONGEST = 300  # characters of the last line that are shown; the log has all
 
 
 class TooLong(Exception):
@@ -27,13 +27,13 @@ class Ended:
 
     @property
     def last_words(self) -> str:
-        """The last line that it wrote."""
+        """The last line that the process wrote."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1][:LONGEST] if lines else "it wrote nothing"
 
 
 async def run(command: Sequence[str], environment: Mapping[str, str], log: Path, seconds: float) -> Ended:
-    """To its end. Raises TooLong; whatever happens, the process and its group are gone on return."""
+    """Run a command to its end. Raises TooLong after `seconds`. In every case its process group is gone on return."""
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
             *command,

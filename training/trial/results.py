@@ -1,4 +1,4 @@
-"""What runs of an experiment have left in their folders, and in their logs."""
+"""The results of an experiment's runs, from their folders and logs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dyntrain.training.trial.processes import LONGEST, Ended
 from dyntrain.training.trial.verdict import Course
 from dyntrain.training.trial_files import SUFFIX, Order, Taken, taken
 
-REFUSED = re.compile(r"\.Refused\w*: (?P<why>(.|\n)*)")  # at the end of the log of a script that the job refuses
+REFUSED = re.compile(r"\.Refused\w*: (?P<why>(.|\n)*)")  # ends the log of a script that the job refuses
 RAISED = re.compile(r"^Traceback .*\n(?:[ \t].*\n)+(?P<why>[A-Za-z].*)", re.MULTILINE)
 KILLED = "killed by SIGKILL"
-FAILED, FILES = " has failed: ", "; what happened is in"  # in the launcher's line, before and after why
+FAILED, FILES = " has failed: ", "; what happened is in"  # before and after the reason in the launcher's line
 
 
 def load(path: Path) -> Arrays:
@@ -25,12 +25,12 @@ def load(path: Path) -> Arrays:
 
 
 def series(order: Order) -> dict[Key, Arrays]:
-    """Of a run in one process."""
+    """Return the arrays of each step of a run in one process."""
     return {(at.loop, at.step): load(path) for at, path in taken(order.steps_folder)}
 
 
 def loops_of(keys: Iterable[Key]) -> list[list[int]]:
-    """The steps of each loop. Its first key is where it begins, with the step before."""
+    """Return the steps of each loop. A loop's first key has its initial values, and the step before its first one."""
     loops: dict[int, list[int]] = {}
     for loop, step in sorted(keys):
         loops.setdefault(loop, []).append(step)
@@ -38,14 +38,14 @@ def loops_of(keys: Iterable[Key]) -> list[list[int]]:
 
 
 def epochs_end(run: Mapping[Key, Arrays]) -> set[int]:
-    """With these steps."""
+    """Return the steps at which epochs end."""
     return {
         step for loop, step in run if (loop, step - 1) in run and run[loop, step][EPOCH] != run[loop, step - 1][EPOCH]
     }
 
 
 def of_members(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
-    """Of each step what its workers had the last time that it was made."""
+    """Return the files of each step's workers, from the last generation that made the step."""
     latest: dict[Key, list[tuple[Taken, Path]]] = {}
     for at, path in taken(order.steps_folder):
         had = latest.setdefault((at.loop, at.step), [])
@@ -56,13 +56,13 @@ def of_members(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
 
 
 def saved(order: Order) -> Arrays:
-    """By file and name, as the script has saved it last."""
+    """Return the arrays that the script saved, by file and name, each as saved last."""
     files = sorted(path for path in order.saved_folder.glob(f"*{SUFFIX}") if not path.name.startswith("_"))
     return {name: array for path in files for name, array in load(path).items()}
 
 
 def came_to(order: Order, steps: int) -> Course:
-    """Of the members."""
+    """Return what the members went through."""
     formed = [event for event in events_of(order) if event["event"] == "formed"]
     workers = len(formed[-1]["members"]) if formed else 1
     return Course(steps, max(0, len(formed) - 1), len([*order.folder.glob("killed-*")]), workers)
@@ -73,13 +73,13 @@ def in_words(ended: Ended) -> str:
 
 
 def refusal(ended: Ended) -> str | None:
-    """Why the job has refused the script: all of it."""
+    """Return the whole reason why the job refused the script, or None if it did not."""
     match = REFUSED.search(ended.log.read_text(errors="replace"))
     return None if match is None else match["why"].strip()
 
 
 def raised(order: Order, ended: Ended) -> str | None:
-    """By the script of a worker without which the job went on. None: all that were lost were killed."""
+    """Return the error of a worker's script without which the job continued; None if all lost workers were killed."""
     lost = [event for event in events_of(order) if event["event"] == "worker_lost"]
     killed = {event["pid"] for event in lost if event["reason"] == KILLED}
     reasons = [str(event["reason"]) for event in lost if event["pid"] not in killed]
@@ -89,7 +89,7 @@ def raised(order: Order, ended: Ended) -> str | None:
 
 
 def why(ended: Ended) -> str:
-    """What the job failed of: the launcher says it in one line, before what it says of its files."""
+    """Return why the job failed, from the launcher's line, which then names its files; else the log's last line."""
     for line in reversed(ended.log.read_text(errors="replace").splitlines()):
         if FAILED in line:
             return line.partition(FAILED)[2].partition(FILES)[0][:LONGEST]

@@ -1,4 +1,4 @@
-"""What an experiment has come to, in a sentence. Pure."""
+"""The verdict of an experiment, in a sentence. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELD = "Dropout, BatchNorm's batch statistics and draws within a step are each w
 
 @dataclass(frozen=True)
 class Course:
-    """What the members have gone through."""
+    """The numbers of steps, changes and kills that the members went through."""
 
     steps: int
     changes: int
@@ -48,7 +48,7 @@ class Verdict:
     rounding: float | None = None
     course: Course | None = None
     findings: tuple[str, ...] = ()
-    others: str = ""  # variables, of which the members had different ones
+    others: str = ""  # variables whose values differed between the members
 
     @property
     def exit_code(self) -> int:
@@ -56,7 +56,7 @@ class Verdict:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For JSON, which has no infinity."""
+        """The verdict's fields for JSON; an infinite number becomes None, as JSON has none."""
         facts = {"verdict" if name == "answer" else name: value for name, value in asdict(self).items()}
         del facts["course"]
         counted = () if self.course is None else ("steps", "changes", "kills")
@@ -69,7 +69,7 @@ def _endless(value: object) -> bool:
 
 
 def same_or_not(comparison: Comparison, course: Course) -> Verdict:
-    """Of a script that is the same twice in one process."""
+    """Return the verdict of a comparison, for a script that is the same twice in one process."""
     counted = _counted(course)
     if comparison.parting is not None:
         return _parts(comparison.parting, comparison.rounding, course)
@@ -121,7 +121,7 @@ def _parts(parting: Parting, rounding: float, course: Course) -> Verdict:
 
 
 def saves_otherwise(files: Mapping[str, float], comparison: Comparison, course: Course) -> Verdict:
-    """Of a script whose weights are the same, but not all that it saves."""
+    """Return the verdict on a script whose weights are the same, but not all that it saves."""
     furthest = max(files, key=lambda file: files[file])
     sentence = (
         f"trains the same, but a worker that joined saves another `{furthest}` "
@@ -149,7 +149,7 @@ def draws(parting: Parting, other: float, rounding: float) -> Verdict:
 
 
 def stopped(step: int, why: str, workers: int, course: Course | None = None) -> Verdict:
-    """The job of members failed, in this step."""
+    """Return the verdict if the job with changing members failed, in this step."""
     among = f" with {workers} workers" if workers > 1 else ""
     return Verdict(
         "parts", f"stops in step {step}{among}, which it does not in one process: {why}", step=step, course=course
@@ -157,22 +157,22 @@ def stopped(step: int, why: str, workers: int, course: Course | None = None) -> 
 
 
 def raises(verdict: Verdict, why: str) -> Verdict:
-    """The script of one of the workers, without which the others went on."""
+    """Return the verdict if a worker's script failed, and the other workers continued without it."""
     return replace(verdict, answer="parts", sentence=f"{verdict.sentence}, but a worker's script has failed: {why}")
 
 
 def refused(why: str) -> Verdict:
-    """By the job, in one process already."""
+    """Return the verdict if the job refused the script already in one process."""
     return Verdict("parts", f"is refused before it can be compared: {why}")
 
 
 def findings(lines: Iterable[str]) -> tuple[str, ...]:
-    """Findings of the rules in a script's log, each once."""
+    """Return the rules' findings in a script's log, each once."""
     return tuple(dict.fromkeys(match[0] for line in lines if (match := FINDING.search(line))))
 
 
 def with_findings(verdict: Verdict, findings: tuple[str, ...]) -> Verdict:
-    """Likely causes; or, of a script that trains the same, what a job would stop it by all the same."""
+    """Add findings to a verdict: likely causes, or for a script that trains the same, those that would stop a job."""
     if verdict.answer != "same":
         return replace(verdict, findings=tuple(each for each in findings if each not in verdict.sentence))
     stops = tuple(each for each in findings if RULES[CODE.findall(each)[0]].severity == "error")

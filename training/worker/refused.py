@@ -1,4 +1,4 @@
-"""What a worker raises where to start it again would not help. Pure."""
+"""Errors that restarting the worker would not fix. Pure."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from types import TracebackType
 
 
 class Unrecoverable(Exception):
-    """Beside what a script raises: to start the workers again would lead to the same, or would hide it."""
+    """Mixed into an error for which a restart of the workers would lead to the same error, or would hide it."""
 
 
 class Refused(ValueError):
-    """What the script does is not right over several workers, as one of them has seen. Before a loop's first step that
-    is past help. Later the others have made steps of the same script, so it may be of this worker alone.
+    """One worker has found that what the script does is not right over several workers.
+
+    Before a loop's first step a restart does not help. Later the other workers have made steps of the same script, so
+    the fault may be this worker's alone.
     """
 
 
 class RefusedByAll(Refused, Unrecoverable):
-    """By every worker at once."""
+    """An error that every worker finds at once."""
 
 
 OURS = "dyntrain."
@@ -25,7 +27,7 @@ FACE = ("dyntrain.training.job", *(f"dyntrain.training.worker.{room}" for room i
 
 
 def by_the_job(error: BaseException) -> bool:
-    """Whether it was raised where the job looks at what a script asks for, and not by the script's own lines."""
+    """Whether the code that checks what a script asks of the job raised it, and not the script's own lines."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -34,9 +36,7 @@ def by_the_job(error: BaseException) -> bool:
 
 
 def trace_for_people(error: BaseException) -> TracebackType | None:
-    """Of what the job refuses or says in an error of its own, the lines of the script without those of the job; of any
-    other error the whole.
-    """
+    """Return the traceback to show: for the job's own errors and refusals only the script's lines, otherwise all."""
     ours = type(error).__module__.startswith(OURS)
     if not (ours or isinstance(error, Unrecoverable) or by_the_job(error)):
         return error.__traceback__
@@ -53,5 +53,5 @@ def trace_for_people(error: BaseException) -> TracebackType | None:
 
 
 def past_help(error: BaseException, *, before_steps: bool) -> bool:
-    """`before_steps`: the loop at hand has made none."""
+    """Whether a restart cannot fix it; `before_steps` says that the current loop has made no step yet."""
     return isinstance(error, Unrecoverable) or (before_steps and isinstance(error, Refused))

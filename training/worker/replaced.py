@@ -1,11 +1,11 @@
-"""Attributes of other people's modules and classes, with something else in their places for a while."""
+"""Temporary replacement of attributes of other people's modules and classes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-Attribute = tuple[Any, str, Callable[[Any], Any]]  # owner, name, what makes its replacement of what it is
+Attribute = tuple[Any, str, Callable[[Any], Any]]  # owner, name, function from the present value to its replacement
 
 
 class Replaced:
@@ -13,7 +13,7 @@ class Replaced:
         self._before: dict[tuple[int, str], tuple[Any, bool]] = {}
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        own = name in vars(owner)  # else a class has it from another one
+        own = name in vars(owner)  # otherwise a class inherits it
         before = vars(owner)[name] if own else getattr(owner, name)
         self._before.setdefault((id(owner), name), (before, own))
         setattr(owner, name, make(before))

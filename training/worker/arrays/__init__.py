@@ -1,4 +1,4 @@
-"""What rooms that import no MXNet ask of its arrays. Another framework's would take MXNet's place here."""
+"""Array functions for the folders that import no MXNet. Another framework would take MXNet's place here."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ def is_array(value: object) -> bool:
 
 
 def doubles(numbers: Iterable[float]) -> Any:
-    """An array of them, as the engine sums them up."""
+    """Return a float64 array of them, which the engine can sum."""
     return mx.nd.array(numbers, dtype="float64")
 
 
 def numbers_of(array: Any) -> Any:
-    """As NumPy has them; waits for all that is computed for it."""
+    """Return a NumPy array; waits until the values are computed."""
     return array.asnumpy() if is_array(array) else np.asarray(array)
 
 
 def number(value: Any) -> float:
-    """Also of an array that holds one, as what is counted in a batch. Raises ValueError for one of more."""
+    """Return a float, also from an array of one element. Raises ValueError for an array of more."""
     return float(value.asnumpy().item() if is_array(value) else value)
 
 
 def zeros(shape: Sequence[int], dtype: Any, like: Any = None) -> Any:
-    """On the device of `like`; None: on the processor."""
+    """Return an array of zeros on the device of `like`, or on the CPU if that is None."""
     return mx.nd.zeros(tuple(shape), ctx=None if like is None else like.context, dtype=dtype)
 
 
 def on_host(array: Any) -> Any:
-    """A copy in the host's memory."""
+    """Return a copy in the host's memory."""
     return array.copyto(mx.cpu())
 
 
 def rows_of(array: Any, axis: int, first: int, end: int) -> Any:
-    """A copy of these along the axis."""
+    """Return a copy of the rows from `first` to before `end` along the axis."""
     cut = mx.nd.slice_axis(array.as_nd_ndarray(), axis, first, end)
     return cut.as_np_ndarray() if isinstance(array, mx.np.ndarray) else cut
 
 
 def wait_for_all() -> None:
-    """That this process computes."""
+    """Wait for all that this process computes."""
     mx.nd.waitall()

@@ -1,4 +1,4 @@
-"""The store that a Gluon Trainer holds for the whole job, while the groups behind it come and go."""
+"""The kvstore that a Gluon Trainer holds for the whole job, while the generations behind it come and go."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mxnet.kvstore import KVStoreBase
 
 
 class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
-    """Sums gradients through the engine's present generation; alone, without an engine, it leaves them as they are.
+    """Sums gradients through the engine's present generation; without an engine, only over this worker's devices.
 
     The optimizer never runs on the servers: momentum there cannot be read back, so it could reach neither a commit nor
     a joiner.
@@ -26,7 +26,7 @@ class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
         self._engine = engine
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Copies locally: all workers hold the same state since the generation was formed."""
+        """Copy locally: all workers have held the same state since the generation was formed."""
         source = value[0] if isinstance(value, list) else value
         for target in out if isinstance(out, list) else [out]:
             if target is not source:
@@ -36,7 +36,7 @@ class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
         if self._engine is None:
             values = value if isinstance(value, list) else [value]
             targets = (out if isinstance(out, list) else [out]) if out is not None else values
-            total = values[0].as_nd_ndarray()  # with npx.set_np() they are NumPy's kind, which operators do not mix
+            total = values[0].as_nd_ndarray()  # with npx.set_np() they are mx.np arrays, which operators do not mix
             if len(values) > 1:
                 total = mx.nd.add_n(*[v.as_nd_ndarray().as_in_context(total.context) for v in values])
             for target in targets:

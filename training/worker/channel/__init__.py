@@ -1,7 +1,9 @@
-"""Training data that is read from S3 while it trains, record by record: nothing is copied to the node first, so the
-first step comes hardly later with ten times the data (`make bench BENCH=channel`).
+"""Training data that is read from S3 during training, record by record.
 
-A channel is a set of RecordIO objects with the index that MXNet's im2rec writes beside each. The index says how many
-records there are and where each begins; so a channel is a dataset like any other: records are dealt by their numbers,
-named in the ledger and dealt anew when the membership changes.
+Nothing is copied to the node first, so with ten times the data the first step comes hardly later
+(`make bench BENCH=channel`).
+
+A channel is a set of RecordIO objects, each with the index that MXNet's im2rec writes. The index says how many records
+there are and where each begins, so a channel is a dataset like any other: records are divided among the workers by
+their numbers, named in the ledger and divided again when the membership changes.
 """

@@ -1,5 +1,6 @@
-"""Records of RecordIO, whose frames `feed.frames` describes. One that contains the magic number is written in parts,
-split there.
+"""The frames of RecordIO's records, which `feed.frames` describes.
+
+A record that contains the magic number is written in parts, split where the number is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 
 
 def payload(raw: bytes) -> bytes:
-    """Of one record with its frame. Raises ValueError."""
+    """Return the payload of one record with its frame. Raises ValueError if `raw` is not a whole record."""
     at = 0
     parts: list[bytes] = []
     while True:
@@ -32,7 +33,7 @@ def payload(raw: bytes) -> bytes:
 
 
 def starts_in(file: BinaryIO) -> Iterator[int]:
-    """Where the records of a file begin, by their headers alone. Raises ValueError, with the byte, where none does."""
+    """Yield where the file's records begin, by their headers alone. Raises ValueError if a record is bad or cut off."""
     size, at, within = os.fstat(file.fileno()).st_size, 0, False
     while at < size:
         file.seek(at)
@@ -52,8 +53,9 @@ def starts_in(file: BinaryIO) -> Iterator[int]:
 
 
 def index_of(data: Path) -> list[str]:
-    """The lines that MXNet's writer keeps beside its records, with their numbers for keys. Raises OSError and
-    ValueError.
+    """Return the lines of the index that MXNet's writer would write, with record numbers as keys.
+
+    Raises OSError if the file cannot be read, and ValueError if it is damaged.
     """
     with data.open("rb") as file:
         return [f"{number}\t{start}\n" for number, start in enumerate(starts_in(file))]

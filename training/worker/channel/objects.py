@@ -1,4 +1,4 @@
-"""Which objects a channel has, in the one order that all workers agree on."""
+"""The objects of a channel, in an order that is the same on all workers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dyntrain.training.feed.listing import head, listed, side_by_side
 from dyntrain.training.feed.places import ChannelError, S3Object, checked_name
 
 DATA, INDEX = ".rec", ".idx"
-VARIABLE = "DYNTRAIN_CHANNEL_"  # and the channel's name in capitals: where it lies
-ROOT_VARIABLE = "DYNTRAIN_CHANNELS"  # below which each channel is a folder of its name
+VARIABLE = "DYNTRAIN_CHANNEL_"  # followed by the channel's name in capitals: its location
+ROOT_VARIABLE = "DYNTRAIN_CHANNELS"  # the root below which each channel has a folder of its name
 log = logging.getLogger(__name__)
 
 
 def variable(name: str) -> str:
-    """Raises ChannelError for what is no channel's name."""
+    """Return the variable that holds the channel's location. Raises ChannelError for an invalid name."""
     return VARIABLE + checked_name(name).upper().replace("-", "_")
 
 
 def source_of(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Raises ChannelError when nobody said where the channel lies."""
+    """Return the channel's location. Raises ChannelError if no variable says it."""
     if source := environment.get(variable(name)):
         return source
     if root := environment.get(ROOT_VARIABLE):
@@ -34,9 +34,10 @@ def source_of(name: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def objects_of(s3: Any, source: str) -> list[tuple[S3Object, S3Object]]:
-    """Each data object that has a byte with its index, ordered by key. `source` is s3://BUCKET/PREFIX, or
-    s3://BUCKET/KEY,manifest. Writers of shards leave empty ones: they are passed over, with a warning. Raises
-    ChannelError, and what botocore raises.
+    """Return each data object that is not empty with its index, ordered by bucket and key.
+
+    `source` is s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest. Empty objects, which writers of shards leave, are
+    skipped with a warning. Raises ChannelError, and what botocore raises.
     """
     objects = {(one.bucket, one.key): one for one in listed(s3, source)}
     data = sorted((one for one in objects.values() if one.key.endswith(DATA)), key=lambda one: (one.bucket, one.key))

@@ -1,4 +1,4 @@
-"""RecordIO objects as a dataset of the bytes of their records."""
+"""Datasets of the records in RecordIO objects, as bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dyntrain.training.worker.channel.objects import objects_of
 from mxnet import gluon  # isort: skip
 
 log = logging.getLogger(__name__)
-MOST_OPEN = 128  # connections of a process, for as many objects that it reads by turns
+MOST_OPEN = 128  # connections of a process, one for each object that it reads in turn
 SETTINGS = Config(
     connect_timeout=5,
     read_timeout=20,
@@ -36,7 +36,7 @@ def make_client() -> Any:
 
 
 class Streams:
-    """The open objects of this process: one that is forked has its own, and the least used are closed."""
+    """The open objects of this process. A forked process opens its own; the least recently used are closed."""
 
     def __init__(self, connect: Callable[[], Any] = make_client) -> None:
         self.connect = connect
@@ -46,9 +46,9 @@ class Streams:
         self._open: OrderedDict[S3Object, ObjectStream] = OrderedDict()
 
     def read(self, source: S3Object, start: int, length: int) -> bytes:
-        """Raises ChannelError."""
+        """Return `length` bytes of an object from byte `start` on. Raises ChannelError."""
         with self._lock:
-            if self._pid != os.getpid():  # a parent's connections are the parent's
+            if self._pid != os.getpid():  # a forked process must not use its parent's connections
                 self._pid, self._client, self._open = os.getpid(), self.connect(), OrderedDict()
             stream = self._open.pop(source, None) or ObjectStream(self._client, source)
             self._open[source] = stream
@@ -58,7 +58,7 @@ class Streams:
 
 
 class S3Records(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
-    """One object's records, each as it was written."""
+    """The records of one object, each as it was written."""
 
     def __init__(self, source: S3Object, starts: np.ndarray[Any, np.dtype[np.int64]], streams: Streams) -> None:
         self._source, self._starts, self._streams = source, starts, streams
@@ -67,7 +67,7 @@ class S3Records(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
         return len(self._starts)
 
     def __getitem__(self, index: int) -> bytes:
-        """Raises ChannelError."""
+        """Return the record's payload. Raises ChannelError."""
         start = int(self._starts[index])
         end = int(self._starts[index + 1]) if index + 1 < len(self) else self._source.size
         try:
@@ -77,7 +77,7 @@ class S3Records(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
 
 
 def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]:
-    """The objects of a channel. Raises ChannelError, and what botocore raises."""
+    """Return one dataset for each object of a channel. Raises ChannelError, and what botocore raises."""
     streams = streams or Streams()
     s3 = streams.connect()
 
@@ -94,8 +94,10 @@ def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]
 
 
 def starts_of(text: bytes, where: object, size: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Where the records of an object of `size` bytes begin, ascending, of an index: a line `KEY<tab>OFFSET` for each.
-    A key may have spaces. Of records with one key MXNet finds only the last; here all are read. Raises ChannelError.
+    """Return where the records of an object of `size` bytes begin, ascending, from the text of its index.
+
+    The index has one line `KEY<tab>OFFSET` for each record; a key may have spaces. Where several records have the same
+    key, MXNet finds only the last; here all are read. Raises ChannelError.
     """
     offsets, keys = [], set()
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,1 +1,1 @@
-"""The samples that a worker is given: which, in what order, loaded ahead by processes, and how they draw."""
+"""A worker's samples: which and in what order, how processes prefetch them, and their random draws."""

@@ -1,4 +1,4 @@
-"""Fetches samples by index from whatever holds them."""
+"""Fetching of samples by index from any kind of dataset."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ class Dataset(Protocol):
 
 
 class ArrayBatches:
-    """A dataset in memory, fetched a batch at a time: arrays of equal first dimension, a batch is the same rows of
-    each.
-    """
+    """A dataset of arrays in memory, of equal length. A batch is fetched at once: the same rows of each array."""
 
     def __init__(self, *arrays: Any) -> None:
         lengths = {len(array) for array in arrays}
@@ -45,7 +43,7 @@ class ArrayBatches:
 
 
 def fetch_samples(dataset: Dataset, indices: Indices) -> Any:
-    """The samples at `indices`, stacked as Gluon's DataLoader stacks them."""
+    """Return the samples at `indices`, stacked as Gluon's DataLoader stacks them."""
     if isinstance(dataset, ArrayBatches):
         return dataset.rows(indices)
     return default_batchify_fn([dataset[int(index)] for index in indices])

@@ -1,4 +1,4 @@
-"""Where a worker computes: its GPUs, or the CPU. Nothing here has been run on a GPU; several contexts have, on CPUs."""
+"""A worker's contexts: its GPUs, or the CPU. Not yet run on a GPU; several contexts have been run, on CPUs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ GPU_COUNT_VARIABLE = "DEEPLEARNING_WORKER_GPU_COUNT"
 
 
 def choose_contexts(gpus: str | None) -> list[Any]:
-    """Of a `--gpus` option like `0,1`; without one, the node's GPUs as its environment counts them; with neither, the
-    CPU. Raises ValueError.
+    """Return the contexts of a `--gpus` option like `0,1`. Raises ValueError for an invalid one.
+
+    Without the option, as many GPUs as the node's environment says; without either, the CPU.
     """
     if gpus is None:
         count = os.environ.get(GPU_COUNT_VARIABLE) or "0"
@@ -29,8 +30,9 @@ def choose_contexts(gpus: str | None) -> list[Any]:
 
 
 def spread(batch: Sequence[Any], contexts: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The batch's arrays, cut along axis 0 into one part a context; with fewer samples than contexts, only as many
-    parts as samples.
+    """Split the batch's arrays along axis 0 into one part for each context.
+
+    With fewer samples than contexts there are only as many parts as samples.
     """
     size, parts = len(batch[0]), min(len(contexts), len(batch[0]))
     cuts = [i * size // parts for i in range(parts + 1)]

@@ -1,11 +1,10 @@
-"""The image operators of MXNet that draw, seeded for each sample at the price of two turns of threads.
+"""MXNet's random image operators, seeded for each sample at the cost of two thread switches.
 
-To seed MXNet's generators takes 1.2 ms, about what it takes to decode a JPEG: nearly all of it for the 1,024 generators
-of operators that draw in parallel, which those of images do not use. Each thread has generators of its own, and an
-environment variable says how many sets of parallel ones: none is allowed, and an operator that wants one then divides
-by zero. So a thread of its own, without any, runs these operators and nothing else. They draw what they would have
-drawn on the thread that calls them, seeded alike. Seen in `src/resource.cc` and
-`src/operator/image/image_random-inl.h` of MXNet 1.9.1.
+Seeding MXNet's generators takes 1.2 ms, about as long as decoding a JPEG. Nearly all of it is for the 1,024 generators
+of operators that draw in parallel, which image operators do not use. Each thread has its own generators, and an
+environment variable says how many sets of parallel ones. Zero is allowed, but an operator that needs one then divides
+by zero. So a thread without any runs these operators and nothing else. They draw what they would draw on the calling
+thread with the same seed. Seen in `src/resource.cc` and `src/operator/image/image_random-inl.h` of MXNet 1.9.1.
 """
 
 from __future__ import annotations
@@ -48,7 +47,10 @@ DRAW = (
 
 
 class ImageDraws:
-    """Of a loading process, in which they are made once, after the fork. `numpy_modes`: of shapes and of arrays."""
+    """The image draws of a loading process, created once, after the fork.
+
+    `numpy_modes` says whether MXNet has NumPy's semantics for shapes, and for arrays.
+    """
 
     def __init__(self, numpy_modes: tuple[bool, bool]) -> None:
         self._thread, self._seed = ThreadPoolExecutor(1), 0
@@ -62,17 +64,17 @@ class ImageDraws:
         replaced.replace(gluon.HybridBlock, "_call_cached_op", self._one_by_one)
 
     def seed(self, number: int) -> None:
-        """What the operators draw from now on follows from the number, as after `mx.random.seed(number)`."""
+        """Seed the operators' draws from now on, as `mx.random.seed(number)` would."""
         self._seed, self._fresh, self._on = number, True, True
 
     def stop(self) -> None:
-        """From now on they draw where they are called."""
+        """Let the operators draw on the calling thread from now on."""
         self._on = False
 
     @staticmethod
     def _begin(numpy_modes: tuple[bool, bool]) -> None:
         mx.util.set_np(*numpy_modes)
-        mx.random.seed(0)  # makes the generators of this thread
+        mx.random.seed(0)  # creates this thread's generators
 
     def _on_the_thread(self, operator: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **options: Any) -> Any:
@@ -88,7 +90,7 @@ class ImageDraws:
         return draws
 
     def _one_by_one(self, cached: Callable[..., Any]) -> Callable[..., Any]:
-        """`transforms.Compose` makes one operator of several, on which no thread can be chosen for each."""
+        """Run a block's children one by one: `transforms.Compose` would fuse them into one operator on one thread."""
 
         @functools.wraps(cached)
         def calls(block: Any, *args: Any) -> Any:

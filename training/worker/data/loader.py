@@ -1,4 +1,4 @@
-"""The batches that this worker will want, loaded ahead: they follow from the position and the membership."""
+"""Prefetching of this worker's next batches, which follow from the position and the membership."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = ["Load", "Loader", "LoaderBroken", "SampleError"]
 
 
 class LoaderBroken(RuntimeError):
-    """A loading process is gone, or does not answer."""
+    """A loading process has ended, or does not answer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """One batch of one worker: `rows` of what is made of the samples at `indices`, None: all."""
+    """One batch of one worker: the `rows` (None: all) of the batch made from the samples at `indices`."""
 
     seed: int
     epoch: int
@@ -57,14 +57,15 @@ class Load:
         return [(self.seed, self.epoch, index) for index in self.indices.tolist()]
 
     def cut(self, batch: Any) -> Any:
-        """Raises ValueError for what has not a row for each sample."""
+        """Return this load's rows of `batch`. Raises ValueError if an array has not one row for each sample."""
         return batch if self.rows is None else _cut(batch, len(self.indices), slice(self.rows[0], self.rows[-1] + 1))
 
 
 class Loader:
-    """For `epoch.batches(...)`, in the place of a `gluon.data.DataLoader`. Made by `job.loader`.
+    """A replacement of `gluon.data.DataLoader` for `epoch.batches(...)`, made by `job.loader`.
 
-    `processes` None: batches are loaded where they are used, one at a time. `whole_batch` None: nobody said.
+    Without `processes`, batches are loaded when they are used, one at a time. `whole_batch` is None if the script did
+    not say.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Loader:
         self._dropped: list[Packed] = []
 
     def __len__(self) -> int:
-        """Batches of an epoch, as Gluon's; samples where no batch size was given."""
+        """Return the number of batches in an epoch, like Gluon's; without a batch size, the number of samples."""
         if self.sampler is not None:
             return len(self.sampler)
         if self.batch_size is None:
@@ -102,19 +103,19 @@ class Loader:
         return self.samples // self.batch_size if self.discards else -(-self.samples // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        """`epoch.batches(loader)` of the epoch at hand."""
+        """Iterate over `epoch.batches(loader)` of the current epoch. Raises TypeError if no job made the loader."""
         if self.batches is None:
             raise TypeError("a loader that no job made: go through epoch.batches(loader)")
         return self.batches()
 
     @property
     def batch_number(self) -> int:
-        """Of the batch at hand in its epoch, from 0: the same on every worker, whenever it joined."""
+        """The number of the current batch in its epoch, from 0: the same on every worker, whenever it joined."""
         return self._place[0]
 
     @property
     def last(self) -> bool:
-        """Whether the batch at hand is the last of its epoch."""
+        """Whether the current batch is the last of its epoch."""
         return self._place[1]
 
     @property
@@ -125,12 +126,13 @@ class Loader:
 
     @property
     def draws_here(self) -> bool:
-        """Whether loading moves the random generators of this process."""
+        """Whether loading changes the random generators of this process."""
         return self._processes is None
 
     def take(self, loads: Iterator[Load]) -> Any:
-        """The batch of the first load. `loads` are those that follow too, as the membership is now; what was loaded
-        ahead for another membership is dropped.
+        """Return the batch of the first of `loads`, and prefetch the following ones.
+
+        `loads` follow from the present membership; what was prefetched for another membership is dropped.
         """
         if self._processes is None:
             return self._load_here(next(loads))
@@ -139,7 +141,7 @@ class Loader:
         return self._pin(self._result(self._processes, load, packed))
 
     def load(self, load: Load) -> Any:
-        """Beside what is loaded ahead."""
+        """Load one batch without regard to the prefetched ones."""
         if self._processes is None:
             return self._load_here(load)
         return self._pin(self._result(self._processes, load, self._submit(self._processes, load)))
@@ -154,8 +156,9 @@ class Loader:
         return self._pin(load.cut(batch))
 
     def expect(self, loads: Iterator[Load]) -> None:
-        """These will be taken next: loading them begins now, beside whatever the caller has to wait for. Where a batch
-        is loaded only when it is used, nothing happens. What is wrong is raised when they are taken.
+        """Start to prefetch the loads that will be taken next, in parallel to what the caller waits for.
+
+        Without processes it does nothing. Errors are raised when the batches are taken.
         """
         if self._processes is not None:
             with suppress(LoaderBroken):
@@ -163,7 +166,7 @@ class Loader:
 
     @property
     def in_use(self) -> bool:
-        """Whether batches are being loaded ahead."""
+        """Whether any batches are prefetched."""
         return bool(self._queue)
 
     def _load_ahead(self, processes: LoaderProcesses, loads: Iterator[Load]) -> None:
@@ -175,7 +178,7 @@ class Loader:
             self._queue.append((load, self._submit(processes, load)))
 
     def drop(self) -> None:
-        """What was loaded ahead is not wanted."""
+        """Discard the prefetched batches."""
         if self._processes is not None:
             self._dropped += self._processes.drop([packed for _, packed in self._queue])
             self._queue.clear()
@@ -188,7 +191,7 @@ class Loader:
 
     def _result(self, processes: LoaderProcesses, load: Load, packed: Packed) -> Any:
         try:
-            while (result := packed.result(self._timeout)) is None:  # dropped together with others of these processes
+            while (result := packed.result(self._timeout)) is None:  # discarded along with others of the same processes
                 packed = self._submit(processes, load)
         except BrokenExecutor as error:
             raise LoaderBroken(_GONE) from error
@@ -212,7 +215,7 @@ def _cut(batch: Any, samples: int, rows: slice) -> Any:
         return type(batch)(_cut(part, samples, rows) for part in batch)
     shape = getattr(batch, "shape", None)
     if batch is None or shape == () or isinstance(batch, int | float | str):
-        return batch  # for all
+        return batch  # a value for all samples
     if not shape or shape[0] != samples:
         raise ValueError(
             f"whole_batch=True: batchify_fn made {type(batch).__name__}{'' if shape is None else f' of {shape}'} "
@@ -223,7 +226,7 @@ def _cut(batch: Any, samples: int, rows: slice) -> Any:
 
 
 def samples_of(dataset: Any) -> int:
-    """Raises TypeError for what has batches of its own, or no samples that can be asked for by their numbers."""
+    """Return the dataset's length. Raises TypeError if it has batches of its own, or no samples by index."""
     if isinstance(dataset, dataloader.DataLoader):
         raise TypeError(
             "a gluon DataLoader has batches of its own: make it with job.loader(...), which takes the same arguments"
@@ -244,8 +247,9 @@ def samples_of(dataset: Any) -> int:
 
 
 def as_gluons(samples: int, batch_size: int | None, shuffle: bool, last_batch: str, batch_sampler: Any) -> bool:
-    """Whether what fills no batch is left out. Raises ValueError for arguments of a DataLoader that would be something
-    else here.
+    """Whether an incomplete last batch is left out.
+
+    Raises ValueError for DataLoader arguments that would mean something else here.
     """
     if batch_sampler is not None and (batch_size is not None or last_batch != "keep"):
         raise ValueError(
@@ -284,7 +288,7 @@ def make_loader(
     whole_batch: bool | None = False,
     **options: Any,
 ) -> Loader:
-    """Fork the processes, if any. `options`: further arguments of `Loader`."""
+    """Make a loader, and fork its processes, if any. `options` are further arguments of `Loader`."""
     if workers < 0 or (prefetch is not None and prefetch < 0) or timeout <= 0:
         raise ValueError(
             f"num_workers ({workers}) and prefetch ({prefetch}) must not be negative, timeout ({timeout}) above 0"

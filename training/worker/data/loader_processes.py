@@ -1,4 +1,4 @@
-"""Processes that load batches as those of `gluon.data.DataLoader` do."""
+"""Processes that load batches like those of `gluon.data.DataLoader`."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ from dyntrain.training.worker.data.seeded import FORESEEN, Key, SampleError, Wat
 from mxnet.gluon.data import dataloader
 
 START_SECONDS = 120
-FOLDER = "dynload-"  # then the pid of the process that owns the folder
-KEPT_BYTES = 256 * 1024 * 1024  # of each process, of what it freed: a batch of 256 images, and what they were made of
-LONGEST = 70  # of a folder's path: one of a socket has 107 characters, of which 31 come below the folder
+FOLDER = "dynload-"  # followed by the pid of the process that owns the folder
+KEPT_BYTES = 256 * 1024 * 1024  # freed memory that each process keeps: for a batch of 256 images and their sources
+LONGEST = 70  # characters of a folder's path: a socket's path has at most 107, of which 31 are below the folder
 Batchify = Callable[[list[Any]], Any]
-Packed = Future[bytes | None]  # None: it was dropped meanwhile
+Packed = Future[bytes | None]  # None: the batch was dropped meanwhile
 
 
 class LoaderProcesses:
-    """`count` processes, forked here: by a thread that lives as long as they, and before the job is joined, or between
-    two loops, where this process is in no group: the threads of ps-lite do not survive a fork.
+    """`count` loading processes, forked by the constructor.
 
-    An executor instead of Gluon's pool: it tells when a process is gone (the pool would wait for its batch for ever),
-    and starts no other one in the middle of the job. `whole_batch`: what `batchify` draws follows from the batch;
-    None: nobody said.
+    Construct it on a thread that lives as long as they do, before the job is joined or between two loops, while this
+    process is in no group: ps-lite's threads do not survive a fork.
+
+    It uses an executor instead of Gluon's pool: an executor reports when a process has ended (the pool would wait for
+    its batch for ever), and does not start another in the middle of the job. With `whole_batch`, what `batchify` draws
+    follows from the batch; None means that the script did not say.
     """
 
     def __init__(self, dataset: Any, batchify: Batchify | None, count: int, whole_batch: bool | None = False) -> None:
@@ -47,8 +49,8 @@ class LoaderProcesses:
         self._owner = os.getpid()
         self._ticket = context.RawValue("Q", 0)
         sweep(Path(tempfile.gettempdir()))
-        # multiprocessing hands the descriptors of batches over by a socket file of each process. A process that is
-        # killed leaves it behind, so all are in one folder, which is removed with the processes or by the next start.
+        # multiprocessing passes the descriptors of batches through a socket file of each process. A killed process
+        # leaves its file behind, so all are in one folder, which is removed with the processes or at the next start.
         self._folder = tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-")
         work = _Work(
             os.getpid(),
@@ -60,7 +62,7 @@ class LoaderProcesses:
             bool(whole_batch),
             Padding(batchify, whole_batch),
         )
-        mx.nd.waitall()  # nothing may be under way in the engine when it is copied
+        mx.nd.waitall()  # MXNet's engine must be idle when the fork copies it
         self._executor = ProcessPoolExecutor(count, context, work.begin)
         self._executor.submit(os.getpid).result(START_SECONDS)
 
@@ -79,7 +81,7 @@ class LoaderProcesses:
         return [future for future in futures if not future.cancel()]
 
     def close(self) -> None:
-        """At once, also when a process hangs in its dataset. Nothing in a child of who has made them."""
+        """Kill the processes at once, even one that hangs in its dataset. Does nothing in a fork of their owner."""
         if os.getpid() != self._owner:
             return
         processes = list((self._executor._processes or {}).values())
@@ -90,25 +92,26 @@ class LoaderProcesses:
 
 
 def sweep(where: Path) -> None:
-    """Removes what loading processes of this user left whose worker was killed. The batches themselves are in shared
-    memory that has no name any more, and went with the processes.
+    """Remove the folders that were left by loading processes of this user whose worker was killed.
+
+    The batches themselves are in unnamed shared memory, which is freed with the processes.
     """
     for folder in where.glob(f"{FOLDER}*-*"):
         pid = folder.name.removeprefix(FOLDER).partition("-")[0]
         try:
             if pid.isdecimal() and folder.stat().st_uid == os.getuid() and not Path("/proc", pid).exists():
                 shutil.rmtree(folder, ignore_errors=True)
-        except FileNotFoundError:  # another worker's start was quicker
+        except FileNotFoundError:  # another worker has removed it meanwhile
             continue
 
 
 def unpack(packed: bytes) -> Any:
-    """What a loading process packed. No bytes from outside: the pipe is this process' own."""
+    """Unpickle a batch from a loading process. No bytes come from outside: the pipe is this process's own."""
     return pickle.loads(packed)  # noqa: S301
 
 
 def release(dropped: Sequence[Packed]) -> list[Packed]:
-    """A batch lies in shared memory until somebody has unpacked it. Returns those that are not loaded yet."""
+    """Free the shared memory of dropped batches, by unpacking them; return those that are not loaded yet."""
     for future in dropped:
         if future.done() and future.exception() is None and (packed := future.result()) is not None:
             unpack(packed)
@@ -124,7 +127,7 @@ class _Dropped(Exception):
 
 @dataclass
 class _Work:
-    """What a loading process was forked with, so that none of it need be pickled."""
+    """What a loading process inherits by the fork, so that none of it has to be pickled."""
 
     parent: int
     dataset: WatchedDataset
@@ -134,14 +137,14 @@ class _Work:
     folder: str
     whole_batch: bool
     padding: Padding
-    mine: int = 0  # ticket of the batch at hand
-    keys: Sequence[Key] = ()  # of the batch at hand
+    mine: int = 0  # ticket of the current batch
+    keys: Sequence[Key] = ()  # of the current batch
 
     def begin(self) -> None:
         global _work
         die_with_parent(self.parent)
         keep_freed_memory(KEPT_BYTES)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _work = self
         if len(self.folder) <= LONGEST:

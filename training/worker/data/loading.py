@@ -1,6 +1,4 @@
-"""What the loaders of a job load next: this worker's batches from a position on, which follow from it and from the
-membership.
-"""
+"""What a job's loaders load next: this worker's batches, which follow from the position and the membership."""
 
 from __future__ import annotations
 
@@ -25,12 +23,12 @@ class Loading:
         self._at_most: int | None = None
 
     def begin(self, shares: Shares, at_most: int | None) -> None:
-        """`at_most`: samples that are loaded at once; a larger batch comes in parts."""
+        """Set the shares to load; a batch of more than `at_most` samples is loaded in parts."""
         self._shares, self._at_most = shares, at_most
 
     @property
     def sequence(self) -> ShardOrder | None:
-        """The order that the shards of the loaders want. Raises ValueError when they want different ones."""
+        """The order that the loaders' shards require, or None. Raises ValueError if they require different ones."""
         wanted = {loader.sequence for loader in self.loaders if loader.sequence is not None}
         if len(wanted) > 1:
             raise ValueError(
@@ -40,7 +38,7 @@ class Loading:
         return next(iter(wanted), None)
 
     def sampled(self, seed: int) -> SampledBatches | None:
-        """The batches of the loaders' own sampler. Raises ValueError when there are two, or it is not fit."""
+        """Return the batches of the loaders' own sampler, or None. Raises ValueError for two, or an unfit one."""
         samplers = {id(loader.sampler): loader for loader in self.loaders if loader.sampler is not None}
         if len(samplers) > 1:
             raise ValueError("loaders with two batch samplers: an epoch has one order, so give both the same one")
@@ -48,19 +46,21 @@ class Loading:
         return None if loader is None else SampledBatches(loader.sampler, loader.samples, seed)
 
     def take(self, loader: Loader, position: Position, number: int, workers: int, part: int) -> Any:
-        """Part `part` of the batch at `position`."""
+        """Return part `part` of this worker's batch at `position`."""
         batch = loader.take(islice(self._loads(loader, position, number, workers), part, None))
-        if loader.draws_here:  # what the script draws itself must not follow from the last sample
+        if loader.draws_here:  # the script's own draws must not depend on the last sample's seed
             seed_generators(self._shares.seed, position.step, draws_as(number), part)
         return batch
 
     def part(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Any:
-        """These rows of a batch, of the script's epoch of that number."""
+        """Return the given rows of a batch; `epoch` is the script's number of the epoch."""
         return loader.load(self._load(loader, epoch, batch, rows))
 
     def expect(self, position: Position, number: int, workers: int) -> None:
-        """Of a generation that is being formed: its first batches are loaded meanwhile. A joiner has nothing in use
-        yet; which one of several loaders it will begin with, only the script knows.
+        """Prefetch the first batches of a generation while it is formed.
+
+        Only loaders in use prefetch, or a single one. A joiner has none in use yet, and only the script knows with
+        which of several loaders it will begin.
         """
         used = self.loaders if len(self.loaders) == 1 else [loader for loader in self.loaders if loader.in_use]
         for loader in used:

@@ -1,8 +1,8 @@
-"""Whether a `batchify_fn` makes the samples of a batch as large as the largest: sentences padded to the longest one.
+"""Detection of a `batchify_fn` that pads the samples of a batch to the size of the largest, as with sentences.
 
-A worker has a share of the batch, whose longest is another. Where the padded length counts, as in a mean over all
-places, the share then trains on other numbers than the batch would, and nothing would look wrong; where it does not,
-as under a mask, loading the whole batch for it would be a waste. Only the script knows: so it has to say.
+A worker's share of the batch has another longest sample. Where the padded length counts, as in a mean over all places,
+the share then trains on other numbers than the whole batch would, without any sign of it. Where it does not count, as
+under a mask, loading the whole batch would be a waste. Only the script knows, so it has to say.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ LAYS_OUT = (
 
 
 class PaddingUnsaid(ValueError):
-    """`whole_batch` is left out where it may make a difference."""
+    """The script does not give `whole_batch`, and it may make a difference."""
 
 
-MOST_LOOKS, MOST_TRIALS = 1000, 16  # batches in each process: later ones are taken to be like these
+MOST_LOOKS, MOST_TRIALS = 1000, 16  # batches in each process: later ones are assumed to be like these
 
 
 class Padding:
-    """What was seen of one `batchify_fn`; None: Gluon's own, which stacks. `whole_batch` None: nobody said."""
+    """Checks one `batchify_fn`, if the script gave one (None: Gluon's own, which stacks) and no `whole_batch`."""
 
     def __init__(self, batchify: Callable[[list[Any]], Any] | None, whole_batch: bool | None) -> None:
         asks = batchify is not None and whole_batch is None
         self._looks, self._trials = (MOST_LOOKS, MOST_TRIALS) if asks else (0, 0)
 
     def check(self, samples: Sequence[Any], batch: Any, batchify: Callable[[list[Any]], Any]) -> None:
-        """`batch` is what `batchify` made of the samples. Raises PaddingUnsaid, also where it refuses one alone."""
+        """Check a `batch` that `batchify` made of `samples`.
+
+        Raises PaddingUnsaid if it depends on the other samples, or if `batchify` fails for a sample alone.
+        """
         if not self._looks or not self._trials or len(samples) < 2:
             return
         self._looks -= 1
@@ -54,7 +57,7 @@ class Padding:
 
 
 def _parts(sample: Any) -> list[Any] | None:
-    """Of a sample in several columns."""
+    """Return the columns of a sample, or None if it has only one."""
     if isinstance(sample, dict):
         return [sample[key] for key in sorted(sample, key=str)]
     if isinstance(sample, list | tuple):
@@ -64,7 +67,7 @@ def _parts(sample: Any) -> list[Any] | None:
 
 
 def _sizes(sample: Any) -> Any:
-    """Of arrays, texts and sequences; None for what has no size, as a number."""
+    """Return the sizes of an array, string or sequence; None for what has no size, such as a number."""
     if (shape := getattr(sample, "shape", None)) is not None:
         return tuple(shape)
     if (parts := _parts(sample)) is not None:
@@ -73,7 +76,7 @@ def _sizes(sample: Any) -> Any:
 
 
 def _extent(sample: Any) -> int:
-    """How many numbers or letters are in it, about."""
+    """Return roughly how many numbers or letters a sample has."""
     if isinstance(size := getattr(sample, "size", None), int):
         return size
     if (parts := _parts(sample)) is not None:
@@ -82,7 +85,7 @@ def _extent(sample: Any) -> int:
 
 
 def _extremes(samples: Sequence[Any]) -> list[Any]:
-    """The smallest and the largest, all in all and in each column."""
+    """Return the smallest and the largest sample, as a whole and by each column."""
     columns = [[_extent(sample) for sample in samples]]
     if _parts(samples[0]) is not None:
         columns += [[_extent(part) for part in column] for column in zip(*map(_parts, samples), strict=False)]
@@ -91,8 +94,9 @@ def _extremes(samples: Sequence[Any]) -> list[Any]:
 
 
 def _lays_out(batch: Any, samples: Sequence[Any]) -> bool:
-    """Whether anything has as many rows as the samples have together, of which they have different numbers: a row each
-    is a stack.
+    """Whether an array of the batch has as many rows as all samples together, where their numbers of rows differ.
+
+    Samples of one row each would be stacked.
     """
     if isinstance(batch, dict):
         batch = [batch[key] for key in sorted(batch, key=str)]
@@ -105,11 +109,11 @@ def _lays_out(batch: Any, samples: Sequence[Any]) -> bool:
 
 
 def _depends(batch: Any, alone: Any, samples: int) -> bool:
-    """Whether what became of one sample has other sizes than with the others beside it, its own axis aside."""
+    """Whether a sample batched alone has other sizes than within the batch, apart from the axis of the samples."""
     if isinstance(batch, dict) and isinstance(alone, dict):
         batch, alone = ([each[key] for key in sorted(each, key=str)] for each in (batch, alone))
     if isinstance(batch, list | tuple) and isinstance(alone, list | tuple):
-        if (len(batch), len(alone)) == (samples, 1):  # one beside another, each as it is
+        if (len(batch), len(alone)) == (samples, 1):  # a list of the samples, each unchanged
             return False
         return len(batch) != len(alone) or any(
             _depends(one, other, samples) for one, other in zip(batch, alone, strict=True)

@@ -1,8 +1,7 @@
-"""Random numbers that do not depend on who was restarted: at each boundary the generators are seeded from where the job
-is.
+"""Random numbers that do not depend on restarts: at each boundary the generators are seeded from the job's position.
 
 MXNet's generators can be seeded but not read, so no commit can hold their state. It need not: after a boundary they
-depend on (seed, step, worker's number) alone, and a job that goes on from a commit draws what it would have drawn
+depend on (seed, step, worker's number) alone, and a job that continues from a commit draws what it would have drawn
 without the interruption.
 """
 
@@ -22,7 +21,7 @@ from dyntrain.training.trial_files import order
 
 
 def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
-    """Those of MXNet, of NumPy's global functions and of Python's `random`: dropout and augmentation use all three."""
+    """Seed MXNet's, NumPy's global and Python's `random` generators: dropout and augmentation use all three."""
     words = np.random.SeedSequence([seed, step, number, part]).generate_state(3)
     first, second, third = (int(word) for word in words)
     mx.random.seed(first & 0x7FFFFFFF)
@@ -31,23 +30,23 @@ def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
 
 
 def draws_as(number: int) -> int:
-    """The number of the worker whose draws this one makes for a batch: its own, but in `dyntrain check`, where all draw
-    alike.
-    """
+    """Return the number of the worker whose draws this one makes: its own, or under `dyntrain check` one for all."""
     trial = order()
     return number if trial is None else int(trial.other_draws)
 
 
 def begin_alike() -> None:
-    """What a script draws above its loop, as random features, is then the same on all workers, and on those that join.
-    NumPy and Python begin with other numbers in each process; MXNet does not. A seed of the script's own comes later.
+    """Seed NumPy and Python alike in every process, so that draws before the loop are the same on all workers.
+
+    An example of such draws are random features. NumPy's and Python's initial seeds differ between processes; MXNet's
+    does not. A script's own seed overrides this one.
     """
     np.random.seed(0)
     random.seed(0)
 
 
 def shared_generator(seed: int, epoch: int, step: int | None, name: str) -> np.random.Generator:
-    """The same wherever it is made. `step` None: for all of the epoch."""
+    """Return a generator that is the same on all workers, for a step, or for a whole epoch if `step` is None."""
     where = [0, epoch] if step is None else [1, step]
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *where, zlib.crc32(name.encode())])))
 
@@ -55,7 +54,7 @@ def shared_generator(seed: int, epoch: int, step: int | None, name: str) -> np.r
 def drawn_for(
     seed: int, epoch: int, samples: Iterable[int], name: str, draw: Callable[[np.random.Generator], Any]
 ) -> Any:
-    """What `draw` makes for each of the samples, stacked: a sample's is the same wherever and with whomever it is."""
+    """Call `draw` for each sample and stack the results; a sample's result is the same on any worker, in any batch."""
     words = [seed, 2, epoch, zlib.crc32(name.encode())]
     return np.stack(
         [draw(np.random.Generator(np.random.PCG64(np.random.SeedSequence([*words, int(i)])))) for i in samples]

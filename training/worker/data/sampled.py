@@ -1,8 +1,8 @@
-"""The batches of a script's own batch sampler: by length, by words, in sequence.
+"""The batches of a script's own batch sampler, e.g. by length, by number of words, or in sequence.
 
-A sampler may shuffle in place, and have a generator of its own: its batches of epoch 5 follow from its passes before.
-So the fifth pass is what the sampler gives when it is gone through for the sixth time, wherever that is: who joins goes
-through the passes that it has missed. NumPy's and Python's global generators are seeded before each pass.
+A sampler may shuffle in place, or have a generator of its own, so its batches of epoch 5 depend on the earlier passes.
+So the batches of epoch 5 are those of a sampler's sixth pass on every worker: a joiner iterates through the passes that
+it missed. NumPy's and Python's global generators are seeded before each pass.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.worker.refused import Refused
 
-KEPT = 2  # passes: what is loaded ahead is of the next epoch already
+KEPT = 2  # passes, as prefetched batches may already be of the next epoch
 
 TWICE = (
     "{name} gives sample {sample} twice in an epoch: each may count once. For samples drawn with replacement, make the "
@@ -32,15 +32,16 @@ CHANGED = (
 
 
 class SampledBatches:
-    """Of a sampler over `samples` indices. Raises ValueError where its batches cannot be divided among workers, or
-    would be others on another worker.
+    """The batches of a sampler over `samples` indices.
+
+    Raises ValueError if they cannot be divided among workers, or would differ between workers.
     """
 
     def __init__(self, sampler: Any, samples: int, seed: int) -> None:
         self._name = f"batch_sampler={type(sampler).__name__}"
         self._samples, self._seed = samples, seed
         self._given, self._fresh = sampler, self._copy(sampler)
-        self._sampler, self._next = self._copy(sampler), 0  # and the pass that it gives next
+        self._sampler, self._next = self._copy(sampler), 0  # a copy, and the number of its next pass
         self._passes: dict[int, list[Indices]] = {}
         self.taken = 0  # samples of an epoch
         first = self.batches(0)
@@ -54,11 +55,11 @@ class SampledBatches:
         self._summary = f"batches of {type(sampler).__name__} ({self._first:08x})"
 
     def __str__(self) -> str:
-        """Which two workers whose samplers are alike have in common."""
+        """Return a summary that is equal on workers whose samplers are equal."""
         return self._summary
 
     def batches(self, epoch: int) -> list[Indices]:
-        """The indices of each batch of the epoch."""
+        """Return the indices of each batch of the epoch."""
         if epoch not in self._passes:
             if epoch < self._next:
                 self._sampler, self._next = self._copy(self._fresh), 0
@@ -68,12 +69,13 @@ class SampledBatches:
         return self._passes[epoch]
 
     def refuse_changed(self) -> None:
-        """The script's own sampler is never gone through, its copies are. So it still gives what it gave at first,
-        unless the script has changed it. Raises ValueError.
+        """Raise Refused if the script has changed its sampler.
+
+        Only copies of the sampler are iterated, so an unchanged one still yields the same first pass.
         """
         try:
             same = self._first_now() == self._first
-        except ValueError:  # other numbers of samples
+        except ValueError:  # e.g. another number of samples
             same = False
         if not same:
             raise Refused(CHANGED.format(name=self._name))
@@ -131,7 +133,7 @@ def _checksum(batches: list[Indices]) -> int:
 
 @contextmanager
 def seeded(seed: int, epoch: int) -> Iterator[None]:
-    """The global generators of NumPy and Python, which go on afterwards where they were."""
+    """Seed the global generators of NumPy and Python within the context, and restore them afterwards."""
     python, numpys = random.getstate(), np.random.get_state()
     one, other = np.random.SeedSequence([seed, epoch], spawn_key=(1,)).generate_state(2)
     random.seed(int(one))

@@ -1,7 +1,7 @@
-"""A dataset whose randomness belongs to the sample.
+"""Datasets whose random draws depend on the sample alone.
 
 Augmentation draws from the generators of Python, NumPy and MXNet. They are seeded from (seed, epoch, index) before each
-sample, so that it looks the same whichever worker loads it, in whichever process, for the first or the second time.
+sample, so that a sample is the same on any worker, in any process, and when it is loaded again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.worker.data.image_draws import ImageDraws
 
 Key = tuple[int, int, int]  # seed, epoch, index
-FORESEEN = 64  # batches
+FORESEEN = 64  # batches whose check draws are computed in advance
 _ONE = (1, 1, 1)
-_TOGETHER = 1 << 62  # no sample's index
+_TOGETHER = 1 << 62  # above every sample's index
 
 
 class SampleError(RuntimeError):
-    """A sample could not be had; says which one, and why."""
+    """A sample could not be loaded; the message says which and why."""
 
 
 class SeededDataset:
-    """`dataset` by key."""
+    """The samples of `dataset` by key."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -40,7 +40,7 @@ class SeededDataset:
         return self._load(key, words)
 
     def seed(self, key: Key) -> None:
-        """For what draws afterwards."""
+        """Seed all generators for draws that follow."""
         words = _words(key)
         mx.random.seed(words[2])
         random.seed(words[0])
@@ -56,10 +56,11 @@ class SeededDataset:
 
 
 class WatchedDataset(SeededDataset):
-    """The same in a process where nobody else draws from MXNet's generators. To seed those takes 1.2 ms a sample,
-    about what it takes to decode a JPEG, and few transforms draw from them but the image operators, which are seeded by
-    themselves: as long as none has, they are left alone. Whether one has shows after each batch, which is then loaded
-    again.
+    """A SeededDataset that seeds MXNet's generators only if needed, for a process where nothing else draws from them.
+
+    Seeding them takes 1.2 ms a sample, about as long as decoding a JPEG. Few transforms draw from them except the image
+    operators, which `ImageDraws` seeds. So the generators are not seeded until a transform has drawn from them. That is
+    checked after each batch; the first batch with such a draw is loaded again.
     """
 
     def __init__(self, dataset: Any, foreseen: int = FORESEEN) -> None:
@@ -82,7 +83,7 @@ class WatchedDataset(SeededDataset):
         return self._load(key, words)
 
     def checked(self, keys: Sequence[Key], samples: list[Any]) -> list[Any]:
-        """What to take for the samples of these keys."""
+        """Return the samples of a batch's keys, loaded again if they have drawn from MXNet's unseeded generators."""
         if self._images is not None:
             self._images.stop()
         if self._drawn or _draw() == self._foreseen.pop():
@@ -101,13 +102,13 @@ class WatchedDataset(SeededDataset):
 
 
 def together(keys: Sequence[Key]) -> Key:
-    """Of what is drawn for all samples of a batch at once."""
+    """Return the key for draws that are made for all samples of a batch at once."""
     seed, epoch, index = keys[0]
     return seed, epoch, _TOGETHER + index
 
 
 def _draw() -> tuple[float, float]:
-    """From each of the two kinds of generator that MXNet's operators use, which move whenever one of them draws."""
+    """Draw from each of the two kinds of generator that MXNet's operators use: any earlier draw changes the result."""
     one = mx.nd.image.random_brightness(mx.nd.ones(_ONE), 0.0, 1.0)
     return one.asnumpy().item(), mx.nd.random.uniform(shape=1).asnumpy().item()
 

@@ -1,4 +1,4 @@
-"""Data that wants to be read in order: several files, each from its first record to its last."""
+"""Datasets that should be read sequentially: several files, each from its first record to its last."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from dyntrain.training.sampling.shard_order import ShardOrder
 
 
 class Shards(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
-    """Datasets one after another, as `RecordFileDataset`s of the parts of one set. A `job.loader` of them reads them in
-    sequence, `at_once` of them by turns over all workers; which come together is drawn anew for each epoch.
+    """Concatenated datasets, e.g. the `RecordFileDataset`s of one data set's parts.
 
-    Choose at least as many shards at once as there will be workers: then nobody skips what another one reads.
+    A `job.loader` reads each of them in sequence, and over all workers `at_once` of them in turn. Which ones are read
+    together is drawn again for each epoch. Choose `at_once` at least as large as the number of workers: then no worker
+    skips records that another one reads.
     """
 
     def __init__(self, shards: Sequence[Any], at_once: int = 16) -> None:
@@ -38,5 +39,5 @@ class Shards(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
         return self._shards[which][index - (self._ends[which - 1] if which else 0)]
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Shards:
-        """As Gluon's; of what comes out the order is the same."""
+        """Transform all shards, like Gluon's `transform`; the result has the same order."""
         return Shards([shard.transform(fn, lazy) for shard in self._shards], self.order.lanes)

@@ -1,1 +1,1 @@
-"""A worker's part in the job's membership: the line to the coordinator, steps that can be voided, the handover."""
+"""A worker's part in membership: the coordinator's connection, steps that can be voided, the handover of state."""

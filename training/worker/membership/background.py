@@ -1,4 +1,4 @@
-"""Work beside the training thread, and how long its parts took."""
+"""Work in parallel to the training thread, and timing of its parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Stopwatch:
-    """Seconds between laps, by name."""
+    """Measures the seconds between laps, by name."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
@@ -25,14 +25,14 @@ class Stopwatch:
 
 
 def in_background(work: Callable[[], T]) -> Future[T]:
-    """Runs `work` on a daemon thread; its result or error is the future's."""
+    """Run `work` on a daemon thread; its result or error becomes the future's."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001  # handed to whoever asks for the result
-            # Future, error and frames are a cycle, which would keep the frames' blocks of state in use for long.
+        except BaseException as error:  # noqa: BLE001  # the future hands it to its caller
+            # Future, error and frames form a reference cycle, which would keep the frames' blocks of state alive.
             traceback.clear_frames(error.__traceback__)
             future.set_exception(error)
 

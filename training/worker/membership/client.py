@@ -1,8 +1,8 @@
-"""A worker's line to its coordinator: one thread reads, the training thread writes and waits for orders with a bound.
+"""A worker's connection to its coordinator: one thread reads, the training thread writes and waits for orders.
 
-The connection may drop while the worker trains; it is made again, and what was said last is said again, until the
-worker's patience has passed (`Clocks`). A worker that the coordinator no longer knows is told so (`Refused`) and ends:
-its supervisor starts a fresh one.
+The connection may drop while the worker trains; then the worker reconnects and repeats its last unanswered message,
+until its patience has passed (`Clocks`). A worker that the coordinator no longer knows gets `Refused` and ends; its
+supervisor starts a new one.
 """
 
 from __future__ import annotations
@@ -38,29 +38,33 @@ from pydantic import ValidationError
 from websockets.exceptions import WebSocketException
 
 Urgent = Abort | Pump | StepVerdict | Where
-TEMPORARY_FAILURE = 75  # of sysexits.h: start me again
+TEMPORARY_FAILURE = 75  # EX_TEMPFAIL of sysexits.h: the supervisor starts the worker again
 CONTROL_FILE_VARIABLE = "DYNTRAIN_CONTROL_FILE"
 log = logging.getLogger(__name__)
 
 
 class CoordinatorLost(RuntimeError):
-    """The coordinator refused this worker, or could not be reached for too long. The supervisor decides what next."""
+    """The coordinator refused this worker or was unreachable for too long. The supervisor decides what follows."""
 
 
 def read_control_file() -> ControlFile | None:
-    """What the supervisor wrote for this worker; None when the script was started alone. Raises OSError or ValueError
-    when it is damaged.
+    """Return what the supervisor wrote for this worker, or None if the script was started alone.
+
+    Raises OSError if the file cannot be read, and ValueError if it is damaged.
     """
     path = os.environ.get(CONTROL_FILE_VARIABLE)
     return ControlFile.model_validate_json(Path(path).read_text()) if path else None
 
 
-OWN = random.SystemRandom()  # `random` is the script's: after a draw here its own would be others
+OWN = random.SystemRandom()  # `random` is the script's: a draw from it here would change the script's draws
 
 
 class CoordinatorClient:
-    """`urgent` takes, on the reading thread, the orders that must not wait for the training thread. `safe` is asked at
-    each (re)connection. `clocks`: None: those of the control file.
+    """The connection to the coordinator, kept up by a reading thread.
+
+    `urgent` is called on the reading thread with the orders that must not wait for the training thread. `safe` is
+    called at each (re)connection and returns this node's newest safe state. Without `clocks`, those of the control file
+    apply.
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class CoordinatorClient:
         self._control, self._hello, self._urgent, self._safe = control, hello, urgent, safe
         self._clocks = clocks or Clocks(control.liveness_seconds, control.progress_seconds)
         self._orders: queue.Queue[FromCoordinator | BaseException] = queue.Queue()
-        self._lock = threading.Lock()  # of the dialogue and of writing: what was said and what was heard have one order
+        self._lock = threading.Lock()  # of the dialogue and of writing: sent and received messages have one order
         self._dialogue = Dialogue()
         self._connection: BlockingConnection | None = None
         self._closed = False
@@ -84,22 +88,22 @@ class CoordinatorClient:
         threading.Thread(target=self._run, name="coordinator", daemon=True).start()
 
     def say(self, message: FromWorker, awaits_answer: bool = False) -> None:
-        """Sends, or drops what awaits no answer while the connection is down."""
+        """Send a message; while the connection is down, one that awaits no answer is dropped."""
         with self._lock:
             if awaits_answer:
                 self._dialogue.sent(message)
             if self._connection is not None:
-                with contextlib.suppress(WebSocketException, OSError):  # the reader sees it too, and connects again
+                with contextlib.suppress(WebSocketException, OSError):  # the reading thread sees it too, and reconnects
                     self._connection.send(encode(message))
 
     def enter(self, terms: LoopTerms, generation: int | None) -> None:
-        """The script has come to another loop over epochs; a later connection is made on these terms, too."""
+        """Report that the script begins another loop over epochs; later connections use these terms too."""
         with self._lock:
             self._hello = self._hello.model_copy(update=dict(terms))
         self.say(Entered(generation=generation, **dict(terms)), awaits_answer=True)
 
     def order(self, seconds: float | None = None) -> FromCoordinator:
-        """The next order. Raises CoordinatorLost, or TimeoutError after `seconds`."""
+        """Wait for the next order. Raises CoordinatorLost, or TimeoutError after `seconds`."""
         try:
             order = self._orders.get(timeout=seconds)
         except queue.Empty:
@@ -124,7 +128,7 @@ class CoordinatorClient:
     def _run(self) -> None:
         try:
             self._converse()
-        # handed to the training thread: nobody else would see that this one has ended
+        # handed to the training thread, which otherwise would not notice that this thread has ended
         except BaseException as error:  # noqa: BLE001
             self._orders.put(error)
         self._end_if_blocked()
@@ -133,7 +137,7 @@ class CoordinatorClient:
         down_since, delay = time.monotonic(), 0.1
         while not self._closed:
             try:
-                # a coordinator that came back has another address and token
+                # a restarted coordinator has another address and token
                 self._control = read_control_file() or self._control
                 left = down_since + self._clocks.patience - time.monotonic()
                 with connected(self._control.url, self._control.certificate, self._clocks, max(1.0, left)) as line:
@@ -142,19 +146,19 @@ class CoordinatorClient:
                     finally:
                         with self._lock:
                             self._connection = None
-                        # the time without a connection begins when the last one ended
+                        # patience counts from the end of the last connection
                         down_since, delay = time.monotonic(), 0.1
-            except ValidationError as error:  # its text would quote the message, and tokens with it
+            except ValidationError as error:  # its text would quote the message and the tokens in it
                 log.warning("coordinator at %s: it sent something that is no %s", self._control.url, error.title)
             except (WebSocketException, OSError, ValueError) as error:
                 log.info("coordinator at %s: %s", self._control.url, error)
             if time.monotonic() - down_since > self._clocks.patience:
                 raise CoordinatorLost(f"no coordinator at {self._control.url} for {self._clocks.patience:.0f} s")
-            self._done.wait(spread(delay, OWN.random(), 0.5))  # all others of the job come back as well
+            self._done.wait(spread(delay, OWN.random(), 0.5))  # spread, as all workers of the job reconnect at once
             delay = min(2.0, delay * 2)
 
     def _listen(self, line: BlockingConnection) -> None:
-        """Greets, and says again what was not answered; nothing else can be said in between."""
+        """Send the hello and repeat the unanswered message, with nothing in between; then receive orders."""
         challenge, safe = line.recv(answer_seconds(self._clocks)), self._safe()
         with self._lock:
             if self._closed:
@@ -170,8 +174,9 @@ class CoordinatorClient:
             self._take(decode(text))
 
     def _end_if_blocked(self) -> None:
-        """A training thread inside ps-lite never looks at its orders: without this the process would wait there for
-        ever.
+        """End the process if the training thread does not close this connection in time.
+
+        A training thread that is blocked in ps-lite never looks at its orders: the process would wait for ever.
         """
         if not self._done.wait(self._clocks.blocked):
             log.error("the coordinator has given this worker up and the training thread is blocked: the process ends")

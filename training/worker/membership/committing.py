@@ -1,4 +1,4 @@
-"""Commits of this worker: written in a thread of their own while it trains, one at a time."""
+"""Commits of this worker: written in a thread of their own during training, one at a time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dyntrain.training.layout import JobFolder
 from dyntrain.training.protocol.messages import CommitFailed, Committed, Position
 from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitStore
 
-QUIET = 10  # niceness of what can wait
+QUIET = 10  # niceness of the thread that writes a commit
 log = logging.getLogger(__name__)
 
 
 class Committing:
-    """`say`: to the coordinator, what became of one."""
+    """Writes commits; `say` reports the outcome of each to the coordinator."""
 
     def __init__(self, folder: JobFolder, say: Callable[[Committed | CommitFailed], object]) -> None:
         self._folder, self._say = folder, say
-        self._store: CommitStore | None = None  # from the first generation on, whose order says where
+        self._store: CommitStore | None = None  # set by the first generation's order, which says where
         self._thread: threading.Thread | None = None
 
     def store(self, checkpoint_dir: str | None) -> CommitStore:
@@ -36,7 +36,10 @@ class Committing:
     def begin(
         self, generation: int, position: Position, block: memoryview, keep: Collection[str] | None = None
     ) -> None:
-        """Not while one is written: slow storage gets fewer commits, not a queue of states. `keep`: `CommitStore`."""
+        """Start to write a commit; `keep` is that of `CommitStore.write`.
+
+        Call it only when `is_writing` is false: slow storage gets fewer commits, not a queue of states.
+        """
         self._thread = threading.Thread(
             target=self._write, args=(generation, position, block, keep), name="commit", daemon=True
         )
@@ -48,7 +51,7 @@ class Committing:
         try:
             name = self._store.write(position.step, generation, block, keep)
         except CheckpointError as error:
-            log.error("%s", error)  # the message is the whole story; training goes on with the commit before
+            log.error("%s", error)  # training continues; the previous commit remains
             self._say(CommitFailed(generation=generation, position=position, reason=str(error)))
             return
         self._say(Committed(generation=generation, position=position, name=name))

@@ -1,4 +1,4 @@
-"""The membership of a worker under a coordinator: it stands by, forms generations, checks in at boundaries, leaves."""
+"""Membership of a worker under a coordinator: it stands by, forms generations, checks in at boundaries, leaves."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ from dyntrain.training.worker.refused import Refused, Unrecoverable, by_the_job,
 from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from dyntrain.training.worker.transfer.fetching import TransferError
 
-STATISTICS = "statistics"  # the key behind those of the gradients
+STATISTICS = "statistics"  # the key after those of the gradients
 PROGRESS_SECONDS = 1.0
-LOOK_SECONDS = 0.2  # between two looks for another order, while the state comes
+LOOK_SECONDS = 0.2  # between two checks for another order, while the state is fetched
 log = logging.getLogger(__name__)
 
 
@@ -83,15 +83,15 @@ class CoordinatedMembership(Membership):
         )
         self._intents = IntentLog(folder.ledger, name_of(control.instance_id, control.slot), os.getpid())
         self._generation = 0
-        self._writes = False  # once the job is over: as the coordinator says, as worker 0 may be lost in the last step
-        self._loop = 0  # of the script's loops over epochs
-        self._holds = False  # whether memory has the state that the loop begins with
+        self._writes = False  # valid once the loop is over: the coordinator chooses, as the last step may lose worker 0
+        self._loop = 0  # number of the script's loop over epochs
+        self._holds = False  # whether this process holds the state that the next loop begins with
         self._taken = 0  # samples of this worker since the last proceed
-        self._steps = 0  # likewise
+        self._steps = 0  # of this worker since the last proceed
         self._proceeded = self._stepped = self._progressed = time.monotonic()
         self._step_seconds = 0.0
         self._first = False  # the next step is the generation's first
-        self._phases: dict[str, float] = {}  # of the change that is being made
+        self._phases: dict[str, float] = {}  # seconds of the current membership change, by phase
         self._survivor = False
         self._hook()
 
@@ -130,10 +130,10 @@ class CoordinatedMembership(Membership):
         another: bool = False,
     ) -> Position:
         if self._connection is None and wait_until_needed():
-            self._control = read_control_file() or self._control  # the coordinator of then may be gone
+            self._control = read_control_file() or self._control  # the coordinator may have been restarted
         self._state, self.over, self.stopping = state, False, False
         values = 1 + 2 * len(state.statistics()[0])
-        # Before the statistics' key, which stays out of the numbers of everything else.
+        # The statistics' key comes last, so that it changes the number of no other key.
         self._keys = [*state.gradient_keys, *keys, *([(STATISTICS, (values,), "float64")] if values > 1 else [])]
         self._numbers = {name: number for number, (name, _, _) in enumerate(self._keys)}
         terms = LoopTerms(
@@ -153,7 +153,7 @@ class CoordinatedMembership(Membership):
         else:
             self._handover.go_on(state)
             self._client.enter(terms, self._generation if self._holds else None)
-        # admission may take an hour: what bounds it is the supervisor, who ends us with the job
+        # no timeout, as admission may take an hour: the supervisor ends this process with the job
         order = self._client.order()
         if isinstance(order, Leave):
             if self._holds:
@@ -185,7 +185,7 @@ class CoordinatedMembership(Membership):
         log.info("standing by for job %s of cluster %s", self._control.job, self._control.cluster)
 
     def _loop_over(self, order: LoopOver) -> Position:
-        """For the script: the loop yields no more. It ends the job with its last line, unless another loop comes."""
+        """End the script's loop over epochs. The job ends with the script, unless another loop follows."""
         if not self._loop:
             atexit.register(self.script_ended)
         self.over, self._writes, self.starts = True, order.writes, order.position
@@ -198,8 +198,8 @@ class CoordinatedMembership(Membership):
         if self.over and not self.told_failure and not self.ended:
             self._client.say(ScriptEnded(generation=self._generation if self._holds else None), awaits_answer=True)
             with contextlib.suppress(CoordinatorLost):
-                # As long as another one's script goes on: how long an export takes after the last loop nobody knows.
-                # Processes that end meanwhile are not waited for.
+                # No timeout: another worker's script may still run, and an export after the last loop may take any
+                # time. Processes that end meanwhile are not waited for.
                 order = self._client.order()
                 if isinstance(order, Leave):
                     self._leave(order)
@@ -234,7 +234,7 @@ class CoordinatedMembership(Membership):
         return self._go_on(position)
 
     def _go_on(self, position: Position) -> Position:
-        order = self._client.order()  # bounded by the coordinator: it restarts us when somebody does not come
+        order = self._client.order()  # bounded by the coordinator: it restarts this worker when another does not come
         self._phases = {"check_in": time.monotonic() - self._stepped}
         if isinstance(order, Form):
             self._survivor = True
@@ -242,7 +242,7 @@ class CoordinatedMembership(Membership):
             position = self._form(order)
         elif isinstance(order, Leave):
             self._leave(order)
-            if not order.finished or order.generation != self._generation:  # it is at the end of a past that was undone
+            if not order.finished or order.generation != self._generation:  # it ended on steps that were undone
                 raise SystemExit(0)
         elif isinstance(order, Proceed):
             self._proceed(order, position, None)
@@ -253,7 +253,7 @@ class CoordinatedMembership(Membership):
         return position
 
     def _form(self, order: Form) -> Position:
-        """Forms this generation, or the one that is ordered in its place before all are formed."""
+        """Form this generation, or a later one that is ordered in its place; return the position where it begins."""
         while isinstance(answer := self._formed(order), Form):
             order = answer
         if isinstance(answer, Leave):
@@ -262,8 +262,9 @@ class CoordinatedMembership(Membership):
         return order.position if answer is None else self._loop_over(answer)
 
     def _formed(self, order: Form) -> Form | Leave | LoopOver | None:
-        """None: the generation is formed. Else what came instead: a member was lost meanwhile, or this one is not
-        wanted any more.
+        """Form one generation; return None, or the order that came instead.
+
+        Another order comes when a member was lost meanwhile, or this worker is no longer wanted.
         """
         began = time.monotonic()
         self._generation = order.generation
@@ -277,10 +278,10 @@ class CoordinatedMembership(Membership):
             while not preparation.safe_within(LOOK_SECONDS):
                 if self._client.has_order:  # another member was lost, and this generation is void
                     return _instead(self._client.order(), order)
-        except TransferError as error:  # the coordinator has the bound, and says what comes instead
+        except TransferError as error:  # the coordinator decides, in bounded time, what follows
             log.warning("%s", error)
             return _instead(self._client.order(), order)
-        except CommitDamaged as error:  # now, while everybody can still be told to form from another state
+        except CommitDamaged as error:  # reported now, while all can still form from another state
             prepared = CommitUnreadable(
                 generation=order.generation, name=order.safe or order.commit or "", reason=str(error)
             )
@@ -378,8 +379,8 @@ class CoordinatedMembership(Membership):
             if (result := averaged(numbers_of(vector))) is not None:
                 self._state.set_statistics(*result)
 
-        # As a step of its own that ends where it begins: if a worker is lost in it, the others are freed as from any
-        # step.
+        # As a step of its own that ends at the position where it begins: if a worker is lost in it, the survivors are
+        # released as in any step.
         self._guard.run(
             position,
             lambda: self._engine.kvstore.pushpull(STATISTICS, vector),
@@ -424,7 +425,7 @@ class CoordinatedMembership(Membership):
             )
 
     def failed(self, error: BaseException) -> None:
-        """Before `enter` there is nobody to tell it to: it stays in what the process printed last."""
+        """Report the error to the coordinator, once. Before `enter` it is only in the process's output."""
         known = self.told_failure or self._connection is None
         if known or isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
             return
@@ -442,8 +443,9 @@ class CoordinatedMembership(Membership):
         )
 
     def _hook(self) -> None:
-        """What a script raises outside of the job's own functions is seen by the interpreter only. Before `enter` the
-        exit code has to say that another try would not help.
+        """Install an exception hook, to report what a script raises outside of the job's own functions.
+
+        Before `enter`, the exit code says that a restart would not help, if the job raised the error.
         """
         before = sys.excepthook
 
@@ -456,7 +458,7 @@ class CoordinatedMembership(Membership):
         sys.excepthook = tell
 
     def close(self) -> None:
-        self._engine.abandon()  # after an error something may be in flight for ever: the exit must not wait for it
+        self._engine.abandon()  # after an error, gradients may stay in flight for ever: the exit must not wait for them
         self._handover.close()
         self._intents.close()
         if self._connection is not None:

@@ -1,9 +1,8 @@
-"""A worker's side of the conversation with the coordinator, over any number of connections: what to take, what to say
-again. Pure.
+"""A worker's side of the dialogue with the coordinator, over any number of connections. Pure.
 
 A connection may break between any two messages, so the coordinator repeats what it cannot know to have arrived, and the
-worker repeats what was not answered. Here the doubles are dropped: each order is taken once, and only while it answers
-what the worker waits for.
+worker repeats its unanswered message. Duplicates are dropped here: each order is accepted once, and only while it
+answers what the worker waits for.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from dyntrain.training.protocol.wire import FromCoordinator, FromWorker
 
 class Dialogue:
     def __init__(self) -> None:
-        self.generation: int | None = None  # last ordered to form
-        self.pending: FromWorker | None = None  # said, and not yet answered by an order
+        self.generation: int | None = None  # the last one that this worker was ordered to form
+        self.pending: FromWorker | None = None  # the sent message that no order has answered yet
         self._position: Position | None = None
         self._going = self._aborted = self._free = self._left = False
-        self._loop = 0  # of the script's loops over epochs
+        self._loop = 0  # how many of the script's loops over epochs are over
 
     @property
     def stage(self) -> Stage:
@@ -54,7 +53,7 @@ class Dialogue:
         return "prepares"
 
     def where(self) -> dict[str, Any]:
-        """The fields of a hello that say where this worker is."""
+        """Return the fields of a hello that say where this worker is."""
         return {
             "generation": self.generation,
             "stage": self.stage,
@@ -63,14 +62,15 @@ class Dialogue:
         }
 
     def sent(self, message: FromWorker) -> None:
-        """What is to be said again on the next connection, until it is answered; what is said of an earlier generation
-        nobody will answer.
+        """Note a message to repeat on the next connection until it is answered.
+
+        A message about an earlier generation is not noted: nobody will answer it.
         """
         if getattr(message, "generation", None) == self.generation:
             self.pending = message
 
     def hears(self, order: FromCoordinator) -> bool:
-        """Whether the order is news; what is not must not reach the training thread."""
+        """Whether the order is new, noting it; any other must not reach the training thread."""
         match order:
             case Form(generation=generation):
                 return self._form(generation)

@@ -1,9 +1,9 @@
 """A worker's state at a boundary: where it comes from, where it is kept, and how joiners get it.
 
-At a change of membership all of it happens beside the training thread, which leaves the old group and waits for ps-lite
-in the meantime. Whoever holds the state has it copied into memory of its supervisor before it says that it is prepared:
-once the word to go is out, nobody may be left to copy it. At other boundaries the worker that commits keeps its state
-there too: it is safe from a restart long before it is on slow storage.
+At a membership change all of it runs in parallel to the training thread, which leaves the old group and waits for
+ps-lite in the meantime. A worker that holds the state copies it into its supervisor's memory before it reports that it
+is prepared: after the order to go, nobody may be left to copy it. At other boundaries the worker that commits keeps its
+state there too, where it survives a restart long before it is on slow storage.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ from dyntrain.training.worker.transfer.feed import Feed
 from dyntrain.training.worker.transfer.fetching import Request, Superseded, fetch
 from dyntrain.training.worker.transfer.server import StateServer
 
-NEWEST_SECONDS = 5.0  # a worker that greets its coordinator has thirty
-# A state of at most so many bytes is fetched while ps-lite forms the group, which saves the pause its transfer. One
-# that takes seconds is fetched before: a joiner that is slow or lost can then stay out, and nobody has to be restarted
-# for it.
+NEWEST_SECONDS = 5.0  # a worker has thirty for its hello to the coordinator
+# A state of at most so many bytes is fetched while ps-lite forms the group, which keeps its transfer out of the pause.
+# A larger one is fetched before: a joiner that is slow or lost can then stay out without a restart of others.
 BESIDE_FORMATION = 256 << 20
 
 
 class WrongState(RuntimeError):
-    """What this process holds is not the state that it was to hand over; says of which step it is."""
+    """The process holds the state of another step than the one that it is to hand over; names the step."""
 
 
 class JobState(Protocol):
-    """What is handed to joiners and committed: a TrainingState, or what looks like one to a Module."""
+    """The state that is sent to joiners and committed: a TrainingState, or its counterpart for a Module."""
 
     @property
     def layout(self) -> str: ...
@@ -66,7 +65,7 @@ class JobState(Protocol):
 
 @dataclass(frozen=True)
 class Kept:
-    """The state of a generation's first position: its block, its digest, and seconds of what that took."""
+    """The state of a generation's first position: its block, its digest, and the seconds of each part of the work."""
 
     block: memoryview
     digest: str
@@ -75,19 +74,21 @@ class Kept:
 
 
 class Preparation:
-    """Of one generation's first position, at work on a thread of its own until `state` is there."""
+    """Obtains the state of one generation's first position, on a thread of its own; `state` is its result."""
 
     def __init__(self, work: Callable[[threading.Event], Kept], needs_nothing: bool) -> None:
         self._safe = threading.Event()
         if needs_nothing:
-            self._safe.set()  # others have the state, and it is here soon enough
+            self._safe.set()  # others hold the state, and it can be fetched during the formation
         self.state: Future[Kept] = in_background(lambda: work(self._safe))
         safe = self._safe  # a cycle through self would keep the state's memory in use until it is collected
         self.state.add_done_callback(lambda _: safe.set())
 
     def safe_within(self, seconds: float) -> bool:
-        """Whether this worker may say that it is prepared: its death would not lose the state, and it lacks nothing
-        that takes long. Raises what has gone wrong by then.
+        """Wait until this worker may report that it is prepared; return False after `seconds`.
+
+        It is prepared when its death would not lose the state, and nothing that takes long is missing. Raises the
+        error of the work, if it has failed by then.
         """
         safe = self._safe.wait(seconds)
         if self.state.done():
@@ -101,30 +102,31 @@ class Handover:
         self._server = StateServer(control.private_ip)
         self._memory = inherited_memory()
         self._safe = SafeStates((), control.job)
-        # of the state and its memory: an order to form that was taken back may still be at work
+        # guards the state and its memory: the work for an order to form that was withdrawn may still run
         self._installing = threading.Lock()
         self._generation = 0
-        self.sealing: Future[None] = Future()  # of what was kept last; nobody has to wait for it
+        self.sealing: Future[None] = Future()  # of the state that was kept last; nobody has to wait for it
         self._position = START  # of the state in memory
 
     @property
     def port(self) -> int:
-        """Where joiners fetch the state."""
+        """The port where joiners fetch the state."""
         return self._server.port
 
     def open(self, job: str, state: JobState) -> None:
-        """Before the worker stands by."""
+        """Prepare the memory of this job's safe states, before the worker stands by."""
         self._safe = SafeStates(self._memory, job)
         self.go_on(state)
 
     def go_on(self, state: JobState) -> None:
-        """With the state of the script's next loop over epochs. What was kept of the one before stays: a commit of it
-        may be on its way.
+        """Continue with the state of the script's next loop over epochs.
+
+        The kept state of the previous loop stays: a commit of it may still be being written.
         """
         with self._installing:
             self._state = state
         size = state.nbytes
-        # to fill new memory takes time, of which there is some until the worker is admitted
+        # filling new memory takes time, which there is until the worker is admitted
         in_background(lambda: self._reserve(size))
 
     @property
@@ -133,8 +135,9 @@ class Handover:
         return self._safe.there
 
     def newest(self) -> SafeCopy | None:
-        """The latest safe state of this node, whichever process left it. None also while one is loaded from storage
-        that is slow.
+        """Return the latest safe state of this node, whichever process left it.
+
+        Returns None if there is none, or while a state is being loaded from slow storage.
         """
         if not self._installing.acquire(timeout=NEWEST_SECONDS):
             return None
@@ -144,27 +147,30 @@ class Handover:
             self._installing.release()
 
     def reached(self, position: Position) -> None:
-        """The state in memory was trained up to there."""
+        """Note that the state in memory was trained up to `position`."""
         with self._installing:
             self._position = position
 
     def prepare(
         self, order: Form, commits: CommitStore, on_progress: Callable[[int, int], None] = lambda received, size: None
     ) -> Preparation:
-        """Nothing else may touch the parameters until the word to proceed. The latest order counts: what an earlier one
-        began ends as Superseded. `on_progress` is called with the bytes that have arrived, and all bytes.
+        """Start to obtain the state of the ordered generation.
+
+        Nothing else may touch the parameters until the order to proceed. The latest order counts: the work of an
+        earlier one ends with Superseded. `on_progress` is called with the bytes received and the total.
         """
         self._generation = order.generation
         self._server.expect(order.generation, order.transfer_token.get_secret_value(), order.clear)
         if not (small := self._state.nbytes <= BESIDE_FORMATION):
             on_progress(
                 0, self._state.nbytes
-            )  # the coordinator waits for it accordingly, also while it is read from storage
+            )  # the coordinator waits according to the size, also while the state is read from storage
         return Preparation(lambda safe: self._obtain(order, commits, safe, on_progress), order.fetch and small)
 
     def keep(self, generation: int, position: Position) -> memoryview:
-        """A copy of the state at a boundary, to be committed. It is safe a moment after that: its seal is set while the
-        next step is made.
+        """Return a copy of the state at a boundary, to be committed.
+
+        It is safe a moment later: its seal is set in the background, during the next step.
         """
         with self._installing:
             block = self._state.pack(position, self._safe.allocate)
@@ -172,7 +178,7 @@ class Handover:
         return block
 
     def release(self, order: Form) -> None:
-        """All have formed with the state: nobody will ask for it any more."""
+        """Stop offering the state, once all have formed with it."""
         self._server.withdraw(order.generation)
 
     def close(self) -> None:
@@ -206,7 +212,7 @@ class Handover:
             elif order.commit or order.safe:
                 self._position = self._load(order, commits)
                 watch.lap("load")
-            if self._position.step != order.position.step:  # as when the job begins anew, and this process is of before
+            if self._position.step != order.position.step:  # e.g. the job restarts, and this process is an old one
                 raise WrongState(
                     f"the state in memory is of step {self._position.step}, not {order.position.step}: a fresh "
                     "process has to go on"
@@ -223,7 +229,7 @@ class Handover:
         return Kept(feed.block, digest(each for _, each in checks), checks, watch.laps)
 
     def _packed(self, order: Form) -> Feed:
-        """On offer at once: who lacks it need not wait for its checksum."""
+        """Pack the state and offer it at once: receivers need not wait for its checksum."""
         feed = Feed.whole(self._state.pack(order.position, self._safe.allocate), self._control.instance_id)
         if order.receivers:
             self._server.offer(order.generation, feed)
@@ -243,7 +249,10 @@ class Handover:
         return fetch(request, self._control.progress_seconds + self._state.nbytes / LEAST_SPEED)
 
     def _load(self, order: Form, commits: CommitStore) -> Position:
-        """Raises CommitDamaged when it cannot be had any more, CheckpointError when it may be had later."""
+        """Install the ordered safe state or commit; return its position.
+
+        Raises CommitDamaged if it is lost, and CheckpointError if it may be readable later.
+        """
         if order.safe:
             return self._state.install(self._safe.read(order.safe))
         assert order.commit is not None

@@ -1,6 +1,6 @@
-"""A worker's part in the job's membership: what the training loop asks, and the answers of a worker that is alone.
+"""The membership interface that the training loop uses, as implemented by a worker that is alone.
 
-`Membership.join()` gives the coordinated one under a supervisor, and one that is always alone without.
+`Membership.join()` returns the coordinated one under a supervisor, otherwise one that is always alone.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ PLACES = (
 
 
 class Membership:
-    """Alone: one worker, for ever. Each method is what a coordinated worker overrides."""
+    """The membership of a worker that is always alone. A coordinated worker overrides its methods."""
 
     shared = False  # whether there can be others
     probes = False  # whether the first batch is tried in children of this process
     stopping = False  # whether the script wants the job to end at the next boundary
-    told_failure = False  # whether the coordinator knows what the script raised
+    told_failure = False  # whether the coordinator was told what the script raised
     over = False  # whether the loop has ended, at the end of its epochs or where it was stopped
-    ended = False  # whether the job has: no other loop can follow
+    ended = False  # whether the job has ended: no other loop can follow
     numbered = True  # whether this worker has a rank yet
-    local_rank, local_size, cross_rank = 0, 1, 0  # of its node's workers, how many they are, and which node it is
-    starts = START  # where the loop over epochs that is next, or at hand, begins
+    local_rank, local_size, cross_rank = 0, 1, 0  # place among its node's workers, their number, node's number
+    starts = START  # where the current or next loop over epochs begins
 
     def __init__(self, kvstore: ElasticKVStore) -> None:
         self.kvstore = kvstore
-        self.findings = Findings()  # of the rules, in this process's script
+        self.findings = Findings()  # of the rules, about this process's script
         self.segment_steps: int | None = None
         self.first_step = 0
         self.expects: Callable[[Position, int, int], None] = lambda position, number, workers: None
@@ -51,18 +51,18 @@ class Membership:
 
     @property
     def output(self) -> Path:
-        """Where the script keeps what is to stay."""
+        """The folder for the files that the script saves."""
         trial = trial_order()
         return Path("output") if trial is None else trial.folder / "output"
 
     @property
     def writes(self) -> bool:
-        """Whether this worker's script writes what is for all. Raises RuntimeError where nobody can know yet."""
+        """Whether this worker's script writes files for all workers. Raises RuntimeError while that is unknown."""
         return True
 
     @staticmethod
     def join(kind: str, engine: str | None = None) -> Membership:
-        """Raises ValueError for an unknown engine, and ImportError for one that is not installed."""
+        """Return this process's membership. Raises ValueError for an unknown engine, ImportError for a missing one."""
         from dyntrain.training.worker.membership.coordinated import CoordinatedMembership  # which is one of these
 
         name, control = engine_name(engine), read_control_file()
@@ -83,16 +83,19 @@ class Membership:
         drawn_from: int | None = None,
         another: bool = False,
     ) -> Position:
-        """Blocks until this worker is a member, or the loop is `over` already; returns where the job is. What all
-        workers must have in common goes to the coordinator. `keys`: what else than gradients is summed. `drawn_from`:
-        samples of the dataset, where an epoch leaves some out. `another`: whether the script may have another loop.
+        """Block until this worker is a member, or the loop is `over` already; return the job's position.
+
+        What all workers must have in common is sent to the coordinator. `keys` are those that are summed besides the
+        gradients. `drawn_from` is the dataset's number of samples, if an epoch leaves some out. `another` says whether
+        the script may have another loop.
         """
         self.over = self.stopping = False
         return self.starts
 
     def boundary(self, position: Position) -> Position:
-        """Blocks until the coordinator says how it goes on; SystemExit(0) when this worker is to leave before the job's
-        end.
+        """Check in at a boundary, block until the coordinator orders how to continue, and return the position there.
+
+        Raises SystemExit(0) if this worker is to leave before the job's end.
         """
         self._metrics.clear()
         self.over = self.stopping
@@ -100,17 +103,17 @@ class Membership:
 
     @property
     def broken(self) -> bool:
-        """Whether a member was lost: no step can be made before `rejoin`."""
+        """Whether a member was lost, so that no step can be made before `rejoin`."""
         return False
 
     def rejoin(self, position: Position) -> Position:
-        """Blocks until the survivors have formed the next generation; returns where it begins."""
+        """Block until the survivors have formed the next generation; return its first position."""
         return position
 
     def step(
         self, after: Position, push: Callable[[], None], gradients: Sequence[Any], update: Callable[[], None]
     ) -> bool:
-        """Push the gradients, update with their sums. False: the step is void, `after` is not reached."""
+        """Push the gradients and update with their sums. Returns False if the step is void, and `after` not reached."""
         push()
         update()
         return True
@@ -118,71 +121,73 @@ class Membership:
     def exchange(
         self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
     ) -> bool:
-        """Push, and wait for the sums: `arrays`, of the same order as `keys`. False: nothing was pushed, as a new
-        generation follows. After True `apply` must follow, which knows whether the sums hold. `aside`: what is summed
-        is not a step's gradients, whose time is measured.
+        """Push, and wait for the sums in `arrays`, which are in the order of `keys`.
+
+        Returns False if nothing was pushed or the sums are lost; then a new generation follows. After True, `apply`
+        must follow, which knows whether the sums are valid. `aside` says that these are not a step's gradients, whose
+        time is measured.
         """
         push()
         return True
 
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
-        """Update with the sums of the last exchange. False: they are void. `after` is where the job is then; unless
-        `reaches`, only once `reach` says so too.
+        """Update with the sums of the last exchange. Returns False if they are void.
+
+        `after` is the job's position after the step. Unless `reaches` is true, the job is there only after `reach`.
         """
         update()
         return True
 
     def all_have_it(self, again: Callable[[], bool]) -> bool:
-        """Whether what the last exchange brought here came to all who go on. `again` makes one more, which says so."""
+        """Whether every survivor has the sums of the last exchange; `again` makes one more exchange to find out."""
         return True
 
     def reach(self, after: Position) -> bool:
-        """All updates of the step are made. False: it is void, and they must be taken back."""
+        """Complete a step after all its updates. Returns False if it is void, so that they must be undone."""
         return True
 
     def average_statistics(self, position: Position) -> None:
-        """Make BatchNorm's running statistics those of all workers' samples since the last boundary. All workers must
-        come, at one boundary.
+        """Set BatchNorm's running statistics to those of all workers' samples since the last boundary.
+
+        All workers must call it at the same boundary.
         """
 
     def forked(self, leave: Callable[..., NoReturn]) -> None:
-        """In a child of this process, for which nobody waits: whatever would be said to others, `leave` comes in its
-        place.
-        """
+        """Prepare a forked child, for which nobody waits: calls that would reach other workers call `leave` instead."""
         for name in PLACES:
             setattr(self, name, leave)
 
     @property
     def generation(self) -> int:
-        """The number of the present formation; 0 alone."""
+        """The number of the present generation; 0 for a worker that is alone."""
         return 0
 
     def intend(self, position: Position, indices: Indices) -> None:
-        """To the ledger: what this worker is about to train on."""
+        """Write the samples that this worker is about to train on to the ledger."""
 
     def count(self, samples: int) -> None:
-        """Samples that no ledger can name: the user's own iterator chose them."""
+        """Count samples that no ledger can name, as the user's own iterator chose them."""
 
     def take_back(self, count: int) -> None:
-        """The step that `count` samples were meant for is void."""
+        """Uncount the `count` samples of a void step."""
 
     def stepped(self, position: Position) -> None:
-        """A step's update is issued; `position` is after it."""
+        """Report that a step's update is issued; `position` is after it."""
 
     def record(self, name: str, total: float, count: float) -> None:
         before = self._metrics.get(name, (0.0, 0.0))
         self._metrics[name] = (before[0] + total, before[1] + count)
 
     def finished(self, position: Position) -> None:
-        """The loop has ended well, here."""
+        """Report that the loop has ended without an error, at `position`."""
         self.starts = position.next_loop
 
     def script_ended(self) -> None:
-        """No other loop follows. Blocks until all workers have come so far; at the process' end it is said anyway."""
+        """Report that no other loop follows, and block until all workers have; also called at the process's exit."""
         self.ended = True
 
     def failed(self, error: BaseException) -> None:
-        """The script raised this, and the process will end."""
+        """Report what the script raised before the process ends."""
 
     def close(self) -> None:
-        """Let go of everything; safe to call twice."""
+        """Release everything; safe to call twice."""

@@ -1,8 +1,7 @@
-"""One training step that can be voided while the training thread is blocked inside ps-lite: the worker's side of the
-release protocol.
+"""The worker's side of the release protocol: steps that can be voided while the training thread is blocked in ps-lite.
 
-The training thread runs `run`; the control thread answers `abort`, `pump` and `verdict` meanwhile (MXNet's calls let go
-of the GIL). See `dyntrain.training.session.generation.release` for the protocol and why it works.
+The training thread calls `run`; meanwhile the control thread handles `Abort`, `Pump` and `StepVerdict` (MXNet's calls
+release the GIL). See `dyntrain.training.session.generation.release` for the protocol and why it works.
 """
 
 from __future__ import annotations
@@ -31,38 +30,38 @@ from dyntrain.training.protocol.wire import FromWorker
 from dyntrain.training.worker.membership.window import Key, share_of, windows_of
 from dyntrain.training.worker.membership.zeros import Zeros
 
-# Of so many steps one is measured. It forgoes the overlap of its pushes with its backward pass, and all wait for it: so
-# all workers measure the same one.
+# One of so many steps is measured. Its pushes do not overlap with its backward pass, and all workers wait for that: so
+# all measure the same step.
 OWN_STEPS = 32
 OWN_MEASURED = 15
-# Where an answer should have come, and did not for so long, a zero is pushed once more. It follows the links' speed.
+# When an answer is overdue by so long, another zero is pushed. The time adapts to the speed of the links.
 ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.2, 2.0
-LOOK_SECONDS = 0.005  # between two looks for answers that are on their way
+LOOK_SECONDS = 0.005  # between two checks for answers in flight
 
 
 class StepGuard:
-    """`say` sends to the coordinator."""
+    """Runs exchanges and updates so that an abort voids them whole; `say` sends to the coordinator."""
 
     def __init__(self, engine: Engine, say: Callable[[FromWorker], None]) -> None:
         self._engine, self._say = engine, say
         self._changed = threading.Condition()
         self._pumping = threading.Lock()
-        self._questions = 0  # how often, where it is
+        self._questions = 0  # how many aborts have asked for this worker's status
         self._generation = 0
         self._phase: Literal["out", "issue", "wait", "held", "failed"] = "out"
         self._answered = 0
-        self._exchanges = 0  # of this generation that have come to their end
+        self._exchanges = 0  # of this generation, completed
         self._numbers: Sequence[int] = ()  # of the keys that are pushed
         self._arrays: Sequence[Any] = ()
         self._wait_for_push: Callable[[], None] = lambda: None  # waits until they are pushed
-        self._zeros: Zeros | None = None  # of this generation, from the first that was pushed
+        self._zeros: Zeros | None = None  # of this generation, made at the first push of zeros
         self._applied = Position(epoch=0, offset=0, step=0)
         self._verdict: StepVerdict | None = None
         self.aborted = False
         self._own_seconds: deque[float] = deque(maxlen=OWN_MEASURED)
-        self._summed: float | None = None  # when the sums of the exchange before were there
-        self._measured: int | None = None  # which so many steps have theirs
-        self._exchange_seconds = 0.0  # of the last one
+        self._summed: float | None = None  # when the sums of the previous exchange had arrived
+        self._measured: int | None = None  # the last group of OWN_STEPS steps that has its measurement
+        self._exchange_seconds = 0.0  # of the last exchange of gradients
 
     def formed(self, generation: int, position: Position) -> None:
         with self._changed:
@@ -72,19 +71,21 @@ class StepGuard:
 
     @property
     def own_seconds(self) -> float | None:
-        """Seconds of a step that are this worker's own work, without waiting for others: the median of the last few
-        measurements, since one step alone may have shared its processor. None: not measured yet.
+        """Seconds of this worker's own work in a step, without waiting for others; None if not measured yet.
+
+        It is the median of the last few measurements, since a single step may have shared its processor.
         """
         return median(self._own_seconds) if self._own_seconds else None
 
     @property
     def position(self) -> Position:
-        """After the last step that was applied."""
+        """The position after the last step that was applied."""
         return self._applied
 
     def stands(self, position: Position) -> None:
-        """At a boundary, where a position may have another name than after the last step: a verdict must not lead back
-        over it.
+        """Set the position at a boundary, which may differ from that after the last step, as at the start of an epoch.
+
+        A verdict must not lead back over it.
         """
         with self._changed:
             self._applied = position
@@ -98,19 +99,18 @@ class StepGuard:
         update: Callable[[], None],
         first: int = 0,
     ) -> bool:
-        """`exchange` and `apply` in one, of the keys from number `first` on, as many as there are `arrays`."""
+        """Call `exchange` and `apply`, for as many keys as there are `arrays`, from number `first` on."""
         numbers = range(first, first + len(arrays))
         return self.exchange(numbers, push, arrays) and self.apply(after, update)
 
     def exchange(
         self, numbers: Sequence[int], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
     ) -> bool:
-        """Push, and wait for the sums: `arrays`, one for each of the engine's keys `numbers` (ascending). False: it was
-        not begun, or the sums are lost; a new generation follows. `aside`: these are not a step's gradients, and are no
-        measure of how long those take.
+        """Push, and wait for the sums in `arrays`, one for each of the engine's keys `numbers` (ascending).
 
-        After True the sums may be void all the same: `apply` knows. The coordinator bounds the waits: it ends the
-        process.
+        Returns False if the exchange was not begun or the sums are lost; then a new generation follows. After True the
+        sums may still be void: `apply` knows. `aside` says that these are not a step's gradients, so their time is not
+        measured. The coordinator bounds the waits: it ends the process.
         """
         if not aside:
             self._measure(arrays)
@@ -121,14 +121,14 @@ class StepGuard:
             self._arrays, self._phase = arrays, "issue"
         began = time.monotonic()
         if len(arrays):
-            self._wait_for_push = self._engine.begin(arrays[0])  # of the first layer, whose gradient comes last
+            self._wait_for_push = self._engine.begin(arrays[0])  # of the first layer, whose gradient is computed last
         push()
         self._enter("wait")
         lost: SumsLost | None = None
         for number, array in zip(numbers, arrays, strict=True):
             try:
                 self._engine.wait(array)
-            except SumsLost as error:  # the others must not be in flight any more, either
+            except SumsLost as error:  # wait for the remaining arrays too: none may stay in flight
                 lost = lost or error
                 continue
             with self._changed:
@@ -144,11 +144,11 @@ class StepGuard:
         if not aside:
             self._summed, self._exchange_seconds = ended, ended - began
         elif self._summed is not None:
-            self._summed += ended - began  # which was spent in waiting for others
+            self._summed += ended - began  # spent in waiting for others
         return True
 
     def _fail(self, lost: SumsLost) -> None:
-        """Until the verdict is there. Whatever it is, this worker stands where it stood before the step."""
+        """Report the loss and wait for the verdict. In any case this worker stays at the position before the step."""
         self._enter("failed")
         with self._changed:
             aborted = self.aborted
@@ -159,8 +159,10 @@ class StepGuard:
             self.aborted, self._phase = True, "out"
 
     def _measure(self, gradients: Sequence[Any]) -> None:
-        """Now and then: from the last sums to this worker's own gradients, which no other worker has a part in. The
-        first step that can be: none is that follows a boundary or a formation, on any worker.
+        """Measure, once in OWN_STEPS steps, the seconds from the last sums to this worker's own gradients.
+
+        No other worker affects that time. The first step after a boundary or a formation is not measured, on any
+        worker.
         """
         began, which = self._summed, self._applied.step // OWN_STEPS
         if began is None or which == self._measured:
@@ -171,18 +173,16 @@ class StepGuard:
         self._own_seconds.append(time.monotonic() - began)
 
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
-        """Update with the sums of the exchange. False: they are void, and a new generation follows.
+        """Update with the sums of the exchange. Returns False if they are void; then a new generation follows.
 
-        `after` is the position once the whole step is applied. `reaches`: this update does that; otherwise more
-        exchanges belong to the step, and `reach` ends it.
-
-        True does not say that no new generation follows: look at `aborted`.
+        `after` is the position after the whole step. If `reaches` is false, more exchanges belong to the step, and
+        `reach` completes it. After True a new generation may follow too: see `aborted`.
         """
         with self._changed:
             if self.aborted and not self._stands_at_least_at(after):
                 return False
             try:
-                update()  # under the lock: an abort finds the step either applied or not
+                update()  # under the lock, so that an abort finds the step either applied or not
             finally:
                 self._phase = "out"
             if reaches:
@@ -190,7 +190,7 @@ class StepGuard:
             return True
 
     def reach(self, after: Position) -> bool:
-        """The step's updates are all made. False: it is void, and what they changed must be taken back."""
+        """Complete a step after all its updates. Returns False if it is void, so that they must be undone."""
         with self._changed:
             if self.aborted and not self._stands_at_least_at(after):
                 return False
@@ -198,11 +198,11 @@ class StepGuard:
             return True
 
     def all_have_it(self, again: Callable[[], bool]) -> bool:
-        """Whether the sums of the last exchange came to every survivor: only then may a script decide by them. With
-        ps-lite they come to all or to none.
+        """Whether every survivor has the sums of the last exchange: only then may a script decide by them.
 
-        `again` makes one more exchange: its end says that all had come to it. Where it fails the verdict tells how far
-        every one of them had come. The others do the same, and find the same.
+        With ps-lite all survivors get them or none. Otherwise `again` makes one more exchange: its success shows that
+        all had completed the last one. If it fails, the verdict says how many exchanges all had completed. The other
+        workers do the same, with the same result.
         """
         if self._engine.release == "zeros":
             return True
@@ -230,14 +230,14 @@ class StepGuard:
     # ---- the control thread
 
     def handle(self, order: Abort | Pump | StepVerdict | Where) -> None:
-        """What is of another generation is old and void."""
+        """Carry out an order, on the control thread. An order of another generation is outdated and ignored."""
         if order.generation != self._generation:
             return
         match order:
             case Abort():
                 with self._changed:
                     self.aborted = True
-                    # issuing only queues work: it ends by itself
+                    # issuing only queues work, so it ends by itself
                     self._changed.wait_for(lambda: self._phase != "issue")
                     if self._engine.release == "error":
                         self._engine.break_off()
@@ -246,9 +246,9 @@ class StepGuard:
                     question, at_once = self._questions, self._phase != "wait" and not self._pumping.locked()
                 if at_once:
                     self._say_where(order)
-                else:  # its own gradients are waited for, or zeros
+                else:  # first wait for this worker's own gradients, or for zeros that are being pushed
                     self._beside("abort", lambda: self._say_where_once_pushed(order, question))
-            case Where():  # without the lock, under which an update may take its time
+            case Where():  # without the lock, which a long update may hold
                 inside, at = self._phase != "out", self._applied
                 self._say(Whereabouts(generation=order.generation, waits=inside, position=at))
             case Pump():
@@ -260,7 +260,10 @@ class StepGuard:
                     self._changed.notify_all()
 
     def _beside(self, name: str, work: Callable[[], None]) -> None:
-        """One after the other, and nothing that a later question has made void: what it may touch can be gone."""
+        """Run `work` on a thread of its own, off the control thread.
+
+        The work takes turns, and stops if a later abort has made it void: what it would touch may be gone.
+        """
         threading.Thread(target=work, name=name, daemon=True).start()
 
     def _say_where_once_pushed(self, order: Abort, question: int) -> None:
@@ -271,7 +274,7 @@ class StepGuard:
             if keys:
                 self._wait_for_push()
                 self._engine.kvstore.flush()
-                self._engine.kvstore.flush()  # of what was pushed upon answers that were there by then
+                self._engine.kvstore.flush()  # for what was pushed after answers that the first flush brought
                 windows = len(windows_of(self._keys(keys)))
         if question == self._questions:
             self._say_where(order, keys, windows)
@@ -293,7 +296,7 @@ class StepGuard:
         self._say(status)
 
     def _pump(self, order: Pump, question: int) -> None:
-        """A part of the zeros that free those who wait; `Zeros` says which."""
+        """Push a part of the zeros that release blocked workers; `Zeros` says which."""
         with self._pumping:
             if question != self._questions or order.generation != self._generation:
                 return
@@ -322,13 +325,14 @@ class StepGuard:
         return [Key(number, tuple(self._engine.kvstore.parts_of([number]))) for number in numbers]
 
     def _waited_for(self, generation: int) -> dict[int, Any]:
-        """The array of each key's number; none where this worker does not wait."""
+        """Return the array that is waited for, by key number; empty if this worker does not wait."""
         with self._changed:
             waits = self._phase == "wait" and self._generation == generation
             return dict(zip(self._numbers, self._arrays, strict=True)) if waits else {}
 
     def _round_seconds(self) -> float:
-        """How long what is on its way may take, by what the last exchange took: on slow links, or for many workers,
-        zeros that are pushed again too soon would only be in the way.
+        """Return how many seconds an answer in flight may take, estimated from the last exchange.
+
+        On slow links or with many workers, zeros that are pushed again too soon would only add traffic.
         """
         return min(max(ROUND_SECONDS, 2 * self._exchange_seconds), LONGEST_ROUND_SECONDS)

@@ -1,5 +1,6 @@
-"""How the zeros that free blocked workers are divided: in time, so that they do not fill the memory, and among the
-workers. The same on every worker, as nothing else has a part in it. Pure.
+"""Division of the zeros that release blocked workers: into windows, to bound memory, and among the workers. Pure.
+
+The result depends on nothing else, so it is the same on every worker.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-WINDOW_BYTES = 32 << 20  # of zeros that one worker has at a time; a key that is larger goes whole
+WINDOW_BYTES = 32 << 20  # of zeros that one worker has at a time; a larger key is a window of its own
 
 
 @dataclass(frozen=True)
 class Key:
-    """A gradient's number, and what it is pushed as."""
+    """A gradient's key number, and the parts that it is pushed in."""
 
     number: int
     parts: tuple[Any, ...]
@@ -26,7 +27,7 @@ class Key:
 
 
 def windows_of(keys: Sequence[Key], limit: int = WINDOW_BYTES) -> list[list[Key]]:
-    """In their order, each of at most so many bytes."""
+    """Divide keys, in their order, into windows of at most `limit` bytes; a larger key is a window of its own."""
     windows: list[list[Key]] = []
     room = 0
     for key in keys:
@@ -39,7 +40,7 @@ def windows_of(keys: Sequence[Key], limit: int = WINDOW_BYTES) -> list[list[Key]
 
 
 def share_of(keys: Sequence[Key], number: int, shares: int) -> list[Key]:
-    """Of worker `number` among so many; all have nearly the same to push."""
+    """Return the keys that worker `number` of `shares` pushes; all have nearly the same number of bytes."""
     loads, mine = [0] * shares, list[Key]()
     for key in sorted(keys, key=lambda key: (-key.nbytes, key.number)):
         least = loads.index(min(loads))

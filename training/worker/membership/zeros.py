@@ -1,13 +1,13 @@
-"""The zeros that are pushed in the place of workers that will never push, and by workers that have not come so far.
+"""Zeros that are pushed in place of lost workers, and by survivors that have not pushed a part yet themselves.
 
-In a server each request for a part is one of a round, and the round is answered when it has as many as there are
-workers. Once all survivors have pushed it, it is answered, or lost workers owe for it, one each at most; so zeros are
-pushed one by one until it is answered, and after each the servers are heard (`Store.flush`), so that none is pushed too
-many. Of a key with several parts each is pushed when the one before is answered: where one was not, a lost worker has
-pushed none of those behind it.
+A server counts the requests for a part in rounds, and answers a round when it has one request for each worker. Once all
+survivors have pushed a part, its round is answered, or the lost workers owe it at most one request each; so zeros are
+pushed one by one until it is answered, and after each the servers' answers are collected (`Store.flush`), so that not
+one too many is pushed. The parts of a key are pushed one by one, each when the previous one is answered: if a part was
+not answered, a lost worker has pushed none of those after it.
 
-Something of the lost worker's may still be on its way. Then a zero of ours begins a round that nobody else will fill,
-and which is filled up: before the group is left everything must have been answered.
+A lost worker's request may still be in flight. Then a zero of ours begins a round that nobody else will fill. That
+round is filled up with zeros: before the group is left, every request must be answered.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dyntrain.training.worker.membership.window import Key, windows_of
 
 @dataclass
 class _Pushed:
-    """Of one part, by this worker: how often, and what is not answered of it."""
+    """What this worker has pushed for one part: the count, and the requests that are not answered yet."""
 
     count: int = 0
-    open: list[tuple[Any, Callable[[], bool]]] = field(default_factory=list)  # with its array, which must live so long
+    open: list[tuple[Any, Callable[[], bool]]] = field(default_factory=list)  # an array must live until its answer
 
     def look(self) -> int:
         self.open = [each for each in self.open if not each[1]()]
@@ -34,7 +34,7 @@ class _Pushed:
 
 
 class Zeros:
-    """Of one generation, in which no exchange begins any more."""
+    """Pushes the zeros of one generation, in which no further exchange begins."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -42,9 +42,9 @@ class Zeros:
         self._owed: dict[Any, _Pushed] = {}
 
     def fill(self, keys: Sequence[Key]) -> None:
-        """One for each, in this worker's own place; a second time for none. They are with the servers then."""
+        """Push one zero for each part in this worker's own place, at most once; on return the servers have them."""
         for pushed in self._filled.values():
-            pushed.look()  # and let go of what is answered
+            pushed.look()  # frees the arrays that are answered
         for part in [part for key in keys for part in key.parts if part not in self._filled]:
             self._filled[part] = _Pushed()
             self._push(self._filled[part], part, 1)
@@ -59,12 +59,14 @@ class Zeros:
         pause: Callable[[], None],
         patience: int,
     ) -> int:
-        """Until each key is answered: to this worker's own requests, which it has filled, or of which it `has` each
-        part by now; and to every zero. All survivors' requests are with the servers already, and the lost workers owe
-        `count` at most.
+        """Push zeros until, for each key, this worker's own requests and every zero are answered.
 
-        Where nothing is due, answers are on their way, or others' next parts: `pause` is called before another look.
-        After so many looks in vain one more is pushed for each key; returns how often that was.
+        This worker's own requests are those that `fill` pushed, or those for which `has` says whether a part has its
+        answer. The servers must already have all survivors' requests; the lost workers owe at most `count` for a part.
+
+        When nothing is due, answers or other workers' next parts are in flight: `pause` is called before the next
+        check. After `patience` checks without progress one more zero is pushed for each key; returns how often that
+        was.
         """
         rounds = 0
         for window in windows_of(keys):
@@ -88,13 +90,13 @@ class Zeros:
         return rounds
 
     def _due(self, key: Key, count: int, workers: int, has: Callable[[Key, Any], bool]) -> Iterator[tuple[Any, int]]:
-        """The parts of which not all is answered, and how many zeros are to be pushed for each now."""
+        """Yield each part with unanswered requests, and the number of zeros to push for it now."""
         first = True
         for part in key.parts:
             filled, owed = self._filled.get(part), self._owed.setdefault(part, _Pushed())
             is_open = owed.look()
             answered = has(key, part) if filled is None else not filled.look()
-            if answered or owed.count > is_open:  # the round of the exchange is over: what is open is of the next
+            if answered or owed.count > is_open:  # the exchange's round is over: open requests are of the next
                 if is_open:
                     yield part, max(1, workers - is_open)
                 elif not answered:
@@ -105,7 +107,7 @@ class Zeros:
             first = False
 
     def _push(self, pushed: _Pushed, part: Any, count: int) -> None:
-        """`pushpull`, never `push`: after one pushpull a plain push is not answered."""
+        """Push zeros by `pushpull`, never by `push`: after one pushpull a plain push is not answered."""
         for _ in range(count):
             array = zeros((part.length,), part.dtype)
             array.wait_to_read()

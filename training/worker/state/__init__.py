@@ -1,1 +1,1 @@
-"""The state of the job: what it is, as one block of bytes, in memory that outlives a worker, and in commits."""
+"""The job's training state: its parts, its packed form, copies in memory that outlives a worker, and commits."""

@@ -1,8 +1,8 @@
-"""What an object keeps in attributes, as plain data and back: an optimizer's own numbers, a schedule, a loss scaler.
+"""Conversion of an object's attributes to plain data and back: an optimizer's numbers, a schedule, a loss scaler.
 
-Nothing is ever made from what arrives: numbers, texts and small arrays go back into the attributes of an object that
-this worker's own script built, so a state from elsewhere can change values and nothing else. What is no value (a
-function, a logger, a parameter) is left as the script made it.
+No object is built from received data: numbers, strings and small arrays are written into the attributes of an object
+that this worker's own script built, so a received state can change values and nothing else. Attributes that are not
+values (a function, a logger, a parameter) stay as the script made them.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 
-LARGEST = 4096  # elements of an array that is still an attribute, and no state of its own
+LARGEST = 4096  # elements of an array that still travels as an attribute
 DEPTH = 6
 _OTHERS = (mx.gluon.Parameter, mx.gluon.Block, mx.gluon.Trainer, logging.Logger, type)
 _NOTHING: Any = object()
 
 
 class Unfit(ValueError):
-    """A value is too large to travel as an attribute; says which."""
+    """A value is too large to travel as an attribute; the message names it."""
 
 
 def capture(owner: Any, without: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """The attributes of `owner` that are values, as JSON takes them. Raises Unfit."""
+    """Return the attributes of `owner` that are values, ready for JSON. Raises Unfit if an array is too large."""
     return _fields(owner, without, type(owner).__name__, (id(owner),))
 
 
 def restore(owner: Any, captured: dict[str, Any]) -> None:
-    """Gives `owner` the values that `capture` found in another process' object of the same kind."""
+    """Set the attributes of `owner` to the values captured from another process's object of the same kind."""
     for name, value in captured.items():
         try:
             setattr(owner, name, _back(value, getattr(owner, name, None)))
-        except AttributeError:  # a property without a setter shows what another attribute holds
+        except AttributeError:  # a property without a setter derives from another attribute
             continue
 
 
 def plain_array(value: Any) -> dict[str, Any]:
-    """As JSON takes it; `array_of` makes NumPy's of it again, whichever it was."""
+    """Return an array ready for JSON; `array_of` makes a NumPy array of it, whichever kind it was."""
     array = value if isinstance(value, np.ndarray) else value.asnumpy()
     return {"array": array.reshape(-1).tolist(), "shape": list(array.shape), "dtype": array.dtype.name}
 
@@ -99,8 +99,10 @@ def _flat(key: Any) -> bool:
 
 
 def _back(encoded: Any, own: Any) -> Any:
-    """`own` is what stands in that place now: objects and dictionaries are changed in place, as others may hold them
-    too, and a number of NumPy's stays of its kind, as the script goes on to compute with it.
+    """Decode a value; `own` is the present value in its place.
+
+    Objects and dictionaries are changed in place, as there may be other references to them. A NumPy number keeps its
+    type, as the script continues to compute with it.
     """
     if isinstance(own, np.generic) and isinstance(encoded, int | float):
         return type(own)(encoded)

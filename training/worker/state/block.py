@@ -1,6 +1,4 @@
-"""A block of packed state in memory, its header and its checksum: what a change of membership has to copy, send and
-compare while nobody trains.
-"""
+"""A packed state in memory, its header and its checksum: what a membership change copies, sends and compares."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import numpy as np
 import xxhash
 
 CHECKSUM_BYTES = 16
-LENGTH = 8  # bytes, of the header's length
+LENGTH = 8  # bytes of the field with the header's length
 
 
 class StateError(RuntimeError):
@@ -19,7 +17,7 @@ class StateError(RuntimeError):
 
 
 def header_of(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], int]:
-    """The header, and where the arrays begin. Raises StateError."""
+    """Return the header and the offset of the arrays. Raises StateError if the header is missing or damaged."""
     size = int.from_bytes(block[:LENGTH], "big")
     if not 0 < size <= len(block) - LENGTH:
         raise StateError("the state has no header")
@@ -30,14 +28,15 @@ def header_of(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], in
 
 
 def allocate(size: int) -> memoryview:
-    """Writable, contents undefined. numpy asks for huge pages: to fill it for the first time takes a tenth of what a
-    bytearray takes.
+    """Allocate writable memory with undefined contents.
+
+    NumPy asks for huge pages, so that filling it for the first time takes a tenth of the time that a bytearray takes.
     """
     return np.empty(size, np.uint8).data
 
 
 def checksum(*parts: bytes | bytearray | memoryview) -> bytes:
-    """Sixteen bytes (XXH3-128) over the parts one after another. Tells damage and difference, not forgery."""
+    """Return the XXH3-128 (16 bytes) of the concatenated parts. It detects damage and difference, not forgery."""
     hasher = xxhash.xxh3_128()
     for part in parts:
         hasher.update(part)

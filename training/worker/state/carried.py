@@ -1,4 +1,4 @@
-"""Gradients that add up over batches (`grad_req='add'`), and what of them is carried over a boundary between two."""
+"""Gradients that accumulate over batches (`grad_req='add'`), as carried over a boundary between two batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dyntrain.training.worker.state.slots import Slot, slot, zeros_like
 
 
 class Carried:
-    """Of `parameters`: each array is the sum over all workers."""
+    """The carried gradients of `parameters`: each array is the sum over all workers."""
 
     def __init__(self, parameters: Sequence[Any]) -> None:
         self._parameters = parameters
@@ -18,16 +18,16 @@ class Carried:
 
     @property
     def accumulated(self) -> list[Any]:
-        """The parameters whose gradients add up, at present."""
+        """The parameters whose gradients accumulate at present."""
         return [p for p in self._parameters if p.grad_req == "add"]
 
     def carry(self) -> None:
-        """What has been accumulated, and is summed over all workers, becomes part of the state."""
+        """Copy the accumulated gradients, already summed over all workers, into the state."""
         for param in self.accumulated:
             self._arrays[id(param)] = [gradient.copy() for gradient in param.list_grad()]
 
     def resume(self, takes: bool) -> None:
-        """Accumulated gradients begin at what was carried, on the one worker that `takes` it; at zero elsewhere."""
+        """Set the gradients to the carried sums on the one worker with `takes`, in its first context; else to zero."""
         for param in self.accumulated:
             carried = self._arrays.get(id(param))
             for i, gradient in enumerate(param.list_grad()):
@@ -37,8 +37,9 @@ class Carried:
                     gradient[:] = 0
 
     def drop_zeroed(self) -> bool:
-        """What the script has set to zero since all workers resumed it is carried no more; whether that leaves nothing
-        of what there was.
+        """Stop carrying the gradients that the script has set to zero since all workers resumed.
+
+        Returns whether something was carried before and nothing is now.
         """
         held = {id(p): p for p in self.accumulated if id(p) in self._arrays}
         anything = any(_any(self._arrays[key][0]) for key in held)
@@ -58,7 +59,7 @@ class Carried:
         ]
 
     def receive(self, names: set[str]) -> None:
-        """Makes room for exactly those that a packed state has, by the names of its arrays."""
+        """Allocate exactly the carried gradients that a packed state has, by the names of its arrays."""
         self._arrays = {
             id(p): [zeros_like(data) for data in p.list_data()]
             for i, p in enumerate(self._parameters)

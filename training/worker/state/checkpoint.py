@@ -1,9 +1,9 @@
-"""Commits: training state that is safe outside the workers.
+"""Commits: files with the training state, safe outside the workers.
 
 A commit is one file, `<generation>-<step>.commit`: the packed state, then its checksum (`block.checksum`). It is
-written under another name, synced and renamed, so it is there whole or not at all. The coordinator journals their
-names, decides which one a generation starts from and says which ones stay, so a damaged one is only reported here:
-another state at its position would be a silent error.
+written under another name, synced and renamed, so it exists whole or not at all. The coordinator journals the names,
+decides which commit a generation starts from and which ones are kept. So a damaged one is only reported here: to load
+another state in its place would be a silent error.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ SUFFIX = ".commit"
 
 
 class CheckpointError(RuntimeError):
-    """A commit could not be written or read; says which and why."""
+    """A commit could not be written or read; the message says which and why."""
 
 
 class CommitDamaged(CheckpointError):
-    """The commit is not there any more or its checksum is wrong: reading it again will not help, the one before it may
-    be whole.
-    """
+    """The commit is missing or its checksum is wrong: a retry will not help, but the previous commit may be whole."""
 
 
 def commit_name(generation: int, step: int) -> str:
-    """Names sort by generation: generations only grow, steps do not, and a generation that starts from an earlier
-    commit must not look older than what it replaces.
+    """Return the commit's file name. Names sort by generation first, then by step.
+
+    Generations only grow, steps do not: a generation that starts from an earlier commit must not look older than the
+    commits that it replaces.
     """
     return f"{generation:06d}-{step:012d}{SUFFIX}"
 
 
 def superseded(names: Collection[str], written: Sequence[str], keep: Collection[str] | None) -> list[str]:
-    """Which of the commits `names` may go. `written`: this process's own, oldest first, the newest of which was just
-    written; of the last few the coordinator may not have heard yet when it said what to `keep`. What is newer than they
-    is another process's, which went on when this one was given up.
+    """Return the commits of `names` that may be deleted.
+
+    `written` are this process's own commits, oldest first; the last one was just written. The coordinator may not have
+    known the last few when it said which to `keep`, so they stay. Newer commits are those of another process, which
+    continued when this one was given up; they stay too.
     """
     if keep is None:
         return sorted(names)[:-COMMITS_KEPT]
@@ -50,7 +52,7 @@ def superseded(names: Collection[str], written: Sequence[str], keep: Collection[
 
 
 class CommitStore:
-    """`directory` is made when it is missing. Raises CheckpointError when that cannot be."""
+    """Commits in `directory`, which is created if missing. Raises CheckpointError if it cannot be created."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -69,8 +71,9 @@ class CommitStore:
         block: bytes | bytearray | memoryview,
         keep: Collection[str] | None = None,
     ) -> str:
-        """Returns the commit's name once it is on disk. A failure leaves the earlier commits as they were; `keep`: see
-        `superseded`.
+        """Write a commit; return its name once it is on disk. For `keep` see `superseded`.
+
+        Raises CheckpointError on failure; the earlier commits are then unchanged.
         """
         name = commit_name(generation, step)
         partial = self._directory / f".{name}.{os.getpid()}"
@@ -84,7 +87,7 @@ class CommitStore:
             raise CheckpointError(
                 f"commit {name} in {self._directory}: {error.strerror}; the previous commit is intact"
             ) from error
-        # Of the generation before, a worker that went on may still be writing one.
+        # Partial files of the previous generation stay: a worker that continued may still be writing one.
         torn = [path.name for path in self._directory.glob(f".*{SUFFIX}.*") if path.name < f".{generation - 1:06d}"]
         self._written = (*self._written, name)[-COMMITS_KEPT:]
         for old in [*superseded(self._names(), self._written, keep), *torn]:
@@ -93,7 +96,7 @@ class CommitStore:
         return name
 
     def read(self, name: str) -> memoryview:
-        """The packed state. Raises CommitDamaged, or CheckpointError when the directory cannot be read at present."""
+        """Return the packed state. Raises CommitDamaged, or CheckpointError if it cannot be read at present."""
         try:
             raw = (self._directory / name).read_bytes()
         except FileNotFoundError as error:

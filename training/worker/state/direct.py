@@ -1,5 +1,6 @@
-"""Writing a large file without the page cache: copying it there takes more of the processor than training can spare,
-and nobody reads it soon.
+"""Writing of a large file without the page cache.
+
+Copying it into the cache takes more CPU time than training can spare, and nobody reads it soon.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ CHUNK = 8 << 20
 
 
 def write_synced(path: Path, block: bytes | bytearray | memoryview, trailer: bytes) -> None:
-    """`block` and then `trailer`, on disk when it returns. Memory that is not aligned, and what the file system does
-    not take without its cache, goes through the cache. Raises OSError; a part of the file may be there then.
+    """Write `block` and then `trailer` to a file; both are on disk on return.
+
+    Memory that is not aligned, and what the file system does not accept without its cache, goes through the cache.
+    Raises OSError; a part of the file may exist then.
     """
     view = memoryview(block)
     done = _write_direct(path, view) if np.frombuffer(view, np.uint8).ctypes.data % ALIGNMENT == 0 else 0
@@ -29,7 +32,7 @@ def write_synced(path: Path, block: bytes | bytearray | memoryview, trailer: byt
 
 
 def _write_direct(path: Path, view: memoryview) -> int:
-    """Returns how much of it is written: what fills whole blocks, or nothing where that is not to be had."""
+    """Write the whole blocks of `view` directly; return the bytes written, 0 if that is not supported."""
     whole = len(view) // ALIGNMENT * ALIGNMENT
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_DIRECT, 0o666)

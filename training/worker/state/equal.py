@@ -1,6 +1,4 @@
-"""Checksums of what must be equal on all workers in a packed state: one of each array, so that a difference has its
-name.
-"""
+"""Checksums of what must be equal on all workers in a packed state: one for each array, so as to name a difference."""
 
 from __future__ import annotations
 
@@ -11,21 +9,24 @@ import numpy as np
 from dyntrain.training.worker.state.block import checksum, header_of
 
 NO_ARRAY = "the position, a rate, the number of updates, or what is summed"
-SUMMED = "summed"  # of what the job remembers, that which all must have alike, or they wait for each other's sums
+SUMMED = "summed"  # entry of the job's own values; where workers differ in it, they wait for each other's sums
 
 
 def checksums(block: bytes | bytearray | memoryview) -> list[str]:
-    """First of what is no array, then of each parameter that trains or is set, optimizer state, kept array."""
+    """Return the checksum of what is not an array, then one for each array that must be equal on all workers.
+
+    Those are the parameters that train or that the script sets, optimizer states, carried gradients and kept arrays.
+    """
     header, at = header_of(block)
     scalars = dict(header["scalars"])
     if header["position"]["offset"] == 0:
-        # Where an epoch begins, one worker's script may have set this epoch's rate already and another's not yet.
+        # At an epoch's start, one worker's script may have set the epoch's rate already and another's not yet.
         for name in ("values", "untouched"):
             scalars.pop(name, None)
     alike = [header["layout"], header["position"], scalars, header["own"].get(SUMMED)]
     sums = [checksum(json.dumps(alike, sort_keys=True).encode()).hex()[:16]]
     for name, shape, dtype in header["arrays"]:
-        if name.startswith("a"):  # each worker's own, which stand last
+        if name.startswith("a"):  # each worker's own arrays, which come last
             break
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         sums.append(checksum(memoryview(block)[at : at + size]).hex()[:16])
@@ -34,5 +35,5 @@ def checksums(block: bytes | bytearray | memoryview) -> list[str]:
 
 
 def digest(checksums: Iterable[str]) -> str:
-    """Sixteen hex digits over all of them."""
+    """Return sixteen hex digits computed from all of them."""
     return checksum("".join(checksums).encode()).hex()[:16]

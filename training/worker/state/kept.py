@@ -1,10 +1,10 @@
-"""Arrays of a script's own that are part of the state, however large: a running average of all weights.
+"""A script's own arrays that are part of the state, of any size: e.g. a running average of all weights.
 
-They are looked up anew whenever they are read or written: a script may put another array into its dictionary. Where it
-gives the dictionary's name to another one, the job does not keep that.
+They are looked up again at each read or write, as a script may put another array into its dictionary. If it binds the
+dictionary's name to another dictionary, the job does not keep that one.
 
-Of a net with BatchNorm an average has running statistics in it, known by their names. Those are each worker's own until
-a boundary, as the net's are.
+An average of a net with BatchNorm contains running statistics, recognised by their names. Like the net's, they are each
+worker's own until a boundary.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ HOLDS = "a dictionary or list of MXNet's arrays, or a Block or ParameterDict tha
 class NamedArray(NamedTuple):
     label: str
     copies: list[Any]  # the same value on each context
-    running: str  # the name of a running statistic of BatchNorm's, or of an average of such; '' for all else
+    running: str  # the name of a running statistic of BatchNorm, or of an average of one; otherwise ''
 
 
 class Kept:
-    """What `job.keep` was given. Raises ValueError, also later when it is no longer what it was."""
+    """The arrays passed to `job.keep`. Raises ValueError for unfit ones, and later if their shapes have changed."""
 
     def __init__(self, *given: Any) -> None:
         for each in given:
@@ -57,7 +57,7 @@ class Kept:
         return [array for i, each in enumerate(self._given) for array in _walk(each, f"job.keep {i}")]
 
     def copies(self) -> list[list[Any]]:
-        """For `put_back`."""
+        """Return copies of all arrays, for `put_back`."""
         return [[array.copy() for array in each.copies] for each in self.arrays()]
 
     def put_back(self, kept: Sequence[Sequence[Any]]) -> None:
@@ -71,7 +71,7 @@ class Kept:
 
 
 def _walk(holder: Any, label: str, name: str = "") -> Iterator[NamedArray]:
-    """`name`: by which a dictionary has it."""
+    """Yield the arrays in `holder`; `name` is its key in a dictionary."""
     if isinstance(holder, mx.nd.NDArray):
         yield NamedArray(label, [holder], name if is_running(name) else "")
     elif type(holder) in (list, tuple):

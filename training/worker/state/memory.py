@@ -1,9 +1,8 @@
-"""What a script has to know to go on where the job is: numbers, texts and small arrays that are equal on all workers
-and travel with the state.
+"""Values that a script needs to continue where the job is: equal on all workers, they travel with the state.
 
-A script reads and sets attributes. They are written into the state where nothing is under way (`keep`) and read from it
-again at each boundary, and where a step was void (`recall`): so all workers hold values of the same kinds, those that
-have just joined and those that were there.
+They are numbers, strings and small arrays. A script reads and sets attributes. They are written into the state when
+nothing is in flight (`keep`), and read back from it at each boundary and after a void step (`recall`): so all workers,
+joiners and others, hold values of the same kinds.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ import numpy as np
 import mxnet as mx  # isort: skip
 from dyntrain.training.worker.state.attributes import LARGEST, array_of, plain_array
 
-MOST = 200_000  # characters as JSON: it is in the header of every state
+MOST = 200_000  # characters of JSON, which is in the header of every state
 DEPTH = 20
 
 
 class Memory:
-    """Made by `job.memory`. Set an attribute on every worker, to the same value; none can be added later."""
+    """The attributes of one `job.memory`. Set them on every worker to the same value; none can be added later."""
 
     def __init__(self, **values: Any) -> None:
         vars(self)["_values"] = {}
@@ -53,26 +52,27 @@ class Memory:
 
 
 class Memories:
-    """All of a job's. `own`: of the state."""
+    """All memories of a job. `own` is the state's dictionary of the job's own values."""
 
     def __init__(self) -> None:
         self._memories: list[Memory] = []
 
     def add(self, memory: Memory) -> None:
-        """Raises ValueError for a name that is taken: two memories would be one in the state."""
+        """Add a memory. Raises ValueError for a name that is taken, as all share one namespace in the state."""
         twice = {name for each in self._memories for name in dir(each)} & set(dir(memory))
         if twice:
             raise ValueError(f"job.memory({min(twice)}=...) a second time: it is one memory, give each name once")
         self._memories.append(memory)
 
     def keep(self, own: dict[str, Any]) -> None:
-        """Raises ValueError for what cannot travel: a list may have got anything since it was set."""
+        """Write the values into the state. Raises ValueError for one that cannot travel, as in a list that changed."""
         if self._memories:
             own["memory"] = {name: _plain(name, value) for values in self._all() for name, value in values.items()}
 
     def recall(self, own: Mapping[str, Any]) -> None:
-        """A list, a dictionary or an array that a script holds stays the same object. Raises ValueError when all of it
-        has become too much.
+        """Read the values back from the state. Raises ValueError if all of them together are too large.
+
+        A list, a dictionary or an array to which a script has a reference stays the same object.
         """
         encoded = own.get("memory", {})
         if len(text := json.dumps(encoded)) > MOST:
@@ -90,7 +90,7 @@ class Memories:
 
 
 def checks(own: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """(name, checksum) of what is kept: alike where it is equal as Python compares it."""
+    """Return (name, checksum) of each value: checksums are equal where values are equal in Python."""
     return tuple(
         (f"job.memory.{name}", f"{zlib.crc32(_alike(value).encode()):08x}")
         for name, value in sorted(own.get("memory", {}).items())
@@ -98,7 +98,7 @@ def checks(own: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _plain(name: str, value: Any, depth: int = 0) -> Any:
-    """As JSON takes it, with what kind it is. Raises ValueError with the attribute's name."""
+    """Encode a value for JSON, with its kind. Raises ValueError with the attribute's name if it cannot travel."""
     if isinstance(value, np.generic):
         value = value.item()
     for kind in (bool, int, float, str):
@@ -111,7 +111,7 @@ def _plain(name: str, value: Any, depth: int = 0) -> Any:
             raise ValueError(
                 f"job.memory.{name}: an array may have {LARGEST} numbers, this one is {value.shape} of {value.dtype}"
             )
-        kinds = {"np": mx.np.ndarray, "nd": mx.nd.NDArray}  # MXNet's of NumPy's kind, and its older ones
+        kinds = {"np": mx.np.ndarray, "nd": mx.nd.NDArray}  # both of MXNet's kinds of array
         return {**plain_array(value), **next(({name: True} for name, of in kinds.items() if isinstance(value, of)), {})}
     if depth < DEPTH:
         if type(value) in (list, tuple):
@@ -124,7 +124,7 @@ def _plain(name: str, value: Any, depth: int = 0) -> Any:
 
 
 def _value(encoded: Any) -> Any:
-    """What `_plain` was given."""
+    """Decode what `_plain` encoded."""
     if not isinstance(encoded, dict):
         return encoded
     if "array" in encoded:
@@ -141,7 +141,7 @@ def _copy(name: str, value: Any) -> Any:
 
 
 def _alike(encoded: Any) -> str:
-    """A text that is the same for equal values: 0, 0.0 and False, and dictionaries in any order."""
+    """Return a string that is the same for equal values, as 0, 0.0 and False, or dictionaries in any order."""
     if isinstance(encoded, dict):
         if "dict" in encoded:
             return f"{{{','.join(sorted(f'{key!r}:{_alike(part)}' for key, part in encoded['dict']))}}}"

@@ -1,8 +1,6 @@
-"""A Module's parameters and optimizer state in the shape in which a Gluon Trainer offers its own, so that both have one
-state format.
+"""A Module's parameters and optimizer state behind a Gluon Trainer's interface, so that both have one state format.
 
-Module binds new arrays when a batch of another size comes by (validation does that), so nothing here is kept over a
-step.
+Module binds new arrays for a batch of another size (as in validation), so nothing here is kept beyond a step.
 """
 
 from __future__ import annotations
@@ -33,9 +31,7 @@ class _Parameter:
 
 
 class _StatesOfContext:
-    """What Module's one updater holds for context `context` of `contexts`: it numbers parameter i there i * contexts +
-    context.
-    """
+    """The states of Module's single updater for context `context`, where parameter i is i * contexts + context."""
 
     def __init__(self, states: dict[int, Any], context: int, contexts: int) -> None:
         self._states, self._context, self._contexts = states, context, contexts
@@ -70,7 +66,7 @@ class _Trainer:
 
 
 class ModuleState:
-    """What `Membership` needs of a state, over a bound Module whose optimizer runs on the workers."""
+    """The state interface that `Membership` needs, for a bound Module whose optimizer runs on the workers."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -121,5 +117,5 @@ class ModuleState:
 
     def install(self, block: bytes | bytearray | memoryview) -> Position:
         position = self._now().install(block)
-        self._module._params_dirty = True  # the host's copies are of before
+        self._module._params_dirty = True  # the host's copies are outdated
         return position

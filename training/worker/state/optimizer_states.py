@@ -1,8 +1,10 @@
-"""The arrays that optimizers keep for each parameter. MXNet makes them at its first update; here they are there from
-the beginning, so that a joiner has somewhere to receive them.
+"""The arrays that optimizers keep for each parameter.
 
-Some are made of the weights, as the float32 copies of float16 weights. What a script or another trainer writes to the
-weights before that update would not be in them, so they are made once more then.
+MXNet creates them at its first update. Here they exist from the beginning, so that a joiner has somewhere to receive
+them.
+
+Some are created from the weights, as the float32 copies of float16 weights. They would lack what a script or another
+trainer writes to the weights before that first update, so they are created again then.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from dyntrain.training.worker.state.slots import leaves, overwrite
 
 
 class OptimizerStates:
-    """Of all parameters that train now."""
+    """The optimizer states of all parameters that train at present."""
 
     def __init__(self, trainers: Sequence[Any]) -> None:
         self._trainers = trainers
-        self._fresh: dict[tuple[int, int], list[Any]] = {}  # here, and not updated since: one for each context
+        self._fresh: dict[tuple[int, int], list[Any]] = {}  # states not used since created, for each context
         for t, trainer in enumerate(trainers):
             for i, param in enumerate(trainer._params):
                 if param.grad_req != "null":
@@ -35,13 +37,13 @@ class OptimizerStates:
                 updater.states[i] = updater.optimizer.create_state_multi_precision(i, data)
                 updater.states_synced[i] = True
                 self._fresh.setdefault((t, i), []).append(updater.states[i])
-            elif not updater.states_synced[i]:  # load_states leaves the arrays where they were saved
+            elif not updater.states_synced[i]:  # load_states leaves the arrays on the contexts where they were saved
                 updater.states[i] = updater.sync_state_context(updater.states[i], data.context)
                 updater.states_synced[i] = True
 
     @property
     def untouched(self) -> list[list[int]]:
-        """(trainer, parameter) of those that are as they were made: nothing was updated by them or loaded into them."""
+        """(trainer, parameter) of the states that are as created: no update has used them, nothing was loaded."""
         return [[t, i] for (t, i), fresh in self._fresh.items() if self._still(t, i, fresh)]
 
     def _still(self, t: int, i: int, fresh: list[Any]) -> bool:
@@ -49,7 +51,7 @@ class OptimizerStates:
         return all(i in one.states and one.states[i] is each for one, each in zip(updaters, fresh, strict=True))
 
     def begin(self, trainer: Any) -> None:
-        """Note for which parameters the update that is due is the first."""
+        """Before an update: create again the states of the parameters for which it is the first."""
         t = self._trainers.index(trainer)
         for i in [i for number, i in self._fresh if number == t]:
             datas = trainer._params[i].list_data()
@@ -62,7 +64,7 @@ class OptimizerStates:
                         overwrite(array, other)
 
     def receive(self, names: set[str], untouched: Sequence[Sequence[int]]) -> None:
-        """Makes room for exactly those that a packed state has, by the names of its arrays."""
+        """Allocate exactly the states that a packed state has, by the names of its arrays."""
         wanted = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
         for t, trainer in enumerate(self._trainers):
             for i in range(len(trainer._params)):
@@ -78,8 +80,9 @@ class OptimizerStates:
         }
 
     def scale_momentum(self, ratio: float, *trainers: Any) -> None:
-        """For SGD and NAG, which keep the rate inside their buffer; other optimizers of MXNet apply it outside and need
-        nothing. Of all trainers, where none are given.
+        """Multiply the momentum of SGD and NAG by `ratio`, of the given trainers, or of all if none are given.
+
+        These two keep the learning rate inside their momentum buffer; MXNet's other optimizers apply it outside.
         """
         if ratio == 1.0:
             return

@@ -1,8 +1,7 @@
-"""A worker's safe states: what it packed at the last boundaries, in memory of its supervisor, for the process that
-comes after it.
+"""A worker's safe states: packed at the last boundaries, in its supervisor's memory, for the process that follows it.
 
-A buffer is one page with the seal, then the packed state. The seal goes before the buffer is written again and comes
-back when the state is whole, so a worker may die at any moment; it holds a checksum all the same, which is the state's
+A buffer is one page with the seal, then the packed state. The seal is removed before the buffer is rewritten and set
+again when the state is whole, so a worker may die at any moment. The seal also holds a checksum, which is the state's
 name.
 """
 
@@ -21,13 +20,13 @@ from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 PAGE = 4096
-SLACK = 1 << 20  # the header of a packed state grows a little over a job
+SLACK = 1 << 20  # bytes of reserve, as the header of a packed state grows a little during a job
 MEMINFO = Path("/proc/meminfo")
 log = logging.getLogger(__name__)
 
 
 class Seal(BaseModel):
-    """That the buffer holds a whole state of `size` bytes; whose, and which."""
+    """Marks a buffer as holding a whole state of `size` bytes, and says of which job and position."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -48,7 +47,7 @@ class _Buffer:
 
     @property
     def in_use(self) -> bool:
-        """Whether anybody still holds the state: a commit that is being written, a joiner that fetches it."""
+        """Whether the state is still referenced: by a commit that is being written, or a joiner that fetches it."""
         return any(view() is not None for view in self._views)
 
     @property
@@ -67,13 +66,13 @@ class _Buffer:
         self._memory[:PAGE] = (seal.model_dump_json().encode() if seal else b"").ljust(PAGE, b"\0")
 
     def reserve(self, size: int) -> None:
-        """Raises OSError when there is no room."""
+        """Make room for a state of `size` bytes. Raises OSError if the host has too little memory."""
         length = PAGE + size
         if self._memory is not None and len(self._memory) >= length:
             return
         length += SLACK
         missing = length - os.fstat(self.descriptor).st_size
-        if missing > available() // 2:  # these files have no limit of their own: the kernel would kill somebody
+        if missing > available() // 2:  # these files have no limit: the kernel would kill a process
             raise OSError(f"{missing >> 20} MB are wanted, {available() >> 20} MB are free on this host")
         os.posix_fallocate(self.descriptor, 0, length)
         self._map()
@@ -88,13 +87,15 @@ class _Buffer:
         return any(view() is block for view in self._views)
 
     def _map(self) -> None:
-        # Filled now, not page by page while everybody waits for the copy.
+        # Filled now, not page by page during the copy that all workers wait for.
         self._memory = mmap.mmap(self.descriptor, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
 
 class SafeStates:
-    """Without `descriptors` every state is in the worker's own memory, and nothing is safe. Calls take turns; the
-    caller sees to it.
+    """The safe states of one job in the supervisor's buffers `descriptors`.
+
+    Without any, every state is in the worker's own memory, and nothing is safe. Not thread-safe: the caller serialises
+    the calls.
     """
 
     def __init__(self, descriptors: Sequence[int], job: str) -> None:
@@ -104,42 +105,43 @@ class SafeStates:
 
     @property
     def there(self) -> bool:
-        """Whether states can be made safe: there is such memory, and none was refused."""
+        """Whether states can be made safe: there are buffers, and no reservation has failed."""
         return bool(self._buffers) and not self._warned
 
     def reserve(self, size: int) -> None:
-        """Have the memory for states of about so many bytes at hand, so that no change has to wait for it. The third is
-        for slow commits only.
+        """Reserve memory for states of about `size` bytes, so that no membership change waits for it.
+
+        The third buffer is for slow commits only, and gets no memory here.
         """
         for buffer in self._buffers[:2]:
             self._reserved(buffer, size)
 
     def newest(self) -> SafeCopy | None:
-        """The latest whole state of this job, as an earlier process left it; whether it is undamaged shows when it is
-        read.
-        """
+        """Return the latest whole state of this job, whichever process left it; only `read` verifies its checksum."""
         newest = max((seal for buffer in self._buffers if (seal := self._mine(buffer))), key=_age, default=None)
         return (
             SafeCopy(generation=newest.generation, position=newest.position, name=newest.checksum) if newest else None
         )
 
     def allocate(self, size: int) -> memoryview:
-        """Room for a state: a buffer that nobody reads any more, preferably not the one with the newest state; else
-        memory of the process.
+        """Return memory for a state: a buffer that is not in use, otherwise the process's own memory.
+
+        The buffer with the newest state is used last.
         """
         free = [buffer for buffer in self._buffers if not buffer.in_use]
         newest = max(self._buffers, key=lambda buffer: _age(self._mine(buffer)), default=None)
         for buffer in sorted(
             free, key=lambda buffer: buffer is newest
-        ):  # stable: the third has no memory before it is needed
+        ):  # a stable sort: the third gets memory only when it is needed
             if self._reserved(buffer, size):
                 buffer.seal = None
                 return buffer.take(size)
         return allocate(size)
 
     def seal(self, block: memoryview, generation: int, position: Position, name: str | None = None) -> None:
-        """The state in `block` is whole; `name` is its checksum, where that is known. Nothing to do for one that
-        `allocate` could not make safe.
+        """Mark the state in `block` as whole; `name` is its checksum, if known.
+
+        Does nothing for a block that is not in a buffer.
         """
         for buffer in self._buffers:
             if buffer.gave(block):
@@ -149,7 +151,7 @@ class SafeStates:
                 )
 
     def read(self, name: str) -> memoryview:
-        """The safe state of this name. Raises CommitDamaged."""
+        """Return the safe state of this name. Raises CommitDamaged if it is missing or damaged."""
         for buffer in self._buffers:
             if (seal := buffer.seal) and (seal.job, seal.checksum) == (self._job, name):
                 block = buffer.take(seal.size)
@@ -178,12 +180,12 @@ class SafeStates:
 
 
 def _age(seal: Seal | None) -> tuple[int, int]:
-    """The higher the newer: a generation may begin before the one ahead of it ended."""
+    """Return a sort key, higher for newer: by generation first, as one may begin at an earlier step than the last."""
     return (seal.generation, seal.position.step) if seal else (-1, -1)
 
 
 def available() -> int:
-    """Bytes of memory that can be had on this host without swapping."""
+    """Return the bytes of memory that this host can allocate without swapping."""
     line = next(
         (line for line in MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:")), "MemAvailable: 0"
     )

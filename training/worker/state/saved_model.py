@@ -1,8 +1,8 @@
-"""What a training script saves of its model: whole files under their names, each written by one worker of the job.
+"""Files that a training script saves of its model: whole, and each written by one worker of the job.
 
-Scripts save where every worker passes, at the end of an epoch above all, and under one name. A file is written beside
-its place, synced and renamed, so it is there whole or not at all; a killed writer leaves at most its partial file,
-whose name begins with a dot.
+The line that saves runs on every worker, mostly at the end of an epoch, with the same file name. A file is written in
+the same folder under another name, synced and renamed, so it exists whole or not at all. A killed writer leaves at most
+its partial file, whose name begins with a dot.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Whether this process is the one that saves. A script that runs no elastic job saves."""
+    """Says whether this process is the one that saves. A script without an elastic job saves."""
 
     def __init__(self) -> None:
         self.chosen = True
 
 
-WRITER = Writer()  # one job to a process
+WRITER = Writer()  # a process has one job
 
 
 @contextlib.contextmanager
 def whole(name: str) -> Iterator[str]:
-    """Write to the name that it gives; the file is then renamed to `name`. What MXNet sends elsewhere ("s3://...") it
-    makes there when it is whole.
+    """Yield the name to write to; the file is then renamed to `name`.
+
+    For a URL ("s3://...") it yields `name` itself: MXNet creates the file there when it is whole.
     """
     if "://" in name:
         yield name
@@ -57,7 +58,7 @@ def whole(name: str) -> Iterator[str]:
 def save_checkpoint(
     prefix: str, epoch: int, symbol: Any, arg_params: Any, aux_params: Any, remove_amp_cast: bool = True
 ) -> None:
-    """`mx.model.save_checkpoint`. The parameters come last: where they are, the network is."""
+    """Replace `mx.model.save_checkpoint`. The parameters come last: where they exist, the network exists too."""
     if not WRITER.chosen:
         return
     if symbol is not None:
@@ -72,7 +73,7 @@ def save_checkpoint(
 
 
 def do_checkpoint(prefix: str, period: int = 1) -> Callback:
-    """`mx.callback.do_checkpoint`."""
+    """Replace `mx.callback.do_checkpoint`."""
 
     def save(epoch: int, symbol: Any = None, arg: Any = None, aux: Any = None) -> None:
         if (epoch + 1) % max(1, int(period)) == 0:
@@ -82,7 +83,7 @@ def do_checkpoint(prefix: str, period: int = 1) -> Callback:
 
 
 def module_checkpoint(module: Any, prefix: str, period: int = 1, save_optimizer_states: bool = False) -> Callback:
-    """`mx.callback.module_checkpoint`."""
+    """Replace `mx.callback.module_checkpoint`."""
 
     def save(epoch: int, symbol: Any = None, arg: Any = None, aux: Any = None) -> None:
         if (epoch + 1) % max(1, int(period)) == 0:

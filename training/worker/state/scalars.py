@@ -1,5 +1,6 @@
-"""What of trainers is no array: counts that follow from the steps that were made, and values that a script may set by
-itself at any time: rates, decays, what trains and what is frozen, a loss scale.
+"""The part of trainers' state that is not arrays: counts, and values that a script may set at any time.
+
+The counts follow from the steps made. The values are rates, decays, which parameters train, and a loss scale.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dyntrain.training.sampling.batching import WorkerRate
 from dyntrain.training.worker.state.attributes import capture, restore
 from dyntrain.training.worker.state.block import StateError
 
-# Of an optimizer: what MXNet keeps there of parameters and names, and the counts, which are restored in place.
+# Attributes of an optimizer that are not values: MXNet's parameters and names, and the counts, restored in place.
 _NOT_VALUES = frozenset(
     {"param_dict", "idx2name", "sym_info", "_index_update_count", "_all_index_update_counts", "num_update"}
 )
@@ -22,14 +23,14 @@ OTHER_SCHEDULER = (
 
 
 class Scalars:
-    """Of all `trainers`, as a document for JSON."""
+    """The scalars of all `trainers`, as a document for JSON."""
 
     def __init__(self, trainers: Sequence[Any]) -> None:
         self._trainers = trainers
         self._others: list[tuple[Any, Any, str]] = []  # (trainer, its scheduler, the kind that was received instead)
 
     def captured(self) -> dict[str, Any]:
-        """Raises StateError for what cannot travel."""
+        """Return the counts and values of all trainers. Raises Unfit for a value that cannot travel."""
         return {
             "counts": [counts_of(trainer._optimizer) for trainer in self._trainers],
             "values": [values_of(trainer) for trainer in self._trainers],
@@ -41,7 +42,10 @@ class Scalars:
         self.restore_values(scalars)
 
     def restore_values(self, scalars: dict[str, Any]) -> None:
-        """As they were on the worker that captured them."""
+        """Set the values to those of the worker that captured them.
+
+        Where its scheduler is of another kind than this trainer's, this trainer's is left as it is.
+        """
         for trainer, values in zip(self._trainers, scalars["values"], strict=True):
             own, received = trainer._optimizer.lr_scheduler, values.get("scheduler", _kind(trainer))
             if received != _kind(trainer):
@@ -51,8 +55,9 @@ class Scalars:
             set_values(trainer, values)
 
     def lacks_scheduler(self) -> str | None:
-        """What to say where the first update after a restoration is due, and the script has not set the scheduler that
-        was received. The same on all workers whose rates are alike.
+        """Return an error message if the script has not yet set a scheduler of the received kind, otherwise None.
+
+        Call it at the first update after a restoration. The result is the same on all workers whose rates are equal.
         """
         for trainer, own, received in self._others:
             if trainer._optimizer.lr_scheduler is own and _kind(trainer) != received:
@@ -82,7 +87,7 @@ def values_of(trainer: Any) -> dict[str, Any]:
         "worker rate": rate.numbers if (rate := getattr(trainer, "worker_rate", None)) is not None else None,
         "scale": None if getattr(trainer, "_scale", None) is None else float(trainer._scale),
         "amp": None if scaler is None else [trainer._amp_original_scale, capture(scaler)],
-        # as plain numbers: NumPy's are none to JSON
+        # as plain numbers, as JSON takes no NumPy numbers
         "parameters": [
             [p.grad_req, float(getattr(p, "lr_mult", 1.0)), float(getattr(p, "wd_mult", 1.0))] for p in trainer._params
         ],
@@ -90,7 +95,7 @@ def values_of(trainer: Any) -> dict[str, Any]:
 
 
 def set_values(trainer: Any, values: dict[str, Any]) -> None:
-    """Raises StateError where the trainer has no loss scale, and `values` has one."""
+    """Set the trainer's values. Raises StateError if `values` has a loss scaler and the trainer has none."""
     restore(trainer._optimizer, values["optimizer"])
     if values["scale"] is not None:
         trainer._scale = values["scale"]
@@ -109,6 +114,6 @@ def set_values(trainer: Any, values: dict[str, Any]) -> None:
 
 
 def _kind(trainer: Any) -> str:
-    """Of the scheduler."""
+    """Return the class name of the trainer's scheduler."""
     scheduler = trainer._optimizer.lr_scheduler
     return "no scheduler" if scheduler is None else type(scheduler).__name__

@@ -21,7 +21,7 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class Slot:
-    """`label` is for people; `name` has no counter of the process in it, so that it is the same on every worker."""
+    """One array of the state. `label` is for people; `name` has no process's counter in it: all workers have it."""
 
     name: str
     label: str
@@ -51,7 +51,7 @@ class Slot:
 
     @property
     def record(self) -> list[Any]:
-        """As a packed state lists it."""
+        """The array's entry in the header of a packed state."""
         return [self.name, list(self.shape), self.dtype]
 
 
@@ -75,25 +75,28 @@ def _fill(array: Any, raw: Raw) -> None:
 
 
 def overwrite(array: Any, other: Any) -> None:
-    """With what `other` holds, once all that is under way with `array` is done."""
+    """Copy `other` into `array`, once all pending work on `array` is done."""
     as_shaped(array)
     other.copyto(array)
 
 
 def settle(array: Any) -> None:
-    """Waits for whoever reads it, and then for who writes to it: a forward pass under way, which reads the weights of
-    a convolution, may lay them out anew, and the engine knows of that no sooner than the pass comes to it. After
-    `wait_to_read` alone their bytes may be moved while they are read: wrong numbers, or a crash of the process.
+    """Wait for the pending readers of an array, and then for its pending writers.
+
+    A running forward pass, which reads a convolution's weights, may change their layout, and the engine knows of that
+    only when the pass reaches them. After `wait_to_read` alone, the bytes may be moved while they are read: wrong
+    numbers, or a crash of the process.
     """
     check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
     array.wait_to_read()
 
 
 def as_shaped(array: Any) -> int | None:
-    """Its numbers back in the order of its shape: a forward pass that does not train leaves a convolution's weights in
-    a layout of oneDNN's own. MXNet copies nothing from outside into it, and of arrays of three or five dimensions not
-    even its own. To ask for an array's address, which is returned, lays it out anew (MXNDArrayGetData in MXNet's
-    src/c_api/c_api.cc).
+    """Restore the plain layout of an array; return its address.
+
+    A forward pass outside of training leaves a convolution's weights in a oneDNN layout. MXNet copies no outside data
+    into such an array, and for three or five dimensions not even arrays of its own. Asking for the address restores the
+    layout (MXNDArrayGetData in MXNet's src/c_api/c_api.cc).
     """
     settle(array)
     address = ctypes.c_void_p()
@@ -102,8 +105,9 @@ def as_shaped(array: Any) -> int | None:
 
 
 def in_place(array: Any) -> Raw | None:
-    """Its bytes where they are, with a row for each number, as long as nothing is under way with it; None where they
-    are in the memory of a device.
+    """Return a view of the array's bytes, with a row for each number, or None if they are in a device's memory.
+
+    It is valid while no work on the array is pending.
     """
     if not array.context.device_type.startswith("cpu"):
         return None
@@ -115,7 +119,7 @@ def in_place(array: Any) -> Raw | None:
 
 
 def same(array: Any, copy: Any) -> bool:
-    """Bit by bit. `copy` is in the host's memory; where the array is, too, no other copy is made of it."""
+    """Whether two arrays are equal bit by bit. `copy` is in the host's memory; if `array` is too, it is not copied."""
     mine, was = in_place(array), in_place(copy)
     if mine is None:
         settle(array)
@@ -126,13 +130,13 @@ def same(array: Any, copy: Any) -> bool:
 
 
 def zeros_like(array: Any) -> Any:
-    """Of its kind: operators of MXNet's do not mix arrays of NumPy's kind (`npx.set_np()`) with its older ones."""
+    """Return zeros of the same kind of array: MXNet's operators do not mix `mx.np` and `mx.nd` arrays."""
     module = mx.np if isinstance(array, mx.np.ndarray) else mx.nd
     return module.zeros(array.shape, ctx=array.context, dtype=array.dtype)
 
 
 def leaves(state: Any) -> Iterator[Any]:
-    """The arrays in an optimizer state, which is an array, nothing, or a tuple of such."""
+    """Yield the arrays in an optimizer state, which is an array, None, or a list or tuple of such."""
     if isinstance(state, list | tuple):
         for part in state:
             yield from leaves(part)
@@ -144,13 +148,14 @@ RUNNING = {"running_mean": "running_var", "moving_mean": "moving_var"}  # in Glu
 
 
 def is_running(name: str) -> bool:
-    """Whether a forward pass of BatchNorm moves the parameter of this name."""
+    """Whether a forward pass of BatchNorm changes the parameter of this name."""
     return name.endswith((*RUNNING, *RUNNING.values()))
 
 
 def running_pairs(names: list[str], slots: list[Slot]) -> list[tuple[Slot, Slot]]:
-    """(mean, variance) of each BatchNorm: by their names, of which Gluon has one pair and Module another. Two nets may
-    use the same names: then the first mean of a name belongs to its first variance.
+    """Return (mean, variance) of each BatchNorm, found by the names that Gluon and Module use.
+
+    Two nets may use the same names: then the first mean of a name belongs to its first variance.
     """
     means: dict[str, list[Slot]] = {}
     for name, each in zip(names, slots, strict=True):

@@ -1,8 +1,8 @@
 """The state of a training job as one block of bytes: what joiners receive and commits hold.
 
-Block: 8 bytes big-endian length of a JSON header, the header, then the raw arrays one after another in the header's
-order. What must be equal on all workers (parameters that can train, optimizer states, gradients that are being
-accumulated, what a script keeps) comes first, each worker's own (running statistics) after it. No pickle anywhere.
+Block: the length of a JSON header (8 bytes, big-endian), the header, then the raw arrays in the header's order. Arrays
+that must be equal on all workers (parameters that can train, optimizer states, gradients that are being accumulated,
+what a script keeps) come first, each worker's own (running statistics) after them. No pickle anywhere.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from dyntrain.training.worker.state.optimizer_states import OptimizerStates
 from dyntrain.training.worker.state.scalars import Scalars
 from dyntrain.training.worker.state.slots import Slot, in_place, is_running, leaves, running_pairs, slot, write
 
-SAMPLED = 4  # values of an array
+SAMPLED = 4  # values of an array that `sampled` compares
 
 
 class TrainingState:
-    """The parameters and optimizers of all `trainers`, what the script has `kept`, and what else `net` holds (None:
-    nothing), in place; `beside`: parameters of the loops before, which these trainers need not have.
+    """The training state, read and written in place.
 
-    `own` is what the job itself has to remember; it travels with the state. Raises ValueError when a parameter's shape
-    is not known yet: a joiner could not tell where to put what it receives.
+    It has the parameters and optimizers of all `trainers`, what the script has `kept`, the other parameters of `net`
+    (None: none), and `beside`, parameters of earlier loops, which these trainers need not have. `own` has the job's own
+    values; it travels with the state. Raises ValueError if a parameter's shape is not known yet: a joiner could not
+    tell where to put what it receives.
     """
 
     def __init__(self, net: Any, *trainers: Any, kept: Kept | None = None, beside: Sequence[Any] = ()) -> None:
@@ -56,25 +57,25 @@ class TrainingState:
                     f"parameter {param.name} is not initialised: call net.initialize() and pass one example "
                     "through the net before job.epochs()"
                 )
-            if param.shape is None:  # SymbolBlock.imports gives it numbers, and no shape
+            if param.shape is None:  # SymbolBlock.imports sets its values, and no shape
                 param.shape = param.list_data()[0].shape
         self._equal = [p for p in in_trainers.values() if differentiable(p)]
         self._each = [p for p in in_trainers.values() if not differentiable(p)] + list(others.values())
         self.carried = Carried(self._equal)
-        # Names carry a per-process counter in Gluon (dense0_, dense1_); places do not.
+        # Gluon's names contain a per-process counter (dense0_, dense1_); places in a list do not.
         shapes = [(tuple(p.shape), np.dtype(p.dtype).name) for p in [*self._equal, *self._each]]
         kinds = [type(trainer._optimizer).__name__ for trainer in trainers]
         shapes += [(part.shape, part.dtype) for _, part in self._kept_slots()]
         self.layout = hashlib.sha256(json.dumps([shapes, len(self._equal), kinds]).encode()).hexdigest()[:16]
         self.optimizer_states = OptimizerStates(trainers)
         self.scalars = Scalars(trainers)
-        self.scalars.captured()  # raises what cannot travel before anything is trained
+        self.scalars.captured()  # raises for what cannot travel, before anything is trained
 
     # ---- gradients
 
     @property
     def gradient_keys(self) -> list[tuple[str, tuple[int, ...], str]]:
-        """(key, shape, dtype) of every gradient there can be: also of parameters that are frozen at present."""
+        """(key, shape, dtype) of every possible gradient, also of parameters that are frozen at present."""
         return [
             (gradient_key(t, i), tuple(p.shape), np.dtype(p.dtype).name)
             for t, trainer in enumerate(self.trainers)
@@ -84,12 +85,12 @@ class TrainingState:
 
     @property
     def parameters(self) -> list[Any]:
-        """All that travel."""
+        """All parameters that travel with the state."""
         return [*self._equal, *self._each]
 
     @property
     def accumulated(self) -> list[Any]:
-        """The parameters whose gradients add up over batches (`grad_req='add'`)."""
+        """The parameters whose gradients accumulate over batches (`grad_req='add'`)."""
         return self.carried.accumulated
 
     @property
@@ -99,37 +100,40 @@ class TrainingState:
 
     @property
     def written(self) -> list[Any]:
-        """Those of them that a forward pass writes, as far as that is known."""
+        """The parameters of `equal` that a forward pass writes, as far as that is known."""
         return [self._equal[i] for i in self.own.get("written", [])]
 
     def script_sets(self, array: Any) -> None:
-        """In a batch. From now on it must be equal on all workers, where it is a parameter that does not train."""
+        """Note that the script sets an array in a batch.
+
+        If it is a parameter that does not train, and no running statistic, it must be equal on all workers from now on.
+        """
         for i, param in enumerate(self._each):
             if any(array is data for data in param._data) and not (self._is_set(i) or is_running(param.name)):
                 self.own["set"] = sorted([*self.own.get("set", []), i])
 
     @property
     def set_by_script(self) -> list[Any]:
-        """Arrays of those."""
+        """The arrays of the parameters noted by `script_sets`."""
         return [data for i, param in enumerate(self._each) if self._is_set(i) for data in param.list_data()]
 
     def _is_set(self, i: int) -> bool:
         return i in self.own.get("set", ())
 
     def drop_carried(self) -> None:
-        """The update that accumulated gradients are for was made."""
+        """Drop the carried gradients, after the update that they were accumulated for."""
         self.carried.drop()
         self.own.pop("accumulated", None)
 
     def drop_zeroed(self) -> None:
-        """Likewise, where the script has set all of them to zero itself."""
+        """Drop the carried gradients that the script has set to zero itself."""
         if self.carried.drop_zeroed():
             self.own.pop("accumulated", None)
 
     # ---- packing
 
     def _slots(self) -> tuple[list[Slot], list[Slot]]:
-        """(equal on all workers, each worker's own), as they are now: freezing and custom optimizers change them."""
+        """Return (equal on all workers, each worker's own) at present: freezing and custom optimizers change them."""
         equal = [slot(f"p{i}", p.name, p.list_data()) for i, p in enumerate(self._equal)]
         for t, trainer in enumerate(self.trainers):
             for i, param in enumerate(trainer._params):
@@ -145,19 +149,19 @@ class TrainingState:
         return equal, [each for _, each in self._each_slots()]
 
     def _kept_slots(self) -> list[tuple[str, Slot]]:
-        """With the name of each running statistic."""
+        """Return the kept arrays, each with its name if it is a running statistic, otherwise ''."""
         kept = enumerate(self.kept.arrays())
         return [
             (each.running, slot(f"a{i}k" if each.running else f"k{i}", each.label, each.copies)) for i, each in kept
         ]
 
     def _each_slots(self) -> list[tuple[str, Slot]]:
-        """Each worker's own, by their names."""
+        """Return each worker's own arrays, with their names."""
         own = [(p.name, slot(f"a{i}", p.name, p.list_data())) for i, p in enumerate(self._each) if not self._is_set(i)]
         return own + [(running, each) for running, each in self._kept_slots() if running]
 
     def compared(self) -> Iterator[tuple[str, str, Any]]:
-        """(name, label, numbers) of the weights and of what the script keeps: what a script is judged by."""
+        """Yield (name, label, values) of the weights and of what the script keeps, by which a script is compared."""
         for part in self._slots()[0]:
             if part.name[0] in "psk":
                 yield part.name, part.label, part.copies[0].asnumpy()
@@ -167,7 +171,7 @@ class TrainingState:
         return sum(each.nbytes for part in self._slots() for each in part)
 
     def pack(self, position: Position, allocate: Callable[[int], memoryview] = allocate) -> memoryview:
-        """A copy of the whole state, in memory from `allocate`. Waits for the engine's pending writes."""
+        """Return a copy of the whole state, in memory from `allocate`. Waits for MXNet's pending writes."""
         equal, each = self._slots()
         header = json.dumps(
             {
@@ -188,9 +192,10 @@ class TrainingState:
         return block
 
     def sampled(self, position: Position) -> tuple[tuple[str, str], ...]:
-        """(name, checksum) over a few values of each array that must be equal on all workers, and of what the script
-        keeps in its memory: cheap enough for every boundary. Which values follows from the position, so that in time
-        all are looked at.
+        """Return (name, checksum) over a few values of each array that must be equal on all workers.
+
+        The values of the script's `job.memory` follow. It is cheap enough for every boundary. The position determines
+        which values are read, so that over time all are.
         """
         places = np.random.Generator(np.random.PCG64([position.step]))
         taken = []
@@ -202,12 +207,12 @@ class TrainingState:
         return arrays + checks(self.own)
 
     def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]:
-        """(name, checksum) of all that must be equal on all workers in a block of this state, as it is now."""
+        """Return (name, checksum) of all that must be equal on all workers, from a `block` of the present state."""
         names = [NO_ARRAY, *(part.label for part in self._slots()[0])]
         return tuple(zip(names, checksums(block), strict=True))
 
     def install(self, block: bytes | bytearray | memoryview) -> Position:
-        """Take over a packed state; returns its position. Raises StateError when it is not one of this model."""
+        """Install a packed state; return its position. Raises StateError if it is cut short or of another model."""
         header, at = header_of(block)
         if header["layout"] != self.layout:
             raise StateError(f"the state is of another model: layout {header['layout']}, this model has {self.layout}")
@@ -230,7 +235,7 @@ class TrainingState:
     # ---- running statistics
 
     def statistics(self) -> tuple[Doubles, Doubles]:
-        """BatchNorm's running means and variances, one after another; of the first context, where each has its own."""
+        """Return BatchNorm's running means and variances, each concatenated, from the first context."""
         pairs = self._pairs()
         mean, variance = (
             np.concatenate([pair[which].doubles() for pair in pairs] or [np.zeros(0)]) for which in (0, 1)
@@ -238,7 +243,7 @@ class TrainingState:
         return mean, variance
 
     def set_statistics(self, means: Doubles, variances: Doubles) -> None:
-        """What `statistics` gives, on every context."""
+        """Set running means and variances, in the form that `statistics` returns, on every context."""
         for which, values in enumerate((means, variances)):
             at = 0
             for pair in self._pairs():
@@ -253,17 +258,19 @@ class TrainingState:
         return running_pairs([name for name, _ in own], [each for _, each in own])
 
     def running_arrays(self) -> list[Any]:
-        """What a forward pass moves, on every context."""
+        """Return the arrays that a forward pass of BatchNorm changes, of every context."""
         return [array for p in self._each if is_running(p.name) for array in p.list_data()]
 
     def own_arrays(self) -> list[list[Any]]:
-        """Of the parameters that do not train; a forward pass may change them."""
+        """Return the arrays of the parameters that do not train; a forward pass may change them."""
         return [p.list_data() for p in self._each]
 
 
 def _numbers_at(array: Any, places: Any) -> Callable[[], Any]:
-    """To be asked once all of them are under way, where they are on a device. In the host's memory they are looked up:
-    an operator for each array takes a large model 50 ms.
+    """Return a function that returns the values of `array` at `places`.
+
+    On a device it waits for an operator: call the functions when those of all arrays are queued. In the host's memory
+    the values are read directly, as an operator for each array of a large model takes 50 ms.
     """
     if (raw := in_place(array)) is not None:
         numbers = raw[places]
@@ -273,7 +280,7 @@ def _numbers_at(array: Any, places: Any) -> Callable[[], Any]:
 
 
 def differentiable(param: Any) -> bool:
-    """Whether it can train, also when it is frozen at present: running statistics never can."""
+    """Whether a parameter can train, even if it is frozen at present; running statistics never can."""
     return bool(getattr(param, "_differentiable", param.grad_req != "null"))
 
 
@@ -282,7 +289,7 @@ def gradient_key(trainer: int, parameter: int) -> str:
 
 
 def _parameters_of(net: Any) -> list[Any]:
-    """Of a Block, a ParameterDict, or a list of such."""
+    """Return the parameters of a Block, a ParameterDict, or a list of such."""
     if net is None:
         return []
     if isinstance(net, list | tuple):

@@ -1,7 +1,7 @@
-"""The way of the state from node to node at a change of membership: in chunks, handed on by whoever has them.
+"""The state transfer from node to node at a membership change: in chunks, which receivers pass on.
 
-The members that lack the state stand in chains behind those who hold it
-(`dyntrain.training.session.generation.chains`), and each hands on what it has while the rest is still on its way to it:
-with links of one speed, eight receivers take hardly longer than one. Who is cut off from the one before it goes on, at
-the chunk where it stopped, with the one before that.
+The members that lack the state form chains behind those that hold it (`dyntrain.training.session.generation.chains`).
+Each passes on the chunks that it has while it still receives the rest: with links of equal speed, eight receivers take
+hardly longer than one. A member that loses its source continues, at the chunk where it stopped, with the member before
+that source.
 """

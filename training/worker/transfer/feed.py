@@ -1,14 +1,17 @@
-"""A state on its way: a block that fills from the front, while others read what is there already."""
+"""A state in transfer: a block that fills from the front, while other threads read the part that has arrived."""
 
 from __future__ import annotations
 
 import threading
 
-CHUNK = 1 << 20  # small against a state, so that the last of a chain is soon behind the first
+CHUNK = 1 << 20  # small against a state, so that the end of a chain lags little behind its beginning
 
 
 class Feed:
-    """`origin` names who packed the state: of two origins the bytes may differ where workers do. Threads share it."""
+    """A block that fills in chunks. Thread-safe.
+
+    `origin` names the worker that packed the state: bytes from two origins may differ where the workers differ.
+    """
 
     def __init__(self, block: memoryview, origin: str, chunk: int = CHUNK) -> None:
         self.block, self.origin, self.chunk = block, origin, chunk
@@ -20,14 +23,14 @@ class Feed:
 
     @classmethod
     def whole(cls, block: memoryview, origin: str, chunk: int = CHUNK) -> Feed:
-        """Of a state that is all there; its name may come later."""
+        """Return the feed of a state that is complete; its name may be set later."""
         feed = cls(block, origin, chunk)
         feed._ready = feed.chunks
         return feed
 
     @property
     def ready(self) -> int:
-        """How many chunks are there, from the first on."""
+        """The number of chunks that have arrived, from the first on."""
         return self._ready
 
     @property
@@ -41,7 +44,7 @@ class Feed:
 
     @property
     def void(self) -> bool:
-        """Nothing more will come: another feed took its place, or the generation is over."""
+        """Whether nothing more will arrive, as another feed replaced this one or its generation is over."""
         return self._void
 
     def part(self, index: int) -> memoryview:
@@ -63,8 +66,9 @@ class Feed:
             self._changed.notify_all()
 
     def wait(self, index: int, seconds: float) -> bool:
-        """Whether chunk `index` is there, or for the index behind the last one the name; or the feed is void. Waits at
-        most `seconds` for it.
+        """Wait for chunk `index`, or for the name if `index` is after the last chunk, or until the feed is void.
+
+        Returns whether one of these holds, after at most `seconds`.
         """
         with self._changed:
             return self._changed.wait_for(lambda: self._void or self._has(index), seconds)

@@ -1,4 +1,4 @@
-"""Gets the state from whoever is in front, and hands it on meanwhile."""
+"""Fetching of the state from the sources in this member's chain, while the received part is passed on."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from dyntrain.training.worker.state.block import checksum
 from dyntrain.training.worker.transfer.feed import Feed
 from dyntrain.training.worker.transfer.stream import SALT_BYTES, Kind, Receiver, StreamError, exactly, proof, seal
 
-SILENCE = 5.0  # five signs of life: who says nothing for so long has died, or its link has
-PAUSE = 0.2  # before the next one is asked
+SILENCE = 5.0  # five signs of life: after this silence the source, or its link, counts as dead
+PAUSE = 0.2  # before the next source is tried
 LARGEST_CHUNK = 4 << 20
 log = logging.getLogger(__name__)
 
 
 class TransferError(RuntimeError):
-    """The state could not be fetched whole within the time."""
+    """The state could not be fetched whole within the time limit."""
 
 
 class Superseded(RuntimeError):
-    """Another order came in the place of the one that this was for; nobody waits for its state."""
+    """Another order has replaced the one that this work was for; nobody waits for its state."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """`sources` are addresses, the one to ask first in front. `allocate` gives memory for so many bytes; `share` is
-    given each feed as it begins; `wanted` is asked again and again; `told` hears (received, size) in bytes after each
-    chunk.
+    """The parameters of a fetch.
+
+    `sources` are (host, port), in the order in which to try them. `allocate` returns memory of a size in bytes. `share`
+    is called with each feed when it begins. `wanted` is called repeatedly; when it returns false the fetch ends.
+    `on_progress` is called with (received, size) in bytes after each chunk. `clear` means without encryption.
     """
 
     generation: int
@@ -49,8 +51,10 @@ class Request:
 
 
 def fetch(request: Request, seconds: float) -> Feed:
-    """The whole state; its checksum is right. Goes on where it stopped when a source is lost. Raises Superseded, or
-    TransferError after `seconds`, or when what came together is not what was sent.
+    """Fetch the whole state and verify its checksum.
+
+    When a source is lost, continues with the next one where it stopped. Raises Superseded, and TransferError after
+    `seconds` or if the checksum is wrong.
     """
     work, deadline, last = _Fetch(request), time.monotonic() + seconds, "nobody was named who has it"
     for host, port in itertools.cycle(request.sources):
@@ -68,7 +72,7 @@ def fetch(request: Request, seconds: float) -> Feed:
 
 
 class _Fetch:
-    """What has come so far, from whomever."""
+    """A fetch in progress, over all its sources."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -79,7 +83,7 @@ class _Fetch:
         return self._feed.received if self._feed else 0
 
     def take_from(self, host: str, port: int, deadline: float) -> Feed:
-        """Raises OSError when somebody else should be asked."""
+        """Fetch the rest of the state from one source. Raises OSError if the next source should be tried."""
         self._look()
         with socket.create_connection((host, port), timeout=self._request.silence) as connection:
             frames = self._greet(connection)
@@ -126,8 +130,9 @@ class _Fetch:
                 raise StreamError(f"{kind.name.lower()} came where {expected.name.lower()} belongs")
 
     def _feed_for(self, words: dict[str, Any]) -> Feed:
-        """The one that is there, if the source goes on with it; else a new one, and those behind this worker begin
-        anew too.
+        """Return the present feed if the source continues it, otherwise a new one.
+
+        With a new feed, the receivers behind this worker start again too.
         """
         try:
             size, chunk, first, origin = (

@@ -1,8 +1,8 @@
-"""Hands the state of the present generation to whoever proves that it knows its token.
+"""The server that sends the state of the present generation to clients that prove knowledge of its token.
 
 Request: one JSON line {generation, salt, proof, origin, first}. Answer: sixteen bytes of salt, then frames
 (`dyntrain.training.worker.transfer.stream`): words {size, chunk, origin, first}, the chunks from `first` on as they
-come in, words {name}. A closed connection instead means refused, or over.
+arrive, words {name}. A closed connection instead means that the request is refused, or the generation is over.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from dyntrain.training.worker.transfer.stream import (
     send_words,
 )
 
-SIGN_OF_LIFE = 1.0  # between two, when there is nothing to send
-STALL = 20.0  # a receiver that takes no chunk for so long is gone
-REQUEST = 5.0  # for the request itself, and for this worker's own order of the same generation
+SIGN_OF_LIFE = 1.0  # between two signs of life, when there is nothing to send
+STALL = 20.0  # a receiver that accepts no chunk for so long counts as gone
+REQUEST = 5.0  # limit for the request, and for this worker's own order to form the same generation
 CONNECTIONS = 64  # at once
-REFUSED = 0.5  # before the next connection is taken, when one could not be
+REFUSED = 0.5  # pause after a connection could not be accepted
 log = logging.getLogger(__name__)
 
 
@@ -48,7 +48,7 @@ class _Offer:
 
 
 class StateServer:
-    """Threads are daemons: they end with the worker process."""
+    """Serves the state on a port of its own. Its threads are daemons: they end with the worker process."""
 
     def __init__(self, host: str) -> None:
         self._changed = threading.Condition()
@@ -60,14 +60,14 @@ class StateServer:
         threading.Thread(target=self._accept, name="state-server", daemon=True).start()
 
     def expect(self, generation: int, token: str, clear: bool = False) -> None:
-        """Offer the state of this generation from now on, and no earlier one's."""
+        """Serve requests for this generation from now on, and for no earlier one."""
         with self._changed:
             self._end()
             self._offer = _Offer(generation, token, clear)
             self._changed.notify_all()
 
     def offer(self, generation: int, feed: Feed) -> None:
-        """What there is of it and what will come; a second feed takes the first one's place."""
+        """Offer what the feed has and will receive; a second feed replaces the first."""
         with self._changed:
             if self._offer.generation != generation or self._offer.over:
                 feed.end()
@@ -78,14 +78,14 @@ class StateServer:
             self._changed.notify_all()
 
     def withdraw(self, generation: int) -> None:
-        """Everybody has it: let go of the memory."""
+        """Stop offering the state and release its memory, once all members have it."""
         with self._changed:
             if self._offer.generation == generation:
                 self._end()
 
     def close(self) -> None:
         self._closed = True
-        with contextlib.suppress(OSError):  # without it the thread that accepts stays, and takes one more connection
+        with contextlib.suppress(OSError):  # otherwise the accepting thread stays, and accepts one more connection
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         with self._changed:
@@ -109,12 +109,12 @@ class StateServer:
                 time.sleep(REFUSED)
                 continue
             if not self._free.acquire(blocking=False):
-                connection.close()  # whoever was refused asks again
+                connection.close()  # a refused client tries again
                 continue
             sender = threading.Thread(target=self._attend, args=(connection,), name="state-sender", daemon=True)
             try:
                 sender.start()
-            except RuntimeError as error:  # no more threads can be had
+            except RuntimeError as error:  # no more threads can be started
                 log.warning("nobody can be given the state at present: %s", error)
                 self._free.release()
                 connection.close()
@@ -152,13 +152,13 @@ class StateServer:
             _hand_out(connection, closes, feed, first)
 
     def _offer_of(self, generation: int) -> _Offer | None:
-        """None: of an earlier generation, or of one that this worker was not ordered to form in time."""
+        """Return the offer of a generation, or None if it is over or this worker was not ordered in time to form it."""
         with self._changed:
             self._changed.wait_for(lambda: self._offer.generation >= generation, REQUEST)
             return self._offer if self._offer.generation == generation and not self._offer.over else None
 
     def _feed_of(self, offer: _Offer, connection: socket.socket) -> Feed | None:
-        """Waits, with signs of life, until this worker has something of the state itself."""
+        """Return the feed once this worker has a part of the state, sending signs of life; None if the offer ended."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: offer.feed is not None or offer.over, SIGN_OF_LIFE)
@@ -176,11 +176,11 @@ def _hand_out(connection: socket.socket, closes: Seal, feed: Feed, first: int) -
         elif index == feed.chunks and feed.name is not None:
             send_words(connection, closes, {"name": feed.name})
         else:
-            return  # void
+            return  # the feed is void
 
 
 def _line(connection: socket.socket) -> bytes:
-    """The request, within the time for it however slowly it trickles in. Raises OSError."""
+    """Return the request. Raises OSError if it does not arrive whole within REQUEST seconds, or is too long."""
     deadline, line = time.monotonic() + REQUEST, b""
     while not line.endswith(b"\n"):
         connection.settimeout(max(0.001, deadline - time.monotonic()))

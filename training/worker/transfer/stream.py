@@ -1,8 +1,8 @@
-"""One connection's frames: words as JSON, chunks of the state, and signs of life of a sender that waits itself.
+"""The frames of one connection: words as JSON, chunks of the state, and signs of life of a sender that waits itself.
 
-A connection is sealed (AES-256-GCM, a key of its own from the generation's transfer token), or, where the job says so,
-in the clear with a checksum a frame. Either way a frame that was damaged, repeated or left out is found when it is
-opened. The token itself never crosses this connection: who asks proves that it knows it.
+A connection is encrypted (AES-256-GCM, with a key of its own from the generation's transfer token), or, if the job says
+so, in the clear with a checksum for each frame. Either way a damaged, repeated or missing frame is detected when it is
+opened. The token itself is never sent: the client proves that it knows it.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _NONCE = struct.Struct(">IQ")
 
 
 class StreamError(OSError):
-    """What arrived is no frame of this connection: damaged, cut short or not from who knows the token."""
+    """What arrived is not a frame of this connection: damaged, cut short or from a sender without the token."""
 
 
 class Kind(IntEnum):
-    WAIT = 0  # the sender lives, and waits for the next chunk itself
+    WAIT = 0  # a sign of life: the sender waits for the next chunk itself
     WORDS = 1
     CHUNK = 2
 
 
 class Seal(Protocol):
-    """Closes and opens the frames of one connection in their order."""
+    """Seals and opens the frames of one connection, in order."""
 
     def close(self, kind: Kind, data: memoryview) -> bytes: ...
 
     def open(self, kind: Kind, sealed: memoryview, into: memoryview) -> None:
-        """Raises StreamError."""
+        """Check a frame and write its data into `into`. Raises StreamError if it is damaged or out of order."""
 
 
 class Encrypted:
@@ -62,12 +62,12 @@ class Encrypted:
             raise StreamError("a frame arrived damaged") from error
 
     def _nonce(self, kind: Kind) -> bytes:
-        self._frames += 1  # never twice under one key: the key is of this connection, and one side sends
+        self._frames += 1  # never repeats under one key: each connection has its own, and only one side sends
         return _NONCE.pack(kind, self._frames)
 
 
 class InTheClear:
-    """Finds accidents, not forgery: for a network that nobody else can reach."""
+    """Detects damage, not forgery: for a network that nobody else can reach."""
 
     def __init__(self) -> None:
         self._frames = 0
@@ -88,22 +88,22 @@ class InTheClear:
 
 
 def seal(token: str, salt: bytes, clear: bool) -> Seal:
-    """`salt` is of both sides and of this connection alone."""
+    """Return a connection's seal; `salt` consists of both sides' salts for this connection alone."""
     return InTheClear() if clear else Encrypted(token, salt)
 
 
 def proof(token: str, generation: int, salt: str) -> str:
-    """That the asking side knows the token of this generation."""
+    """Return the client's proof that it knows the generation's token."""
     return hmac.new(token.encode(), f"state {generation} {salt}".encode(), hashlib.sha256).hexdigest()
 
 
 def send_sign_of_life(connection: socket.socket) -> None:
-    """Raises OSError."""
+    """Send a sign of life. Raises OSError."""
     connection.sendall(_HEAD.pack(Kind.WAIT, 0))
 
 
 def send(connection: socket.socket, seal: Seal, kind: Kind, data: memoryview) -> None:
-    """Blocks until the kernel has it. Raises OSError."""
+    """Send a frame; blocks until the kernel has taken it. Raises OSError."""
     sealed = seal.close(kind, data)
     connection.sendall(_HEAD.pack(kind, len(sealed)))
     connection.sendall(sealed)
@@ -114,14 +114,14 @@ def send_words(connection: socket.socket, seal: Seal, words: dict[str, Any]) -> 
 
 
 class Receiver:
-    """Reads frames into one buffer of its own, which grows to the largest."""
+    """Reads frames into one buffer, which grows to the largest size allowed if it must."""
 
     def __init__(self, connection: socket.socket, seal: Seal, largest: int) -> None:
         self._connection, self._seal, self._largest = connection, seal, max(largest, LONGEST_WORDS) + TAG_BYTES
         self._buffer = memoryview(bytearray(LONGEST_WORDS + TAG_BYTES))
 
     def next(self) -> tuple[Kind, memoryview]:
-        """The kind of the next frame and its sealed bytes, valid until the next call. Raises OSError."""
+        """Return the kind of the next frame and its sealed bytes, valid until the next call. Raises OSError."""
         code, size = _HEAD.unpack(exactly(self._connection, memoryview(bytearray(_HEAD.size))))
         whole = size == 0 if code == Kind.WAIT else TAG_BYTES <= size <= self._largest
         if code not in Kind.__members__.values() or not whole:
@@ -131,7 +131,7 @@ class Receiver:
         return Kind(code), exactly(self._connection, self._buffer[:size])
 
     def words(self, sealed: memoryview) -> dict[str, Any]:
-        """Raises StreamError."""
+        """Open a frame of words. Raises StreamError if it is damaged or not a JSON object."""
         opened = bytearray(len(sealed) - TAG_BYTES)
         self._seal.open(Kind.WORDS, sealed, memoryview(opened))
         try:
@@ -143,14 +143,14 @@ class Receiver:
         return words
 
     def chunk(self, sealed: memoryview, into: memoryview) -> None:
-        """Opens a chunk straight into its place. Raises StreamError."""
+        """Open a chunk directly into its place. Raises StreamError if it is damaged or of another size."""
         if len(sealed) - TAG_BYTES != len(into):
             raise StreamError(f"a chunk of {len(sealed) - TAG_BYTES} bytes arrived where {len(into)} belong")
         self._seal.open(Kind.CHUNK, sealed, into)
 
 
 def exactly(connection: socket.socket, into: memoryview) -> memoryview:
-    """Fills `into`. Raises OSError, also when the other side closes before."""
+    """Receive until `into` is full. Raises OSError, also if the other side closes the connection before."""
     got = 0
     while got < len(into):
         if not (count := connection.recv_into(into[got:])):
