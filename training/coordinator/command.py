@@ -1,10 +1,11 @@
-r"""The coordinator from the command line.
+r"""The coordinator's command line.
 
     python -m dyntrain.training.coordinator --cluster demo --instance-id i-... --host 10.0.0.5 --mount /myEFSvolume \
         --num-workers 2
 
-Exit code 0: the job is over (finished or failed, which the report says); 78: a person must act; anything else: start it
-again, it goes on where its journal ends. One that another node has overtaken (`terms`) ends with 75 and says no more.
+Exit code 0: the job is over (the report says whether it finished or failed); 78: a person must act; any other: start it
+again, and it continues where its journal ends. A coordinator that another node has overtaken (`terms`) sends nothing
+more and ends with 75.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ log = logging.getLogger("coordinator")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Run the coordinator and return its exit code."""
     args = parse(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(args: argparse.Namespace) -> None:
-    """To the job's end. Raises Overtaken and Unreadable."""
+    """Run the coordinator to the job's end. Raises Overtaken and Unreadable."""
     job, started_at = open_job(args.mount, args.cluster, time.time())
     options = Options(
         cluster=args.cluster,
@@ -99,7 +100,7 @@ def _uploads(location: str | None, folder: JobFolder, commits: str | None) -> li
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The options, with `clocks`. Ends the process, with a sentence, for wrong ones."""
+    """Parse the options, and add `clocks`. Ends the process with a message if they are wrong."""
     parser = argparse.ArgumentParser(
         prog="python -m dyntrain.training.coordinator", description="Coordinates the training job of one cluster."
     )
@@ -177,7 +178,7 @@ def add_state_transfer(parser: argparse.ArgumentParser) -> None:
 
 
 def add_clocks(parser: argparse.ArgumentParser) -> None:
-    """The options that bound every wait of a job; `Clocks` checks them."""
+    """Add the options that bound every wait of a job; `Clocks` checks them."""
     default = Clocks()
     group = parser.add_argument_group("bounds of every wait, in seconds")
     group.add_argument(

@@ -1,9 +1,9 @@
-"""The coordinator's end of the control channel: who may speak, and whose words reach the session.
+"""The coordinator's end of the control channel: admits connections, and passes their messages to the session.
 
 A connection begins with our challenge, and its first message must be the hello that answers it (`admission`), within
-`HELLO_SECONDS`. After that it may only say what its kind says, and always for the instance that said hello. Anything
-else ends the connection with one log line, never with a change. No log line has a token, a proof or an identity
-document in it, and what a stranger claims is quoted and short.
+`HELLO_SECONDS`. After that it may only send the messages of its kind (node or worker), and only for the instance of its
+hello. Anything else ends the connection with one log line, and changes nothing. No log line contains a token, a proof
+or an identity document, and claims of strangers are quoted and short.
 """
 
 from __future__ import annotations
@@ -66,21 +66,19 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
-HELLO_SECONDS = 30.0  # when hundreds connect at once, the last one's turn comes late
-BACKLOG = 1024  # connections that wait to be accepted: after a coordinator's death everybody comes at once
-QUEUE = 1000  # messages that a slow reader may be behind before it counts as gone
+HELLO_SECONDS = 30.0  # long, as the last one waits when hundreds connect at once
+BACKLOG = 1024  # connections that wait to be accepted: after a coordinator's death all connect at once
+QUEUE = 1000  # unsent messages to a slow reader, before it is disconnected
 log = logging.getLogger("control")
 
 
 class _Peer:
-    """One accepted connection: what is to be sent goes through a queue, so that order is kept and nobody waits for a
-    slow reader.
-    """
+    """One accepted connection, with a queue of messages, which keeps their order and never waits for a slow reader."""
 
     def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
         self.last_sent: Workers | None = None
-        self.life = self.address = ""  # of a node
+        self.life = self.address = ""  # set for a node
         self.queue: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE)
 
     def send(self, message: FromCoordinator | None) -> None:
@@ -97,8 +95,10 @@ class _Peer:
 
 
 def claimed_twice(instance: str, first: str, second: str) -> str:
-    """The first keeps it: each would end the other's workers, over and over. One that is gone is noticed by its pings,
-    and the second, which asks again, is let in then.
+    """The message to a second node process of an instance, which is refused while the first is connected.
+
+    Otherwise each would end the other's workers, again and again. If the first is gone, missing pongs show it, and the
+    second one, which tries again, is admitted.
     """
     return (
         f"{instance} is connected already, from {first}; this process, at {second}, names the same instance: "
@@ -107,7 +107,7 @@ def claimed_twice(instance: str, first: str, second: str) -> str:
 
 
 class Unwelcome(Exception):
-    """`reason` is for the peer and the log, `detail` for the log alone."""
+    """A peer that is disconnected. `reason` goes to the peer and the log, `detail` to the log only."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason + detail)
@@ -115,7 +115,7 @@ class Unwelcome(Exception):
 
 
 def _offended(error: ConnectionClosed) -> bool:
-    """Whether we closed it because of what was sent: too long, not text, not WebSocket."""
+    """Whether we closed the connection because of its data: too long, not text, not WebSocket."""
     return error.sent is not None and error.sent.code in (
         CloseCode.PROTOCOL_ERROR,
         CloseCode.INVALID_DATA,
@@ -131,7 +131,7 @@ class ControlServer:
 
     @contextlib.asynccontextmanager
     async def listen(self, host: str, context: ssl.SSLContext, clocks: Clocks, port: int = 0) -> AsyncIterator[int]:
-        """Yields the port; 0 takes a free one. Who does not answer pings is disconnected."""
+        """Serve, and yield the port; `port` 0 takes a free one. Peers that do not answer pings are disconnected."""
         async with serve(
             self._serve,
             host,
@@ -151,7 +151,7 @@ class ControlServer:
             peer.send(message)
 
     def tell_workers(self, message: Workers) -> None:
-        """To every node that was not told just that."""
+        """Send the message to every node to which it was not the last one sent."""
         for peer in self._nodes.values():
             if peer.last_sent != message:
                 peer.last_sent = message
@@ -162,7 +162,7 @@ class ControlServer:
             entry[0].send(message)
 
     def drop_worker(self, instance: str, pid: int, reason: str) -> None:
-        """Another process of the instance may have connected since that was ordered: it stays."""
+        """Close the connection of process `pid`; another process of the instance that connected since stays."""
         peer, connected = self._workers.get(instance, (None, None))
         if peer is not None and connected == pid:
             del self._workers[instance]
@@ -170,11 +170,11 @@ class ControlServer:
             peer.send(None)
 
     async def drain(self, seconds: float) -> None:
-        """Wait until everything ordered is sent, and the nodes have gone or `seconds` have passed."""
+        """Wait until all peers have disconnected, or `seconds` have passed."""
         deadline = time.monotonic() + seconds
 
         while (self._nodes or self._workers) and time.monotonic() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)  # connections come and go; there is no one event to await
+            await asyncio.sleep(0.05)  # connections come and go, so there is no single event to await
 
     async def _serve(self, connection: ServerConnection) -> None:
         address = connection.remote_address[0] if connection.remote_address else "?"
@@ -220,7 +220,7 @@ class ControlServer:
                 await asyncio.wait_for(writer, 2.0)
 
     async def _hello(self, connection: ServerConnection) -> NodeHello | WorkerHello:
-        """Raises TimeoutError, ConnectionClosed, or Unwelcome."""
+        """Challenge a new connection and return its hello. Raises TimeoutError, ConnectionClosed, or Unwelcome."""
         nonce = secrets.token_urlsafe(24)
         async with timeout(HELLO_SECONDS):
             await connection.send(Challenge(nonce=nonce).model_dump_json())
@@ -246,7 +246,7 @@ class ControlServer:
             earlier.send(None)
         self._nodes[instance] = peer
         peer.life, peer.address = hello.life, hello.private_ip
-        # A word of the connection, which tells no decision: it does not wait behind one that the volume has not taken.
+        # Sent directly: it contains no decision, so it need not wait for decisions that are not on the volume yet.
         peer.send(Welcome(job=self._job, launch=self._session.launch))
         self._carry_out(self._session.node_connected(hello, time.time()))
         try:

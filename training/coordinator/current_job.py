@@ -1,4 +1,4 @@
-"""Which job a coordinator on this volume coordinates: the one that is not over, or a new one."""
+"""The job that a coordinator on this volume coordinates: the one that is not over, or a new one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file, re
 
 
 def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
-    """The cluster's job that is not closed and when it started, or a new one. A closed job's name is never used again.
+    """Return the name and start of the cluster's job that is not closed, or of a new one.
 
-    One that has ended, and whose coordinator died before it could say so everywhere, is opened for just that.
+    A closed job's name is never used again. A job that has ended, but whose coordinator died before it could report it
+    everywhere, is opened again to do so.
     """
     file = current_job_file(mount, cluster)
     if file.exists():
@@ -28,7 +29,10 @@ def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
 
 
 def begin_job(mount: Path, cluster: str, now: float, command: Sequence[str] | None = None) -> CurrentJob:
-    """A new one is the cluster's job from here on. `command`: what trains, where a resumed job must have the same."""
+    """Begin a new job, the cluster's job from now on.
+
+    `command` is its training command, if a resumed job must have the same one.
+    """
     name = dt.datetime.fromtimestamp(now, dt.UTC).strftime("job-%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     begun = CurrentJob(job=name, started_at=now, command=None if command is None else tuple(command))
     file = current_job_file(mount, cluster)
@@ -38,11 +42,11 @@ def begin_job(mount: Path, cluster: str, now: float, command: Sequence[str] | No
 
 
 def is_closed(journal: Sequence[Entry]) -> bool:
-    """Whether it is over, and everybody was told; not if somebody has resumed it since."""
+    """Whether the job is over and this was reported to all; not if it was resumed since."""
     last = next((entry for entry in reversed(journal) if isinstance(entry, JobClosed | JobResumed)), None)
     return isinstance(last, JobClosed)
 
 
 def commits_below(directory: Path | None, cluster: str, job: str) -> str | None:
-    """The folder of this job's commits below a person's `--checkpoint-dir`: jobs may share it."""
+    """The folder of this job's commits below a person's `--checkpoint-dir`, which several jobs may share."""
     return None if directory is None else str(directory.resolve() / cluster / job)

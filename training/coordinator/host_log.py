@@ -1,6 +1,7 @@
-"""Who trains, in two files for people and their scripts, as AWS Dynamic Training's launcher wrote them in its own
-directory: `host_worker`, one address a line, and `host_worker_log`, a line `<seq> ADDED|REMOVED <ip> <ns>` when a
-worker has joined or left.
+"""Two files that list the training workers, for people and their scripts.
+
+AWS Dynamic Training's launcher wrote the same files in its own directory. `host_worker` has one address a line;
+`host_worker_log` gets a line `<seq> ADDED|REMOVED <ip> <ns>` when a worker has joined or left.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ log = logging.getLogger(__name__)
 
 
 def present(before: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
-    """Who trains after this report, in order of joining: whoever took part in a step, until it is no member. While
-    nobody is (the job starts, pauses or has ended) nobody has left. `addresses`: of instances. Pure.
+    """The addresses of training workers after this report, in order of joining. Pure.
+
+    A worker is listed from its first step until it is no longer a member. While there are no members (the job starts,
+    pauses or has ended), none counts as having left. `addresses` maps instances to addresses.
     """
     if report.state != "running" or not report.members:
         return tuple(before)
@@ -29,10 +32,10 @@ def present(before: Sequence[str], report: JobReport, addresses: Mapping[str, st
 
 
 class HostLog:
-    """The log of one directory. Its last whole line is where a launch that came back, or the next one, goes on."""
+    """The log in one directory. A resumed launch, or the next one, continues after its last whole line."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises OSError."""
+        """Read the log, or create it. Raises OSError."""
         self.path = directory / HOST_LOG
         entries = _read(self.path)
         self._sequence = 1 + max((number for number, _, _ in entries), default=-1)
@@ -40,7 +43,7 @@ class HostLog:
         self.path.touch()
 
     def record(self, hosts: Sequence[str]) -> None:
-        """Raises OSError, and has recorded nothing then."""
+        """Append the changes since the last call. Raises OSError, and then nothing is recorded."""
         changes = [("REMOVED", host) for host in self.hosts if host not in hosts]
         changes += [("ADDED", host) for host in hosts if host not in self.hosts]
         lines = [f"{self._sequence + i} {change} {host} {time.time_ns()}\n" for i, (change, host) in enumerate(changes)]
@@ -54,13 +57,14 @@ class HostLog:
 
 
 def write_hosts(directory: Path, hosts: Iterable[str]) -> None:
-    """Whole, and renamed into place. Raises OSError."""
+    """Write the list of hosts, renamed into place. Raises OSError."""
     write_whole(directory / HOST_FILE, "".join(f"{host}\n" for host in hosts).encode())
 
 
 def _read(path: Path) -> list[tuple[int, str, str]]:
-    """(sequence, change, address) of the whole lines; a torn last one never counted, and is ended so that the next
-    begins afresh.
+    """Return (sequence, change, address) of each whole line.
+
+    An incomplete last line does not count; it is ended with a newline, so that the next one begins a line of its own.
     """
     if not path.exists():
         return []

@@ -1,6 +1,4 @@
-"""Where the coordinator's membership comes from and where its word goes: SSM and EventBridge. The only module here that
-knows AWS.
-"""
+"""The coordinator's connection to the controller: SSM and EventBridge. The only module here that uses AWS."""
 
 from __future__ import annotations
 
@@ -26,27 +24,27 @@ log = logging.getLogger(__name__)
 
 
 class HostsError(RuntimeError):
-    """The outside could not be read or told; nothing changed, try again later."""
+    """A read or a publication failed; nothing changed, try again later."""
 
 
 class Hosts(Protocol):
-    """Blocking calls, each bounded by its client's timeouts; callers run them off the event loop."""
+    """The controller, through blocking calls, each bounded by its client's timeouts; run them off the event loop."""
 
     def read_target(self) -> Target | None:
-        """The membership wanted now, None when none was published yet. Raises HostsError."""
+        """The present target, or None if none was published yet. Raises HostsError."""
 
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
-        """Make the coordinator known to the nodes. Raises HostsError."""
+        """Publish the coordinator's endpoint and token for the nodes. Raises HostsError."""
 
     def published(self) -> CoordinatorEndpoint | None:
-        """The coordinator that the nodes are told of now. Raises HostsError."""
+        """The endpoint that is published now, or None. Raises HostsError."""
 
     def report(self, report: JobReport) -> None:
-        """Tell the controller. Raises HostsError."""
+        """Send a job report to the controller. Raises HostsError."""
 
 
 class AwsHosts:
-    """`stage` is that of the controller which the cluster belongs to; None: the only one there is."""
+    """The controller on AWS. `stage` is that of the cluster's controller; None if there is only one controller."""
 
     def __init__(self, cluster: str, stage: str | None = None) -> None:
         self._cluster, self._stage = cluster, stage
@@ -59,7 +57,7 @@ class AwsHosts:
         return self._clients[service]
 
     def _read(self, name: str) -> str | None:
-        """None: there is no such parameter. Raises BotoCoreError or ClientError."""
+        """Read a parameter; None if it does not exist. Raises BotoCoreError or ClientError."""
         try:
             return str(self._client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
         except ClientError as error:
@@ -83,8 +81,9 @@ class AwsHosts:
             raise HostsError(f"target of cluster {self._cluster}: {error}") from error
 
     def _full(self, target: Target) -> Target:
-        """A list that outgrew the parameter is in DynamoDB; a digest that does not fit means that it moved on
-        meanwhile.
+        """Add the members, from DynamoDB, to a target whose list was too long for the parameter.
+
+        Raises HostsError if the digest does not match, because the list in DynamoDB is of another revision.
         """
         pk, _, sk = (target.pointer or "").partition("/")
         item = self._client("dynamodb").get_item(
@@ -99,7 +98,7 @@ class AwsHosts:
         return target.model_copy(update={"members": members})
 
     def _table(self) -> str:
-        """The controller's. Its stack gives it a name that nobody can guess, and says it in a parameter."""
+        """The name of the controller's table, from a parameter, as its stack generates the name."""
         if self._stage is not None:
             name = stage_parameter(self._stage, "table")
             table = self._read(name)

@@ -1,5 +1,6 @@
-"""On a cluster, who trains as files in the directory of the launch. Tags and groups decide there: an edit changes
-nothing, and is written over at the next change.
+"""On a cluster, lists the training workers as files in the directory of the launch.
+
+The membership follows from tags and groups: editing a file changes nothing, and is overwritten at the next change.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ log = logging.getLogger("coordinator")
 
 
 class Mirror:
-    """The calls block, as long as the volume does: nothing may wait for them that the job needs."""
+    """Writes the files. Calls block as long as the volume does, so nothing that the job needs may wait for them."""
 
     def __init__(self) -> None:
         self._directory: Path | None = None
@@ -23,12 +24,15 @@ class Mirror:
         self._last_error = ""
 
     def show(self, directory: Path, report: JobReport, addresses: Mapping[str, str], last: str) -> None:
-        """`last`: whose line ends the list. What cannot be written is said once, and tried again at the next call."""
+        """Update the files from a report. The address `last` ends the list.
+
+        A write error is logged once, and the write is tried again at the next call.
+        """
         try:
             if self._log is None or directory != self._directory:
                 self._log, self._directory = HostLog(directory), directory
             hosts = present(self._log.hosts, report, addresses)
-            if hosts != self._log.hosts:  # the list first: what is in the log is done
+            if hosts != self._log.hosts:  # the list first: an entry in the log says that the list has the change
                 write_hosts(directory, sorted(hosts, key=lambda host: host == last))
                 self._log.record(hosts)
         except OSError as error:

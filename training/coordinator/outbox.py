@@ -1,8 +1,8 @@
-"""What the session orders, carried out one after another; what follows a decision waits until that is on the volume.
+"""Carries out the session's orders one after another; those after a decision wait until it is on the volume.
 
-The volume is written by one thread, in order, and never by the loop: while the volume stalls, which NFS may do for
-minutes, the coordinator goes on answering pings, and workers train on to their next boundary. Nothing is ordered
-meanwhile, so the time does not count against anybody (`stalled`).
+One thread writes to the volume, in order, and never the event loop: while the volume stalls, which NFS may do for
+minutes, the coordinator still answers pings, and workers train on to their next boundary. No order is sent meanwhile,
+so that time extends all deadlines (`stalled`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from dyntrain.training.events import Event
 from dyntrain.training.journal import Entry
 from dyntrain.training.session.orders import Journal, Order
 
-NOTICEABLE = 5.0  # seconds of a stall, until it is told
+NOTICEABLE = 5.0  # seconds of a stall before it is logged
 log = logging.getLogger("coordinator")
 
 
 class Outbox:
-    """`volume` runs one thing at a time. `decide` and `announce` write there; `carry` is for all other orders, on the
-    loop.
+    """The queue of orders.
+
+    `volume` runs one call at a time. `decide` and `announce` run there and write; `carry` carries out all other orders
+    on the event loop.
     """
 
     def __init__(
@@ -36,13 +38,13 @@ class Outbox:
     ) -> None:
         self._volume, self._decide, self._announce, self._carry = volume, decide, announce, carry
         self._waiting: deque[Order] = deque()
-        self._since: float | None = None  # when the write that is going on began
+        self._since: float | None = None  # when the present write began
         self._warned = False
         self._due = asyncio.Event()
 
     @property
     def stalled(self) -> bool:
-        """Whether a decision is on its way to the volume: until it is there, nothing is ordered."""
+        """Whether a decision is being written to the volume; until then, no order is sent."""
         if self._since is None:
             return bool(self._waiting)
         if not self._warned and (waited := time.monotonic() - self._since) > NOTICEABLE:
@@ -56,11 +58,11 @@ class Outbox:
             self._carry_out()
 
     def drop(self) -> None:
-        """Another coordinator holds the job: what was not said yet must not be said."""
+        """Drop all orders, because another coordinator holds the job."""
         self._waiting.clear()
 
     async def run(self) -> None:
-        """Until cancelled. Raises what `decide` raises."""
+        """Write decisions until cancelled. Raises what `decide` raises."""
         loop = asyncio.get_running_loop()
         while True:
             await self._due.wait()
@@ -77,11 +79,11 @@ class Outbox:
                 self._carry_out()
 
     def announced(self, event: Event) -> None:
-        """Written behind what was written before; nobody waits for it."""
+        """Write an event after all earlier writes, without waiting for it."""
         self._volume.submit(self._announce, event).add_done_callback(_tell_of_failure)
 
     def _carry_out(self) -> None:
-        """All up to the next decision."""
+        """Carry out all orders up to the next decision."""
         while self._waiting and not isinstance(self._waiting[0], Journal):
             self._carry(self._waiting.popleft())
         if self._waiting:

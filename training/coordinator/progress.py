@@ -1,4 +1,4 @@
-"""One line for people for each thing that the coordinator announces."""
+"""One line for people for each event that the coordinator announces."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def describe(event: events.Event) -> str:
 
 
 def _part(name: str, value: Any) -> str:
-    """What is so is named, what is not so, or is none, is not told."""
+    """Describe one field: a true flag by its name; false flags and empty values give ""."""
     if isinstance(value, bool):
         return name if value else ""
     if name == "deadline":

@@ -1,4 +1,4 @@
-"""What the coordinator cannot reach outside of the job (AWS, or a host file), and since when."""
+"""Records what the coordinator cannot reach outside of the job (AWS, or a host file), and since when."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dyntrain.controller.contract.reports import MOST_TOLD, Unreachable
 
 @dataclass
 class Reach:
-    """Of each thing that it asks for, whether it was refused last. Times are seconds since the epoch."""
+    """The resources whose last request failed. Times are seconds since the Unix epoch."""
 
     _lacking: dict[str, Unreachable] = field(default_factory=dict)
 
     def failed(self, what: str, error: Exception, now: float) -> str:
-        """What the log says of it."""
+        """Record a failed request, and return its message for the log."""
         since = self._lacking[what].since if what in self._lacking else now
         self._lacking[what] = Unreachable(what=what, since=since, reason=str(error)[:MOST_TOLD])
         return (
@@ -27,5 +27,5 @@ class Reach:
 
     @property
     def lacking(self) -> tuple[Unreachable, ...]:
-        """Longest first."""
+        """The unreachable resources, the longest unreachable first."""
         return tuple(sorted(self._lacking.values(), key=lambda one: one.since))

@@ -1,5 +1,7 @@
-"""Keeps a job's results in S3 while it trains: asks the program that uploads them (`dyntrain.training.report.uploads`)
-when an epoch has ended, and once more when the job has. Nothing else waits for it; what fails is an event.
+"""Keeps a job's results in S3 while it trains.
+
+Asks the program that uploads them (`dyntrain.training.report.uploads`) to do so at the end of each epoch and of the
+job. Nothing else waits for it, and a failure becomes an event.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from dyntrain.training.protocol.results import END_SECONDS, Uploaded
 from dyntrain.training.timeouts import timeout
 from pydantic import ValidationError
 
-AGAIN_SECONDS = 60.0  # after a failure, unless an epoch ends before
-GRACE_SECONDS = 2.0  # for its end, when nothing more is asked of it
-NICE = "10"  # training on this node goes first
+AGAIN_SECONDS = 60.0  # until the next try after a failure, unless an epoch ends before
+GRACE_SECONDS = 2.0  # for the program to end by itself
+NICE = "10"  # training on this node has priority
 log = logging.getLogger("coordinator")
 
 
 class Results:
-    """`announce` takes what is to be told."""
+    """The program that uploads results. `announce` is called with its events."""
 
     def __init__(self, command: Sequence[str], announce: Callable[[Event], None]) -> None:
         self._command, self._announce = tuple(command), announce
@@ -36,11 +38,11 @@ class Results:
         self.over = False  # whether nothing more will be uploaded
 
     def due(self) -> None:
-        """Something has come."""
+        """Note that there are new results to upload."""
         self._due.set()
 
     async def run(self) -> None:
-        """Until cancelled, and ends the program then."""
+        """Upload new results until cancelled; then end the program."""
         again: float | None = None
         try:
             while True:
@@ -53,7 +55,7 @@ class Results:
             await self._end()
 
     async def finish(self, seconds: float = END_SECONDS) -> None:
-        """The job is over: what is not there yet, as far as it can be had within so long. For while `run` runs."""
+        """Upload the remaining results after the job's end, within `seconds`. Call it while `run` runs."""
         try:
             async with timeout(seconds):
                 await self._upload()
@@ -78,10 +80,10 @@ class Results:
         return answer.failed is None
 
     async def _ask(self) -> Uploaded:
-        """Raises OSError and ValidationError."""
+        """Ask the program to upload, and start it if needed. Raises OSError and ValidationError."""
         if self._process is None:
             command = (sys.executable, exec_child.__file__, str(os.getpid()), NICE, *self._command)
-            # what it says itself is in the coordinator's log
+            # its standard error goes to the coordinator's log
             self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -101,7 +103,7 @@ class Results:
         if process is None:
             return
         assert process.stdin is not None
-        process.stdin.close()  # it ends with its input, and leaves nothing behind
+        process.stdin.close()  # at the end of its input it ends cleanly
         try:
             async with timeout(GRACE_SECONDS):
                 await process.wait()

@@ -1,4 +1,4 @@
-"""The coordinator process on the master node: the session's clock, sockets and files."""
+"""The coordinator process on the master node: clock, sockets and files for the session."""
 
 from __future__ import annotations
 
@@ -41,26 +41,27 @@ from dyntrain.training.session.session import Session
 TICK_SECONDS = 0.1
 # between reads of the target, times 1 to 1.4: at most once a second, not in step with other clusters
 TARGET_SECONDS = 0.7
-REPORT_SECONDS = 5.0  # a report at least this often: it is also the lease
+REPORT_SECONDS = 5.0  # at most between two reports, which also are the lease
 FAREWELL_SECONDS = 15.0
-WORKERS_SECONDS = 0.5  # between looks at whether the nodes are told all addresses
-CLAIM_SECONDS = 1.0  # between looks at the claim on the shared volume
-# between looks at what the nodes are told: an overtaken coordinator may have published itself late
+WORKERS_SECONDS = 0.5  # between checks whether the nodes have all addresses
+CLAIM_SECONDS = 1.0  # between checks of the claim on the shared volume
+# between checks of the published endpoint: an overtaken coordinator may have published its own late
 PUBLISH_SECONDS = 3.0
 TARGET, ADDRESS, BUS = "its target", "the parameter with its address", "the event bus"
 log = logging.getLogger("coordinator")
 
 
 class Coordinator:
-    """`keys` verify which instance a node is (`dyntrain.controller.contract.instance_identity`); without any, its word
-    is taken.
+    """The coordinator of one job.
 
-    `term` is that of the nomination; None: nobody else can hold this job. Raises Overtaken when another node holds it.
-    `identity` proves to the controller whose reports they are.
-    Events go to the job's folder, and to the file `events` as well if one is given. Who trains is shown as files in the
-    directory of the launch, else in `mirror`; None: nobody is to see that. `uploads`: the command that uploads results
-    when it is told to (`Results`); None: they stay on the volume. `resumes`: a person goes on with a job that was
-    interrupted, or has failed; none of its processes is left.
+    `keys` verify which instance a node is (`dyntrain.controller.contract.instance_identity`); without any, nodes are
+    believed. `term` is that of the nomination; None if no other node can hold this job. Raises Overtaken if another
+    node holds it. `identity` proves to the controller who sends the reports.
+
+    Events go to the job's folder, and also to the file `events` if given. The training workers are listed as files in
+    the directory of the launch, else in `mirror`; with None there are no such files. `uploads` is the command that
+    uploads results on request (`Results`); with None they stay on the volume. `resumes`: a person resumes a job that
+    was interrupted or has failed, of which no process is left.
     """
 
     def __init__(
@@ -105,7 +106,10 @@ class Coordinator:
         self._outbox = Outbox(self._volume, self._journal.append, self._events.append, self._carry_out)
 
     def _take_over(self, now: float) -> list[Entry]:
-        """The former coordinator's machine took a ps-lite server along: nobody goes on in that generation."""
+        """Restart the job if another node's coordinator held it: with its machine a ps-lite server was lost.
+
+        Returns the new journal entries.
+        """
         former, instance = self._journal.taken_over, self._instance_id
         if former is None:
             return []
@@ -127,7 +131,7 @@ class Coordinator:
         return self._session
 
     async def run(self) -> None:
-        """Until the job is over and the last report is out. Raises Overtaken when another node has taken the job."""
+        """Run until the job is over and the last report is sent. Raises Overtaken if another node took the job over."""
         certificate = make_certificate(self._host, dt.datetime.now(dt.UTC))
         with contextlib.closing(self._journal), contextlib.closing(self._events):
             try:
@@ -148,7 +152,7 @@ class Coordinator:
                 published_at=time.time(),
             )
             async with asyncio.TaskGroup() as tasks:
-                # also while it cannot be found yet
+                # started before the endpoint is published, which may take long
                 background = [tasks.create_task(coroutine) for coroutine in (self._report(), self._watch_claim())]
                 await self._publish(endpoint)
                 loops = (
@@ -163,8 +167,8 @@ class Coordinator:
                 background += [tasks.create_task(coroutine) for coroutine in loops]
                 await self._over.wait()
                 if self._overtaken is None:
-                    # a node goes when its script has ended, which may save its model after the last epoch; those that
-                    # wait for the next launch stay
+                    # A node disconnects when its script has ended, which may save its model after the last epoch; nodes
+                    # that wait for the next launch stay connected.
                     scripts = self._results is not None and not self._options.waits
                     await self._server.drain(SCRIPTS_SECONDS if scripts else FAREWELL_SECONDS)
                     await self._finish_results()
@@ -175,7 +179,7 @@ class Coordinator:
             await self._last_report()
 
     def carry_out(self, orders: list[Order]) -> None:
-        """In order, and behind what was ordered before. One that is overtaken orders nothing more."""
+        """Carry out orders, in order and after earlier ones. After this coordinator was overtaken, drop them."""
         if self._overtaken is None:
             self._outbox.put(orders)
             if self._results is not None and any(_ends_an_epoch(order) for order in orders):
@@ -296,7 +300,7 @@ class Coordinator:
             await asyncio.sleep(WORKERS_SECONDS)
 
     async def _show_workers(self, directory: Path | None) -> None:
-        """In a thread of its own, for which nothing waits: a volume may hang."""
+        """List the training workers in files, from a thread for which nothing waits, as a volume may hang."""
         if directory is None:
             return
         mirror, job, thread = Mirror(), self._session.job, ThreadPoolExecutor(1, "mirror")
@@ -309,7 +313,7 @@ class Coordinator:
             await asyncio.sleep(WORKERS_SECONDS)
 
     async def _report(self) -> None:
-        """At once when something that the controller acts on changed, else at the lease's pace."""
+        """Report at once when something changed on which the controller acts, else every `REPORT_SECONDS`."""
         while self._overtaken is None:
             report = self._next_report()
             if _decisive(report) != _decisive(self._reported) or time.monotonic() - self._reported_at > REPORT_SECONDS:
@@ -335,8 +339,10 @@ class Coordinator:
                 await asyncio.sleep(delay)
 
     def _next_report(self) -> JobReport:
-        """While a decision is not on the volume, what was said before it: the controller acts on reports too. Likewise
-        while a job that has ended has its results on their way: whoever hears of its end finds them.
+        """The next report.
+
+        While a decision is not on the volume yet, the last report is repeated, because the controller acts on reports.
+        The same holds while results of an ended job are being uploaded, so that they are there when its end is known.
         """
         report = self._session.report(time.time())
         on_their_way = self._results is not None and not self._results.over and report.state in ("finished", "failed")
@@ -346,7 +352,7 @@ class Coordinator:
         return report.model_copy(update={**who, "unreachable": self._reach.lacking})
 
     def _with_history(self, report: JobReport) -> JobReport:
-        """Nothing in it is decisive, so it is made only when there is a report to be sent."""
+        """Add progress and history to a report that is about to be sent; they never cause a report by themselves."""
         now, fraction = time.time(), self._session.job.fraction
         active = sum(member.active for member in report.members)
         self._chronicle.stands(now, fraction, report.epoch, report.step, active, report.samples_per_second)
@@ -355,7 +361,10 @@ class Coordinator:
 
 
 def _chronicle(file: Path) -> Chronicle:
-    """Of what an earlier coordinator of the job announced; without it the curves begin anew, and nothing else does."""
+    """The history from the events of the job's earlier coordinators.
+
+    If they are unreadable, the curves begin anew, and nothing else does.
+    """
     try:
         return Chronicle.of(read_events(file))
     except (Unreadable, OSError) as error:
@@ -364,7 +373,7 @@ def _chronicle(file: Path) -> Chronicle:
 
 
 def _ends_an_epoch(order: Order) -> bool:
-    """A commit is what comes last of an epoch."""
+    """Whether the order journals a commit at an epoch's end, the last record of an epoch."""
     return isinstance(order, Journal) and isinstance(order.entry, CommitWritten) and order.entry.position.offset == 0
 
 

@@ -1,12 +1,12 @@
-"""Whose job it is: the claim on the shared volume, and a journal for each term in which a coordinator held the job.
+"""The claim on the shared volume, which says whose job it is, and a journal for each term of a coordinator.
 
-A coordinator of another machine may still live when the next one takes over, so each writes a journal of its own.
-Before it reads the others, the successor replaces the claim; after it has written a decision, and before anybody is
-told of it, a coordinator reads the claim again. So whatever an overtaken one still decides was either read by its
-successor or is void. Opening a file by name asks the server also over NFS.
+A coordinator on another machine may still be alive when the next one takes over, so each writes a journal of its own.
+The successor replaces the claim before it reads the earlier journals. A coordinator reads the claim again after it has
+written a decision, and before it sends anything about it. So each decision of an overtaken coordinator was either read
+by its successor or is void. Over NFS too, opening a file by name asks the server.
 
     journal.jsonl            term 0
-    journal-<term>.jsonl     begins with `TermBegun`: whose it is, and how many bytes of each earlier journal count
+    journal-<term>.jsonl     begins with `TermBegun`: the instance, and how many bytes of each earlier journal count
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME = re.compile(r"journal-(\d+)\.jsonl")
 
 
 class TermClaim(Record):
-    """Whose job it is, until a later term is claimed."""
+    """The instance that holds the job, until a later term is claimed."""
 
     version: int = 1
     term: int
@@ -38,30 +38,30 @@ _CLAIM: Format[TermClaim] = Format("claim to a job", 1, TypeAdapter(TermClaim))
 
 
 class Overtaken(RuntimeError):
-    """Another node holds the job in this or a later term; says which."""
+    """Another node holds the job in this or a later term; the message says which."""
 
 
 def read_journal(ledger: Path) -> list[Entry]:
-    """What counts of all terms, in order; empty when there is no journal. Raises `records.Unreadable`."""
+    """Return the entries that count, of all terms in order; empty without a journal. Raises `records.Unreadable`."""
     return _entries(_counted(ledger))
 
 
 def holder(entries: list[Entry]) -> str | None:
-    """The instance whose coordinator journaled last; None where no term was recorded."""
+    """The instance whose coordinator journaled last; None if no term was recorded."""
     return next((entry.instance for entry in reversed(entries) if isinstance(entry, TermBegun)), None)
 
 
 class TermJournal:
-    """The journal to append to. `term` None: no other machine can hold this job, as with `launch`.
+    """The journal of the present term. With `term` None no other machine can hold this job, as with `launch`.
 
-    `entries` is what counted before, `taken_over` the node that journaled last if it was another. Raises Overtaken when
-    that is refused, `records.Unreadable`, OSError.
+    `entries` are the earlier entries that count; `taken_over` is the node that journaled last, if it was another one.
+    Raises Overtaken if another node holds the job, `records.Unreadable`, OSError.
     """
 
     def __init__(self, ledger: Path, instance: str, term: int | None) -> None:
         self._ledger, self._claim = ledger, (term, instance)
         ledger.mkdir(parents=True, exist_ok=True)
-        read_journal(ledger)  # what this release cannot read it must not claim
+        read_journal(ledger)  # this release must not claim a job that it cannot read
         if term is not None:
             self._take(term, instance)
         counted = _counted(ledger)
@@ -77,15 +77,15 @@ class TermJournal:
             self._log.write(TermBegun(term=term, instance=instance, of=sizes).line())
 
     def append(self, entry: Entry) -> None:
-        """On disk when it returns, and in force. Raises Overtaken when it is neither known nor will count."""
+        """Write an entry to disk; it is in force on return. Raises Overtaken if the entry may not count."""
         self._log.write(entry.line())
         self.check()
 
     def check(self) -> None:
-        """Raises Overtaken."""
+        """Check that this coordinator still holds the claim. Raises Overtaken if not."""
         try:
             present = _read_claim(self._ledger)
-        except Unreadable as error:  # it was well understood when this coordinator made its own
+        except Unreadable as error:  # it was readable when this coordinator wrote its own claim
             raise Overtaken(str(error)) from error
         if self._claim[0] is not None and present is not None and present != self._claim:
             raise Overtaken(f"{present[1]} has taken the job over in term {present[0]}")
@@ -104,7 +104,7 @@ class TermJournal:
 
 
 def _read_claim(ledger: Path) -> tuple[int, str] | None:
-    """Raises `records.Unreadable`."""
+    """Read the claim as (term, instance); None if there is none. Raises `records.Unreadable`."""
     path = ledger / CLAIM
     try:
         claim = _CLAIM.parse(json.loads(path.read_text()), path)
@@ -114,8 +114,9 @@ def _read_claim(ledger: Path) -> tuple[int, str] | None:
 
 
 def _counted(ledger: Path) -> dict[Path, int]:
-    """Each journal that counts and how many of its bytes do, oldest first: the latest that was begun says it of the
-    others.
+    """Return the journals that count, oldest first, with how many of their bytes count.
+
+    The latest journal that has a `TermBegun` determines this for the earlier ones.
     """
     journals = sorted(
         (path for path in ledger.glob("journal*.jsonl") if path.name == JOURNAL or _NAME.fullmatch(path.name)),
@@ -142,7 +143,7 @@ def _term_of(path: Path) -> int:
 
 
 def _whole(path: Path) -> int:
-    """Without a torn last line, which never counted."""
+    """The file's size without an incomplete last line, which does not count."""
     return path.read_bytes().rfind(b"\n") + 1
 
 

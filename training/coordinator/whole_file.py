@@ -9,8 +9,10 @@ from dyntrain.training.host.durable import sync
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Readers on any node see the old content or the new, never a part; on return the new one is on disk under its
-    name. Of two coordinators that write at once, the later one's stands. Raises OSError.
+    """Replace a file atomically: readers on any node see the old content or the new, never a part.
+
+    On return the new content is on disk under its name. If two coordinators write at once, the later content stays.
+    Raises OSError.
     """
     partial = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
     try:

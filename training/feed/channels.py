@@ -1,4 +1,4 @@
-"""What a person says of a channel: NAME=SOURCE[,shuffle=SEED][,mode=file][,format=FORMAT]. Pure."""
+"""Parses channel options: NAME=SOURCE[,shuffle=SEED][,mode=file][,format=FORMAT]. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ _OF_A_RANK = re.compile(r"(.+)_(0|[1-9][0-9]*)")
 
 @dataclass(frozen=True)
 class Channel:
-    """`seed` None: objects come by name, or as the manifest has them. `format` "": by what the objects are."""
+    """A channel and its settings.
+
+    With `seed` None, objects are read in order of their names, or in the manifest's order. With `format` "", the format
+    is detected from the objects.
+    """
 
     name: str
     source: str
@@ -27,7 +31,7 @@ class Channel:
 
     @property
     def dealt(self) -> bool:
-        """Among ranks, besides its being there as a whole. A channel that is called NAME_3 is a rank's own already."""
+        """Whether the channel is also divided among ranks. A channel named like NAME_3 already belongs to one rank."""
         return self.mode == PIPE and _OF_A_RANK.fullmatch(self.name) is None
 
     def of_rank(self, rank: int) -> str:
@@ -35,7 +39,7 @@ class Channel:
 
 
 def channels_of(words: Sequence[str]) -> list[Channel]:
-    """Raises ChannelError."""
+    """Parse all channel options. Raises ChannelError."""
     channels = [channel_of(word) for word in words]
     names = [channel.name for channel in channels]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -49,7 +53,7 @@ def channels_of(words: Sequence[str]) -> list[Channel]:
 
 
 def channel_of(word: str) -> Channel:
-    """Raises ChannelError."""
+    """Parse one channel option. Raises ChannelError."""
     name, _, source = word.partition("=")
     settings: dict[str, str] = {}
     while (matched := _SETTING.fullmatch(source)) is not None:
@@ -73,6 +77,6 @@ def channel_of(word: str) -> Channel:
 
 
 def rank_of(name: str) -> tuple[str, int] | None:
-    """Of NAME_3: NAME and 3."""
+    """Split NAME_3 into NAME and 3; None if the name has no rank."""
     matched = _OF_A_RANK.fullmatch(name)
     return None if matched is None else (matched[1], int(matched[2]))

@@ -40,7 +40,7 @@ def say(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command's exit code; 1 for a problem with the data, which is the last line then."""
+    """Run the command and return its exit code; 1 for a problem with the data, which is then the last line."""
     args = _parser().parse_args(argv)
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     try:
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def ranks_here(environment: Mapping[str, str], workers: int) -> tuple[int, range]:
-    """How many ranks the job has, and which are this machine's. Raises ChannelError."""
+    """Return the job's number of ranks, and this machine's ranks. Raises ChannelError."""
     try:
         nodes, node = int(environment.get("NUM_NODES", "1")), int(environment.get("NODE_RANK", "0"))
     except ValueError as error:
@@ -69,7 +69,7 @@ def run(
     command: Sequence[str],
     connect: Callable[[], Any],
 ) -> int:
-    """Raises ChannelError."""
+    """Run `command` with its channels and return its exit code. Raises ChannelError."""
     root = root.absolute()
     if warning := many_channels(sum(channel.mode == PIPE for channel in channels)):
         say(warning)
@@ -100,10 +100,10 @@ def _until_over(keeper: Keeper, program: subprocess.Popen[bytes]) -> int:
         keeper.turn(TURN_SECONDS)
     until = time.monotonic() + PATIENCE
     while code and keeper.lists and not keeper.problem and time.monotonic() < until:
-        keeper.turn(TURN_SECONDS)  # what a channel lacks may be why the program has failed
+        keeper.turn(TURN_SECONDS)  # a problem with a channel that is still being listed may be why the program failed
     if not keeper.problem:
         return code if code is not None and code >= 0 else 128 - (code or 0)
-    _tell(program, signal.SIGTERM)  # its readers wait still, so it has not taken what is missing for an end
+    _tell(program, signal.SIGTERM)  # its readers still block on their FIFOs, so it has not seen a false end of data
     until = time.monotonic() + PATIENCE
     while program.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
@@ -114,7 +114,7 @@ def _until_over(keeper: Keeper, program: subprocess.Popen[bytes]) -> int:
 
 
 def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Raises ChannelError."""
+    """Start the command, in a session of its own. Raises ChannelError."""
     parent = os.getpid()
     try:
         return subprocess.Popen(
@@ -125,7 +125,7 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
 
 
 def _tell(program: subprocess.Popen[bytes], number: int) -> None:
-    """All that it has started."""
+    """Send a signal to the program's whole process group."""
     try:
         os.killpg(program.pid, number)
     except ProcessLookupError:
@@ -133,7 +133,7 @@ def _tell(program: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _environment(root: Path, channels: Sequence[Channel]) -> dict[str, str]:
-    """Where each channel lies, as SageMaker's containers say it, and as `job.channel` reads it."""
+    """The program's environment: each channel's path, named as SageMaker does, and its source, for `job.channel`."""
     names = {channel: channel.name.upper().replace("-", "_") for channel in channels}
     return {
         **os.environ,

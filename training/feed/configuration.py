@@ -1,4 +1,4 @@
-"""What PipeModeDataset looks a channel up in."""
+"""Writes inputdataconfig.json, in which PipeModeDataset looks up a channel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dyntrain.training.feed.places import ChannelError
 
 
 def configure(root: Path, channels: Sequence[Channel], ranks: int) -> None:
-    """Makes the folders, too. Raises ChannelError."""
+    """Write the configuration of all channels, and create the folders. Raises ChannelError."""
     modes = {channel.name: channel.mode for channel in channels}
     for channel in channels:
         if channel.dealt:
@@ -21,7 +21,7 @@ def configure(root: Path, channels: Sequence[Channel], ranks: int) -> None:
     try:
         for place in (root, folder):
             place.mkdir(parents=True, exist_ok=True)
-        aside = folder / ".inputdataconfig.json"  # programs may look while ranks are added
+        aside = folder / ".inputdataconfig.json"  # renamed into place: programs may read the file while ranks are added
         aside.write_text(json.dumps(configuration, indent=1) + "\n")
         aside.rename(folder / "inputdataconfig.json")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What channels have: their objects, listed once, and which of them each rank reads in an epoch."""
+"""The contents of channels: their objects, listed once, and those that each rank reads in an epoch."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dyntrain.training.feed.resuming import Resume, dealt_after, digest_of
 
 
 class Contents:
-    """`say` is for people."""
+    """The contents of all channels. `say` prints a message for people."""
 
     def __init__(self, s3: Any, errands: Errands, say: Callable[[str], None]) -> None:
         self._s3, self._errands, self._say = s3, errands, say
         self._objects: dict[str, list[S3Object]] = {}
-        # By channel, and whether ranks share it; None: it is being looked for
+        # By channel's name, whether ranks share it, and resume request; None while it is being computed
         self._rests: dict[tuple[str, bool, Resume], list[list[Piece]] | None] = {}
 
     def ask_for(self, channel: Channel, done: Callable[[], None]) -> None:
-        """`done` may raise ChannelError."""
+        """List the channel's objects in a child, then call `done`, which may raise ChannelError."""
 
         def ask() -> list[tuple[object, ...]]:
             return [astuple(one) for one in patiently_listed(self._s3, channel.source)]
@@ -41,14 +41,17 @@ class Contents:
         return channel.name in self._objects
 
     def streams(self, channel: Channel, ranks: int | None, epoch: int) -> list[list[Piece]]:
-        """For each rank; for None a single one, of the whole channel. Raises ChannelError."""
+        """Each rank's stream in an epoch; for `ranks` None a single one with the whole channel. Raises ChannelError."""
         objects = self._objects[channel.name]
         if ranks is None:
             return [[Piece(one) for one in in_order(objects, channel.seed, epoch)]]
         return streams_of(channel.name, objects, parsed(channel.source)[1], ranks, channel.seed, epoch)
 
     def rest(self, channel: Channel, resume: Resume, *, shared: bool) -> list[list[Piece]] | None:
-        """What is left of an epoch, a stream for each rank; None: ask again. Raises ChannelError."""
+        """What is left of an epoch, as one stream for each rank; None if not known yet: call again later.
+
+        Raises ChannelError.
+        """
         objects = self._objects[channel.name]
         if resume.records and resume.objects not in ("", digest_of(objects)):
             raise ChannelError(
@@ -75,11 +78,11 @@ class Contents:
         return self._rests[key]
 
     def answer(self, channel: Channel, resume: Resume) -> Resume:
-        """What the rank is to keep."""
+        """The answer to a resume request, with the digest of the objects, for the rank to keep."""
         return resume._replace(objects=digest_of(self._objects[channel.name]))
 
     def _checked(self, channel: Channel, objects: Sequence[S3Object]) -> list[S3Object]:
-        """Those that have a byte. Raises ChannelError."""
+        """Return the objects that are not empty. Raises ChannelError if there are none, or if a shard has none."""
         full = [one for one in objects if one.size]
         if not full:
             what = "all its objects are empty" if objects else f"there is no object at {channel.source}"

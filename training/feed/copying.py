@@ -1,4 +1,4 @@
-"""A channel as a folder: all its objects are there, whole, before the program begins."""
+"""Copies a channel into a folder: all its objects are there, complete, before the program starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dyntrain.training.feed.stream import ObjectStream
 
 AT_ONCE = 8
 TAKEN = 1024 * 1024
-EVERY_SECONDS = 10.0  # progress
+EVERY_SECONDS = 10.0  # between progress messages
 PART = ".part"
 _Mark = tuple[str, str, int, int]
 
@@ -32,8 +32,9 @@ def copy(
     say: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """What was copied before is left, where object and file are what they were. Raises ChannelError, for which nothing
-    that is whole is lost.
+    """Copy the channel's objects into `folder`.
+
+    Files of an earlier run are kept if object and file have not changed. Raises ChannelError; complete files stay.
     """
     objects = listed(s3, channel.source)
     if not objects:
@@ -48,7 +49,7 @@ def copy(
         began = reported_at = clock()
         done = size = 0
         with record.open("a") as recorded, ThreadPoolExecutor(AT_ONCE, "copy") as pool:
-            recorded.write("\n")  # after what a kill has cut off
+            recorded.write("\n")  # ends a line that a kill may have cut off
             going = {pool.submit(_copied, s3, one, path): one for path, one in wanted.items()}
             try:
                 for future in as_completed(going):
@@ -71,14 +72,17 @@ def copy(
 
 
 def _places(channel: Channel, objects: list[S3Object], folder: Path) -> Iterator[tuple[Path, S3Object]]:
-    """Below the folder as below the prefix; of a manifest by the whole key. Raises ChannelError."""
+    """Each object's path: below the folder as below the prefix, or for a manifest by the whole key.
+
+    Raises ChannelError if a path would lie outside of the folder.
+    """
     prefix = "" if channel.source.endswith(MANIFEST) else parsed(channel.source)[1]
     below = prefix if prefix.endswith("/") else prefix.rpartition("/")[0] + "/" if "/" in prefix else ""
     if prefix and not prefix.endswith("/") and all(one.key.startswith(f"{prefix}/") for one in objects):
         below = f"{prefix}/"
     for one in objects:
         if one.key.endswith("/"):
-            continue  # what the console makes for a folder
+            continue  # the empty object with which the console represents a folder
         path = Path(os.path.normpath(folder / one.key[len(below) :]))
         if folder not in path.parents:
             raise ChannelError(f"channel {channel.name}: {one} would lie outside of {folder}")
@@ -86,7 +90,7 @@ def _places(channel: Channel, objects: list[S3Object], folder: Path) -> Iterator
 
 
 def _mark(path: Path, source: S3Object) -> _Mark | None:
-    """What says that the file is that object; None: there is no file."""
+    """The record that the file is a copy of the object; None if there is no file."""
     if not path.is_file():
         return None
     state = path.stat()
@@ -96,7 +100,7 @@ def _mark(path: Path, source: S3Object) -> _Mark | None:
 def _recorded(record: Path) -> set[object]:
     marks: set[object] = set()
     for line in record.read_text().splitlines() if record.is_file() else ():
-        with contextlib.suppress(ValueError, TypeError):  # it was being written
+        with contextlib.suppress(ValueError, TypeError):  # the line was cut off by a kill
             marks.add(tuple(json.loads(line)))
     return marks
 

@@ -1,4 +1,4 @@
-"""CRC32C, by which TFRecord is checked: by a library that is there, else by a table, for a few bytes."""
+"""CRC32C, the checksum of TFRecord: from a library if one is installed; by a table only for a few bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def by_table(data: bytes) -> int:
 
 
 def fast() -> Callable[[bytes], int] | None:
-    """None: there is no library, and a table would take longer than the network."""
+    """A library's CRC32C function. None if there is no library: a table would be slower than the network."""
     for name, function in (("google_crc32c", "value"), ("awscrt.checksums", "crc32c"), ("crc32c", "crc32c")):
         try:
             module = importlib.import_module(name)
@@ -41,5 +41,5 @@ def fast() -> Callable[[bytes], int] | None:
 
 
 def masked(crc: int) -> int:
-    """As TFRecord keeps it."""
+    """Mask a checksum as TFRecord stores it."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,7 +1,7 @@
 """Which objects each rank reads in an epoch, and what is left of it when the ranks change. Pure.
 
-Objects are dealt whole, in an order that a seed gives anew for each epoch. All hosts come to the same from the same
-list. Of an object that was begun when the ranks change, another rank reads the rest, from its next record on.
+Whole objects are dealt to ranks, with a seed in another order each epoch. All hosts compute the same result from the
+same list. If the ranks change in the middle of an object, some rank reads the rest, from the next record on.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 from dyntrain.training.feed.places import ChannelError, S3Object
 
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
-MOST_OF_SAGEMAKER = 20  # channels of a job
+MOST_OF_SAGEMAKER = 20  # channels in a job
 _SHARD = re.compile(r"(0|[1-9][0-9]{0,4})/.")
 
 
 class Piece(NamedTuple):
-    """An object from its record `record` on, which begins at byte `at`."""
+    """The part of an object from record `record` on, which begins at byte `at`."""
 
     source: S3Object
     record: int = 0
@@ -27,12 +27,12 @@ class Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The piece's size in bytes."""
         return self.source.size - self.at
 
 
 class Position(NamedTuple):
-    """How far a rank has trained on its stream: so many pieces whole, and the next one up to a record, at a byte."""
+    """How far a rank has trained on its stream: `pieces` whole ones, and the next one up to `record` at byte `at`."""
 
     pieces: int
     record: int = 0
@@ -43,14 +43,15 @@ Stream = Sequence[Piece]
 
 
 def without_indices(objects: Sequence[S3Object]) -> list[S3Object]:
-    """`X.idx` beside `X.rec` says where its records begin, and is no data."""
+    """Leave out each `X.idx` beside an `X.rec`: it holds the positions of the records, and is no data."""
     keys = {one.key for one in objects}
     return [one for one in objects if not (one.key.endswith(".idx") and f"{one.key[:-4]}.rec" in keys)]
 
 
 def in_order(objects: Sequence[S3Object], seed: int | None, epoch: int) -> list[S3Object]:
-    """Of an epoch. Without a seed the list's own, else another one each epoch, which is that of these objects alone:
-    neither Python's version nor the host matters.
+    """The objects in the order of an epoch: without a seed the list's own, else another one each epoch.
+
+    The order depends on seed, epoch and objects only, not on Python's version or the host.
     """
     if seed is None:
         return list(objects)
@@ -62,7 +63,7 @@ def in_order(objects: Sequence[S3Object], seed: int | None, epoch: int) -> list[
 
 
 def shards_of(objects: Sequence[S3Object], prefix: str) -> list[list[S3Object]] | None:
-    """By rank, where all lie in PREFIX/0/, PREFIX/1/, ... without a gap; else None."""
+    """The shards by rank, if all objects lie in PREFIX/0/, PREFIX/1/, ... without a gap; else None."""
     shards: dict[int, list[S3Object]] = {}
     for one in objects:
         matched = _SHARD.match(one.key[len(prefix) :].lstrip("/"))
@@ -73,12 +74,12 @@ def shards_of(objects: Sequence[S3Object], prefix: str) -> list[list[S3Object]] 
 
 
 def dealt(objects: Sequence[S3Object], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
-    """A stream for each rank, of about as many bytes."""
+    """Deal the objects into one stream for each rank, of about equal size in bytes."""
     return dealt_anew([Piece(one) for one in in_order(objects, seed, epoch)], ranks)
 
 
 def of_shards(shards: Sequence[Sequence[S3Object]], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
-    """Each rank its own shard, and of those beyond the ranks every so many-th."""
+    """The streams of ranks that read shards: rank r reads shard r and every `ranks`-th one after it."""
     return [
         [Piece(one) for shard in shards[rank::ranks] for one in in_order(shard, seed, epoch)] for rank in range(ranks)
     ]
@@ -87,7 +88,10 @@ def of_shards(shards: Sequence[Sequence[S3Object]], ranks: int, seed: int | None
 def streams_of(
     channel: str, objects: Sequence[S3Object], prefix: str, ranks: int, seed: int | None, epoch: int
 ) -> list[list[Piece]]:
-    """Of an epoch's first ranks: a shard each, where there are shards, else objects. Raises ChannelError."""
+    """The streams of the ranks that begin an epoch: of shards if the channel has them, else of dealt objects.
+
+    Raises ChannelError if there are fewer shards or objects than ranks.
+    """
     shards = shards_of(objects, prefix)
     if shards is not None and len(shards) > 1:
         enough(channel, len(shards), "shards", ranks)
@@ -97,7 +101,7 @@ def streams_of(
 
 
 def enough(channel: str, parts: int, kind: str, ranks: int) -> None:
-    """Raises ChannelError for fewer shards or objects than ranks, of which some would have nothing to read."""
+    """Raises ChannelError for fewer shards or objects than ranks, as some ranks would have nothing to read."""
     if parts < ranks:
         raise ChannelError(
             f"channel {channel}: {parts} {kind} for {ranks} ranks, of which rank {parts} would read nothing; write at "
@@ -106,8 +110,9 @@ def enough(channel: str, parts: int, kind: str, ranks: int) -> None:
 
 
 def left(streams: Sequence[Stream], positions: Sequence[Position]) -> list[Piece]:
-    """What nobody has trained on, in an order that all hosts come to. Raises ValueError for a position that is none of
-    its stream.
+    """The pieces that no rank has trained on, in an order that is the same on all hosts.
+
+    Raises ValueError for a position that does not exist in its stream.
     """
     if len(streams) != len(positions):
         raise ValueError(f"{len(positions)} positions of {len(streams)} ranks")
@@ -126,7 +131,7 @@ def left(streams: Sequence[Stream], positions: Sequence[Position]) -> list[Piece
 
 
 def dealt_anew(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
-    """A stream for each rank that there is now: each piece to the one that has the fewest bytes so far."""
+    """Deal pieces into one stream for each rank: each piece goes to the rank with the fewest bytes so far."""
     streams: list[list[Piece]] = [[] for _ in range(ranks)]
     sizes = [0] * ranks
     for piece in pieces:
@@ -137,7 +142,7 @@ def dealt_anew(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
 
 
 def many_channels(number: int) -> str:
-    """A warning; "" for none."""
+    """A warning if there are more channels than SageMaker accepts; "" otherwise."""
     if number <= MOST_OF_SAGEMAKER:
         return ""
     return (

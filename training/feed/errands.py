@@ -1,4 +1,4 @@
-"""Questions to S3 that take their time: a child asks, and its answer is JSON. One that dies is sent again."""
+"""Slow requests to S3, made in child processes that answer in JSON. A child that dies is started again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Errand:
 
 
 class Errands:
-    """`fail` is given the sentence of one that came to nothing. Of one thread."""
+    """All requests under way. `fail` is called with the message of a request that failed. For one thread."""
 
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
@@ -32,7 +32,7 @@ class Errands:
 
     @property
     def pipes(self) -> set[int]:
-        """What to wait for."""
+        """The descriptors to wait for; one that is readable is passed to `listen`."""
         return set(self._going)
 
     @property
@@ -40,7 +40,7 @@ class Errands:
         return {errand.child for errand in self._going.values()}
 
     def send(self, channel: str, ask: Callable[[], Any], done: Callable[[Any], None], deaths: int = 0) -> None:
-        """`ask` runs in a child and may raise ChannelError; `done` is given what it returned, as JSON has it."""
+        """Run `ask`, which may raise ChannelError, in a child; call `done` with its result, as decoded from JSON."""
 
         def work(write: Write) -> None:
             try:
@@ -54,7 +54,7 @@ class Errands:
         self._going[pipe] = _Errand(channel, ask, done, child, deaths=deaths)
 
     def listen(self, pipe: int) -> None:
-        """Raises ChannelError, as `done` does."""
+        """Read from a child's pipe, and handle its answer once complete. Raises ChannelError if `done` does."""
         errand = self._going[pipe]
         try:
             more = os.read(pipe, 1024 * 1024)

@@ -1,7 +1,7 @@
-"""A feeder: a process that fetches a stream's objects, splits them into records and hands them to its parent.
+"""A feeder: a process that fetches a stream's objects, splits them into records and sends them to its parent.
 
-It says a sequence of messages: data up to a position, then the end, or a problem that no waiting mends. From the last
-position, and by how many bytes the parent has taken of what followed, another feeder goes on.
+It sends a sequence of messages: data up to a position, then the end, or a problem that no retry solves. After a
+feeder's death, another one continues from the last position, without the bytes that the parent took after it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from dyntrain.training.feed.stream import ObjectStream
 
 DATA, END, PROBLEM = range(3)
 HEADER = struct.Struct("<BIQQI")  # what follows, the position behind it, and its length
-MOST_AT_ONCE = 256 * 1024  # bytes of a message that is no record alone
-HELD_SECONDS = 60.0  # a FIFO, by a feeder that is done: until it is killed
-HEAD = 12  # of an object, by which its format is known
-Read = Callable[[S3Object, int], bytes]  # from a byte on, as much as there is at once
+MOST_AT_ONCE = 256 * 1024  # bytes of a message, unless a single record is longer
+HELD_SECONDS = 60.0  # for which a feeder that is done keeps its FIFO open, unless it is killed first
+HEAD = 12  # first bytes of an object, which show its format
+Read = Callable[[S3Object, int], bytes]  # reads from a byte on, as much as is available at once
 Write = Callable[[Sequence["bytes | memoryview"]], object]
 
 
 class Message(NamedTuple):
-    """`position`: where the stream stands once `data` is read."""
+    """A message of a feeder. `position` is the stream's position after `data`."""
 
     kind: int
     position: Position
@@ -40,9 +40,7 @@ class Message(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Whole records of an object, or some bytes of one that has no records. What follows is record `record`, at byte
-    `at`.
-    """
+    """Whole records of an object, or bytes of an object without records; then follows `record`, at byte `at`."""
 
     data: memoryview
     record: int
@@ -52,7 +50,10 @@ class Part(NamedTuple):
 def messages(
     read: Read, stream: Stream, position: Position, skip: int, kind: str, crc: Check | None
 ) -> Iterator[Message]:
-    """From `position` on, without the first `skip` bytes. `kind` "": as the objects are. Raises ChannelError."""
+    """The messages from `position` on, without the first `skip` bytes.
+
+    With `kind` "", the format is detected from the objects. Raises ChannelError.
+    """
     for index in range(position.pieces, len(stream)):
         piece = stream[index]
         if index == position.pieces and (position.record or position.at):
@@ -68,7 +69,7 @@ def messages(
 
 
 def known(read: Read, piece: Piece, kind: str) -> tuple[str, bytes]:
-    """The format of its records, and what was read of it for that. Raises ChannelError."""
+    """Return the format of the piece's records, and the bytes that were read to detect it. Raises ChannelError."""
     if kind or not piece.size:
         return kind, b""
     head = _more(read, piece.source, 0, b"", min(HEAD, piece.source.size))
@@ -76,7 +77,7 @@ def known(read: Read, piece: Piece, kind: str) -> tuple[str, bytes]:
 
 
 def parts(read: Read, piece: Piece, buffer: bytes, kind: str, crc: Check | None) -> Iterator[Part]:
-    """`buffer`: what was read of it already. Raises ChannelError."""
+    """Split a piece into parts. `buffer` holds the bytes of it that were already read. Raises ChannelError."""
     source, record, at = piece
     wanted = 1
     while at < source.size:
@@ -91,13 +92,13 @@ def parts(read: Read, piece: Piece, buffer: bytes, kind: str, crc: Check | None)
             ) from error
         given = memoryview(buffer)[:end]
         if last and kind == LINES and not buffer.endswith(b"\n"):
-            given = memoryview(buffer + b"\n")  # else the next object's first line would be one with it
+            given = memoryview(buffer + b"\n")  # else the next object's first line would be joined to it
         at, record, buffer = at + end, record + records, buffer[end:]
         yield Part(given, record, at)
 
 
 def _more(read: Read, source: S3Object, at: int, buffer: bytes, wanted: int) -> bytes:
-    """The buffer with what follows it, `wanted` bytes at least."""
+    """Extend the buffer with the bytes that follow, to at least `wanted` bytes."""
     parts, size = [buffer], len(buffer)
     while size < wanted:
         parts.append(read(source, at + size))
@@ -106,7 +107,7 @@ def _more(read: Read, source: S3Object, at: int, buffer: bytes, wanted: int) -> 
 
 
 def write_all(write: Write, sequence: Iterator[Message], channel: str) -> None:
-    """What `messages` gives, with the problem that ends it."""
+    """Write the messages of `sequence`, and a last one with the problem if it raises ChannelError."""
     position = Position(0)
     try:
         for message in sequence:
@@ -118,7 +119,7 @@ def write_all(write: Write, sequence: Iterator[Message], channel: str) -> None:
 
 
 def objects_by(s3: Any) -> Read:
-    """One object after the other."""
+    """A function that reads from S3, with only the object read last kept open."""
     streams: dict[S3Object, ObjectStream] = {}
 
     def read(source: S3Object, start: int) -> bytes:
@@ -133,8 +134,10 @@ def objects_by(s3: Any) -> Read:
 
 
 def fork(work: Callable[[Write], None], fifo: int = -1, group: int = 0) -> tuple[int, int]:
-    """A child that runs `work`, which writes into a pipe. Returns its process and the pipe's other end. With a `group`
-    it holds `fifo` open, and ends when it is killed or, its parent being gone, with that group.
+    """Fork a child that runs `work`, which writes into a pipe. Returns its pid and the pipe's read end.
+
+    With a `group`, the child joins that process group, so that it can outlive its parent until the group is killed, and
+    keeps `fifo` open for up to `HELD_SECONDS` after its work. Without one, it is killed when its parent ends.
     """
     parent = os.getpid()
     mine, its = os.pipe()
@@ -168,11 +171,11 @@ def fork(work: Callable[[Write], None], fifo: int = -1, group: int = 0) -> tuple
         if group:
             time.sleep(HELD_SECONDS)
     except BrokenPipeError:
-        code = 0  # the parent wants no more, or is gone
+        code = 0  # the parent closed the pipe, or is gone
         if group:
             time.sleep(HELD_SECONDS)
     except BaseException:
         traceback.print_exc()
         raise
     finally:
-        os._exit(code)  # whatever happened, nothing of the parent is run to its end here
+        os._exit(code)  # whatever happened, the parent's clean-up code does not run in the child

@@ -1,4 +1,4 @@
-"""A FIFO on its path: offered, taken by its first reader, and from then on a guard that turns others away."""
+"""A FIFO at its path: offered, taken by its first reader, then replaced by a guard FIFO that refuses others."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 
 from dyntrain.training.feed.opened import Opened
 
-RESUME, RESUMED = ".resume.json", ".resumed.json"  # what a rank writes of a FIFO's name, and reads then
+RESUME, RESUMED = ".resume.json", ".resumed.json"  # after a FIFO's name: a rank's resume request, and its answer
 _F_SETPIPE_SZ = 1031
-PIPE_BYTES = 1024 * 1024  # between a feeder and its reader; what an account may have at most is the system's to say
-MOST_CALLED = 4096  # bytes of what is written at once, whole or not at all
+PIPE_BYTES = 1024 * 1024  # between a feeder and its reader; the system limits what a user's pipes may hold together
+MOST_CALLED = 4096  # bytes of a refusal: the kernel writes so many at once, or nothing
 
 
 class Fifo:
-    """Nobody's open of it waits: this process holds both ends until a reader is there."""
+    """A FIFO and its path. Opening it never blocks: this process holds both ends until there is a reader."""
 
     def __init__(self, path: Path, opened: Opened) -> None:
         self.path, self._opened = path, opened
         self.end, self.watch = _make(path, opened)
 
     def take(self) -> int:
-        """After it was opened. Returns the end to write into; by its path now another FIFO is found, the guard."""
+        """Take the FIFO after it was opened: put the guard at its path, and return the end to write into."""
         guard, watch = _make(self.path, self._opened)
         self._opened.done(self.watch)
         self._opened.forget(self.watch)
@@ -36,7 +36,7 @@ class Fifo:
         return write
 
     def turn_away(self, sentence: str) -> None:
-        """Those that opened the guard read `sentence`, which is no record; whoever comes later meets another guard."""
+        """Refuse those that opened the guard: they read `sentence`, which is no record. Then put up a new guard."""
         self._opened.done(self.watch)
         with contextlib.suppress(BlockingIOError):
             os.write(self.end, f"{sentence}\n".encode()[:MOST_CALLED])
@@ -52,7 +52,7 @@ class Fifo:
 
 
 def enlarge(pipe: int) -> None:
-    """As far as the system lets it."""
+    """Enlarge a pipe's buffer as far as the system permits."""
     for size in (PIPE_BYTES, PIPE_BYTES // 4):
         try:
             fcntl.fcntl(pipe, _F_SETPIPE_SZ, size)
@@ -63,7 +63,10 @@ def enlarge(pipe: int) -> None:
 
 
 def _make(path: Path, opened: Opened) -> tuple[int, int]:
-    """In place of what was there: whoever opens the path meets the one or the other."""
+    """Create a FIFO and rename it into place: whoever opens the path gets either the old one or the new one.
+
+    Returns its descriptor and its watch.
+    """
     aside = path.with_name(f".{path.name}.made")
     with contextlib.suppress(FileNotFoundError):
         aside.unlink()
@@ -75,7 +78,7 @@ def _make(path: Path, opened: Opened) -> tuple[int, int]:
 
 
 def clear(root: Path) -> None:
-    """Of FIFOs that an earlier run has left, and of what its ranks said of them."""
+    """Delete the FIFOs and resume files of an earlier run."""
     for path in root.iterdir():
         if stat.S_ISFIFO(path.lstat().st_mode) or path.name.endswith((RESUME, RESUMED)):
             path.unlink()

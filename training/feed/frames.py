@@ -31,7 +31,7 @@ Check = Callable[[bytes], int]
 
 
 class Damaged(ValueError):
-    """`at`: the byte of the buffer at which the record begins that is none."""
+    """A damaged record. `at` is the byte of the buffer at which it begins."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)
@@ -39,7 +39,7 @@ class Damaged(ValueError):
 
 
 class Split(NamedTuple):
-    """`records` whole ones end at byte `end`; the next one is whole with `wanted` bytes behind that, or later."""
+    """The buffer's whole records: `records` of them, up to byte `end`. The next one needs at least `wanted` bytes."""
 
     end: int
     records: int
@@ -47,7 +47,7 @@ class Split(NamedTuple):
 
 
 def format_of(head: bytes, name: str) -> str:
-    """By an object's first twelve bytes, else by its name."""
+    """Detect an object's format from its first twelve bytes, else from its name."""
     if len(head) >= HEADER.size and HEADER.unpack_from(head)[0] == MAGIC:
         return RECORDIO
     if len(head) >= _TF_HEADER and _sound(head, 0, 8):
@@ -59,15 +59,16 @@ def format_of(head: bytes, name: str) -> str:
 
 
 def checked_format(name: str) -> str:
-    """Raises ChannelError."""
+    """Return the format's name in lower case. Raises ChannelError for an unknown format."""
     if name.lower() not in FORMATS:
         raise ChannelError(f"{name!r} is no format of records: {', '.join(FORMATS)}")
     return name.lower()
 
 
 def split(kind: str, buffer: bytes, last: bool, crc: Check | None) -> Split:
-    """The whole records at the buffer's begin; `last`: nothing of the object follows. `crc` None: of TFRecords the
-    contents are not looked at. Raises Damaged.
+    """Find the whole records at the start of the buffer. `last`: the object ends with the buffer.
+
+    With `crc` None, the contents of TFRecords are not checked. Raises Damaged.
     """
     if kind == TFRECORD:
         records = _tf_records(buffer, crc)
@@ -85,7 +86,7 @@ def split(kind: str, buffer: bytes, last: bool, crc: Check | None) -> Split:
 
 
 def end_of(kind: str, buffer: bytes, records: int) -> int:
-    """The byte behind so many records, which are whole in the buffer."""
+    """The byte after the first `records` records, which must be whole in the buffer."""
     if kind == TFRECORD:
         return _tf_records(buffer, None, records).end
     if kind == RECORDIO:

@@ -1,7 +1,8 @@
 """Ends a program when the feed that it reads from is killed.
 
-The kernel ends only the program's first process with the feed. What that one has started would meet the end of each
-FIFO, and take it for the end of an epoch. So feeders hold the FIFOs open, and this process ends all readers first.
+When the feed dies, the kernel kills only the program's first process. The processes that this one started would see
+each FIFO end, and take that for the end of an epoch. So feeders keep the FIFOs open until the guardian has killed the
+program's whole process group.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from dyntrain.training.feed.opened import keep_only
 
 
 class Guardian:
-    """A child of this process. `group` is that of it and of the feeders, which end with it."""
+    """A child of this process. `group` is the process group of the child and the feeders, which die together."""
 
     def __init__(self, program: int) -> None:
-        """`program` is a process group."""
+        """Fork the guardian of the process group `program`."""
         watched, self._held = os.pipe()
         self.group = os.fork()
         if self.group:
             os.close(watched)
             with contextlib.suppress(OSError):
-                os.setpgid(self.group, self.group)  # here too: whichever of the two is first
+                os.setpgid(self.group, self.group)  # parent and child both set it, as either may run first
             return
         try:
             with contextlib.suppress(OSError):
@@ -39,7 +40,7 @@ class Guardian:
             os._exit(0)
 
     def dismiss(self) -> None:
-        """The program has ended."""
+        """End the guardian, because the program has ended."""
         os.write(self._held, b".")
         os.close(self._held)
         os.waitpid(self.group, 0)

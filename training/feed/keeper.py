@@ -1,6 +1,6 @@
-"""Holds the FIFOs of all channels: offers an epoch's, finds who opens it, and pumps until it ends; then the next one's.
+"""Holds the FIFOs of all channels: offers an epoch's FIFO, finds out who opens it, and fills it until the epoch ends.
 
-The FIFO of epoch E + 1 is there before that of E ends, so that a reader that goes on at once finds it.
+The FIFO of epoch E + 1 is there before that of E ends, so that a reader that continues at once finds it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from dyntrain.training.feed.places import ChannelError
 from dyntrain.training.feed.pump import ENDED, FAILED, GOING, LEFT, Pump
 from dyntrain.training.feed.resuming import Resume, resume_of
 
-LOOK_SECONDS = 0.1  # for what ranks ask
+LOOK_SECONDS = 0.1  # between looks for resume requests
 Say = Callable[[str], None]
 
 
 class Keeper:
-    """`ranks` are those that the job begins with, `local` those on this machine. `problem` is what the program must end
-    for. Of one thread: its children are forks.
+    """All FIFOs of a program.
+
+    `ranks` is the number of ranks that the job begins with, `local` are this machine's. `problem` is the message of an
+    error for which the program must end. For one thread, because it forks its children.
     """
 
     def __init__(
@@ -49,14 +51,14 @@ class Keeper:
         self.root, self._channels, self._local, self._say, self._clock = root, channels, local, say, clock
         self._looks_at = clock()
         self.problem = ""
-        self.group = 0  # of feeders, once there is a guardian
+        self.group = 0  # the feeders' process group, once there is a guardian
         self._s3 = connect()
         self._crc = fast()
         self._opened = who.Opened()
         self._errands = Errands(self._fail)
         self._contents = Contents(self._s3, self._errands, say)
         self._pumps: list[Pump] = []
-        self._abandoned: list[Pump] = []  # of epochs that their ranks began anew: who reads there is given no end
+        self._abandoned: list[Pump] = []  # of epochs that their ranks resumed: their readers get no end of data
         root.mkdir(parents=True, exist_ok=True)
         clear(root)
         self.offered: list[Offered] = []
@@ -71,7 +73,7 @@ class Keeper:
             one.fifo = self._offer(one, 0)
 
     def turn(self, seconds: float) -> None:
-        """Waits for that long at most, and does what there is to do."""
+        """Wait for events, `seconds` at most, and handle them."""
         waiting = select.poll()
         for fd in (self._opened.fileno(), *self._errands.pipes):
             waiting.register(fd, select.POLLIN)
@@ -80,7 +82,7 @@ class Keeper:
             fd, room = pump.waits
             waiting.register(fd, select.POLLOUT if room else select.POLLIN)
             if not room:
-                waiting.register(pump.gone, 0)  # its error alone is told
+                waiting.register(pump.gone, 0)  # errors only
                 hung[pump.gone] = pump
         for pump in self._abandoned:
             waiting.register(pump.gone, 0)
@@ -112,11 +114,11 @@ class Keeper:
 
     @property
     def lists(self) -> bool:
-        """Whether it is not known yet what all channels have."""
+        """Whether some channel's objects are not listed yet."""
         return not all(self._contents.known(one.channel) for one in self.offered)
 
     def close(self) -> None:
-        """Of a job that is over, or of one that has a problem and whose readers are gone."""
+        """Close all FIFOs, of a job that is over, or that has a problem and whose readers are gone."""
         for pump in (*self._pumps, *self._abandoned):
             pump.close()
         for one in self.offered:
@@ -140,18 +142,18 @@ class Keeper:
                 self._pump(one)
 
     def stream(self, one: Offered, epoch: int) -> list[Piece]:
-        """What a FIFO has in an epoch. Raises ChannelError."""
+        """The pieces that a FIFO delivers in an epoch. Raises ChannelError."""
         if epoch in one.rest:
             return one.rest[epoch]
         return self._contents.streams(one.channel, one.ranks, epoch)[one.rank or 0]
 
-    # ---- ranks that go on with an epoch
+    # ---- ranks that resume an epoch
 
     def _resume(self, path: Path) -> None:
-        """Raises ChannelError."""
+        """Handle a resume request, or leave it for the next look. Raises ChannelError."""
         name, content = path.name[: -len(RESUME)], path.read_bytes()
         if not content:
-            return  # it is being written
+            return  # still being written
         resume = resume_of(name, content)
         one = self._of_rank(name, resume)
         if not self._contents.known(one.channel):
@@ -167,7 +169,7 @@ class Keeper:
         path.unlink()
 
     def _of_rank(self, name: str, resume: Resume) -> Offered:
-        """Raises ChannelError."""
+        """Find the FIFO of this name, or add it for a new rank. Raises ChannelError."""
         one = next((one for one in self.offered if one.name == name), None)
         if one is None:
             base, rank = rank_of(name) or ("", 0)
@@ -185,7 +187,7 @@ class Keeper:
         return one
 
     def _begin(self, one: Offered, epoch: int, stream: list[Piece]) -> None:
-        """Whoever reads its FIFO still is another rank's, or nobody's any more."""
+        """Offer the FIFO of a resumed epoch. A process that still reads the old FIFO no longer counts as its reader."""
         if one.pump is not None and one.pump in self._pumps:
             one.pump.hang_up()
             self._pumps.remove(one.pump)
@@ -207,7 +209,7 @@ class Keeper:
             if one.guard is not None and one.guard.watch == watch:
                 self._second(one, one.guard)
                 return
-        self._opened.done(watch)  # of a FIFO that is withdrawn
+        self._opened.done(watch)  # of a withdrawn FIFO
 
     def _taken(self, one: Offered, taken: Fifo) -> None:
         one.write = taken.take()
@@ -223,8 +225,9 @@ class Keeper:
             one.waits_for_list = True
 
     def _pump(self, one: Offered) -> None:
-        """For the first that opened it; of several that did at once nobody can be turned away any more. Raises
-        ChannelError.
+        """Fill the FIFO for its reader.
+
+        Raises ChannelError if several opened it at once: none of them can be refused any more.
         """
         epoch = one.epoch - 1
         name = f"{one.name}_{epoch}"
@@ -238,7 +241,7 @@ class Keeper:
         self._pumps.append(one.pump)
 
     def _own(self) -> set[int]:
-        """Children, which have FIFOs open for a while."""
+        """The pids of children, which also have FIFOs open for a while."""
         return {self.group, *self._errands.children, *(pump.child for pump in self._pumps)}
 
     def _feed(self, channel: Channel, stream: list[Piece], fifo: int, position: Position, skip: int) -> tuple[int, int]:
@@ -270,7 +273,7 @@ class Keeper:
             reader = next((one.reader for one in self.offered if one.pump is pump), "its reader")
             if pump.state == FAILED:
                 self._fail(pump.problem)
-                continue  # its reader waits until it is ended
+                continue  # not closed: its reader blocks until the program is ended
             if pump.state == LEFT:
                 self._say(f"{pump.name}: {reader} closed it before its end; the rest of the epoch is not read")
             assert pump.state in (LEFT, ENDED)

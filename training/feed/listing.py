@@ -1,4 +1,4 @@
-"""Which objects there are below a prefix, or in a manifest."""
+"""Lists the objects below a prefix, or in a manifest."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, manifest_of, parsed
 from dyntrain.training.feed.stream import LONGEST_PAUSE, PATIENCE
 
-AT_ONCE = 16  # questions to S3, each a round trip, of which a channel may need thousands
+AT_ONCE = 16  # requests to S3: each is a round trip, and a channel may need thousands
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 
 @contextmanager
 def reading(where: object) -> Iterator[None]:
-    """Raises ChannelError, with the place, for what S3 says of it and no waiting mends."""
+    """Raises ChannelError, which names `where`, for errors of S3 that no retry solves."""
     try:
         yield
     except ClientError as error:
@@ -35,14 +35,15 @@ def reading(where: object) -> Iterator[None]:
 
 
 def side_by_side(ask: Callable[[Question], Answer], of: Iterable[Question]) -> list[Answer]:
-    """In the order of what was asked. Raises what `ask` raises of the first that failed."""
+    """Call `ask` for each of `of` in parallel, and return the answers in that order. Raises the first one's error."""
     with ThreadPoolExecutor(AT_ONCE, "channel") as pool:
         return list(pool.map(ask, of))
 
 
 def listed(s3: Any, source: str) -> list[S3Object]:
-    """All objects of s3://BUCKET/PREFIX, ordered by key, or of s3://BUCKET/KEY,manifest in its order, each once. Raises
-    ChannelError, and what botocore raises.
+    """List s3://BUCKET/PREFIX, ordered by key, or s3://BUCKET/KEY,manifest in its order; each object once.
+
+    Raises ChannelError, and botocore's errors.
     """
     bucket, rest = parsed(source)
     if source.endswith(MANIFEST):
@@ -53,7 +54,7 @@ def listed(s3: Any, source: str) -> list[S3Object]:
 
 
 def patiently_listed(s3: Any, source: str) -> list[S3Object]:
-    """As `listed`, also where S3 is away for a while. Raises ChannelError."""
+    """List as `listed`, with retries while S3 is unavailable. Raises ChannelError."""
     until, pause = time.monotonic() + PATIENCE, 0.1
     while True:
         try:
@@ -75,8 +76,9 @@ def _of_prefix(s3: Any, bucket: str, prefix: str) -> list[S3Object]:
 
 
 def _below(objects: list[S3Object], prefix: str) -> list[S3Object]:
-    """Of a prefix without its slash: what is in that folder; where there is none, the objects whose names begin so. S3
-    would give `train2/` for `train` too.
+    """Select the objects of a prefix: without its slash, those in that folder, else those whose names begin with it.
+
+    S3 itself would list `train2/` for the prefix `train` too.
     """
     if not prefix or prefix.endswith("/"):
         return objects
@@ -101,7 +103,7 @@ def _of_manifest(s3: Any, bucket: str, key: str) -> list[S3Object]:
 
 
 def head(s3: Any, bucket: str, key: str) -> S3Object | None:
-    """None: it is not there."""
+    """Look up one object; None if it does not exist."""
     try:
         with reading(f"s3://{bucket}/{key}"):
             response = s3.head_object(Bucket=bucket, Key=key)

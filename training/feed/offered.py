@@ -1,4 +1,4 @@
-"""The FIFOs of one name, epoch after epoch, and which of them nobody opens."""
+"""The FIFOs of one name, epoch after epoch, and a warning about those that nobody opens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNOPENED_SECONDS = 60.0
 
 @dataclass
 class Offered:
-    """`rank` None: the whole channel; else there are `ranks` of them."""
+    """The FIFOs of the whole channel (`rank` None), or of one of its `ranks` ranks."""
 
     name: str
     channel: Channel
@@ -23,18 +23,18 @@ class Offered:
     ranks: int | None
     epoch: int = 0
     fifo: Fifo | None = None
-    guard: Fifo | None = None  # of the epoch that is being read, or was last
-    waits_for_list: bool = False  # opened before it was known what is in it
+    guard: Fifo | None = None  # of the epoch that is being read, or was read last
+    waits_for_list: bool = False  # opened before the channel's objects were listed
     write: int = -1
     pump: Pump | None = None
     reader: str = ""
     opened_at: float | None = None
     told_unopened: bool = False
-    rest: dict[int, list[Piece]] = field(default_factory=dict)  # of the epoch that its rank goes on with
+    rest: dict[int, list[Piece]] = field(default_factory=dict)  # of the epoch that its rank resumes
 
 
 def unopened(offered: Sequence[Offered], local: range, now: float) -> Iterator[str]:
-    """For people, once of each rank here that does not read what is its own."""
+    """A warning for people, once for each rank on this machine that does not read its own channel."""
     first: dict[str, Offered] = {}
     for one in offered:
         if one.opened_at is not None and (base := rank_of(one.name)) is not None:

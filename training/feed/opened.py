@@ -1,4 +1,4 @@
-"""Who opens a FIFO: inotify says that it is opened, `/proc` by whom."""
+"""Finds out who opens a FIFO: inotify reports that it is opened, `/proc` shows by whom."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RANKS = (b"RANK=", b"HOROVOD_RANK=", b"OMPI_COMM_WORLD_RANK=", b"NODE_RANK=")
 
 
 class Opened:
-    """`fileno` is readable when something was opened. Raises OSError where inotify has no room."""
+    """Watches FIFOs; `fileno` is readable when one was opened. Raises OSError at a limit of inotify."""
 
     def __init__(self) -> None:
         self._fd: int = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -28,7 +28,7 @@ class Opened:
         return self._fd
 
     def watch(self, fd: int) -> int:
-        """The file that `fd` is, by whatever name it is opened. Returns what `events` calls it."""
+        """Watch the file of `fd`, under whatever name it is opened. Returns the number by which `look` names it."""
         watch: int = _LIBC.inotify_add_watch(self._fd, f"/proc/self/fd/{fd}".encode(), _IN_OPEN)
         if watch < 0:
             raise OSError(ctypes.get_errno(), "inotify: raise fs.inotify.max_user_watches")
@@ -38,7 +38,7 @@ class Opened:
         _LIBC.inotify_rm_watch(self._fd, watch)
 
     def look(self) -> list[int]:
-        """What was opened and is not `done`. How often the kernel does not say: it tells of several as of one."""
+        """The watches that were opened and are not `done`. The kernel may merge several opens into one event."""
         while True:
             try:
                 content = os.read(self._fd, 65_536)
@@ -60,7 +60,7 @@ class Opened:
 
 
 def readers(fd: int, own: Collection[int]) -> list[int]:
-    """Processes other than this one and its `own` that have the file of `fd` open, as far as they can be seen."""
+    """The visible processes that have the file of `fd` open, other than this one and those in `own`."""
     wanted = os.fstat(fd)
     pids = []
     for entry in os.listdir("/proc"):
@@ -74,13 +74,13 @@ def readers(fd: int, own: Collection[int]) -> list[int]:
                     if (file.st_ino, file.st_dev) == (wanted.st_ino, wanted.st_dev):
                         pids.append(int(entry))
                         break
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # the process has ended, or is another user's
             continue
     return pids
 
 
 def called(pid: int) -> str:
-    """For people: process 70, rank 1 (python train.py)."""
+    """Describe a process for people: process 70, rank 1 (python train.py)."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = [os.path.basename(word) for word in file.read(1000).decode("utf-8", "replace").split("\0")]
@@ -94,7 +94,7 @@ def called(pid: int) -> str:
 
 
 def keep_only(*fds: int) -> None:
-    """In a child: of what its parent has open."""
+    """In a child, close all descriptors of its parent but `fds` and the standard ones."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in (0, 1, 2, *fds):
             with contextlib.suppress(OSError):
@@ -102,7 +102,7 @@ def keep_only(*fds: int) -> None:
 
 
 def die_with(parent: int) -> None:
-    """In a child: it is killed when its parent ends, however that ends."""
+    """In a child, have the kernel kill it when its parent ends, however that ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

@@ -1,4 +1,4 @@
-"""What names data in S3: channels, sources, manifests. Pure."""
+"""Names of data in S3: channels, sources, manifests. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 MANIFEST = ",manifest"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # SageMaker's, without the dot, which no variable can have
-# also the names that us-east-1 gave before 2018: docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # SageMaker's, less the dot, which variables' names lack
+# Accepts the names that us-east-1 allowed before 2018, too:
+# docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
 _SOURCE = re.compile(r"s3://([A-Za-z0-9._-]{3,255})(?:/(.*))?", re.DOTALL)
 
 
 class ChannelError(RuntimeError):
-    """What a person has to see to; the message says what."""
+    """A problem that a person has to solve; the message says what."""
 
 
 @dataclass(frozen=True)
 class S3Object:
-    """`size` in bytes."""
+    """An object in S3; `size` is in bytes."""
 
     bucket: str
     key: str
@@ -31,14 +32,14 @@ class S3Object:
 
 
 def checked_name(name: str) -> str:
-    """Raises ChannelError for what is no channel's name."""
+    """Return the name. Raises ChannelError if it is not a valid channel name."""
     if not NAME.fullmatch(name):
         raise ChannelError(f"{name!r} is no name of a channel: letters, digits, - and _, at most 64")
     return name
 
 
 def parsed(source: str) -> tuple[str, str]:
-    """Bucket and prefix, or key of a manifest. Raises ChannelError for what names no place in S3."""
+    """Bucket and prefix, or bucket and key of a manifest. Raises ChannelError if `source` is no S3 address."""
     matched = _SOURCE.fullmatch(source.removesuffix(MANIFEST))
     if matched is None:
         raise ChannelError(f"{source} is no s3://BUCKET/PREFIX")
@@ -46,7 +47,7 @@ def parsed(source: str) -> tuple[str, str]:
 
 
 def checked_source(source: str) -> str:
-    """Raises ChannelError for what names no place in S3."""
+    """Return the source. Raises ChannelError if it is no S3 address."""
     parsed(source)
     return source
 

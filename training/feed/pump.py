@@ -1,4 +1,4 @@
-"""One FIFO that is being read: what a feeder sends goes in, and when it dies another goes on at the next byte."""
+"""Fills one FIFO from a feeder; if the feeder dies, another one continues at the next byte."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from dyntrain.training.feed.dealing import Piece, Position, Stream
 from dyntrain.training.feed.feeder import DATA, END, HEADER
 from dyntrain.training.feed.fifos import enlarge
 
-MOST_DEATHS = 5  # of feeders in a row, without a byte between
+MOST_DEATHS = 5  # of feeders in a row, without a byte written in between
 MOST_READ = 1024 * 1024
 _SPLICE_F_NONBLOCK = 2
-MOST_AT_ONCE = 64  # reads and writes, before others have their turn
-Start = Callable[[Position, int], "tuple[int, int]"]  # a feeder from a position on, without the first bytes
+MOST_AT_ONCE = 64  # reads and writes in a turn, so that other pumps get theirs
+Start = Callable[[Position, int], "tuple[int, int]"]  # starts a feeder from a position on, without the first bytes
 GOING, ENDED, LEFT, FAILED = "going", "ended", "left", "failed"
 
 
 class Pump:
-    """`write` is the FIFO's end, which does not block. `fileno`s to wait for are told by `waits`; `turn` goes on as far
-    as it can without waiting.
+    """Moves a feeder's data into a FIFO. `write` is the FIFO's end, which does not block.
+
+    `waits` has the descriptor to wait for; `turn` then moves as much as it can without waiting.
     """
 
     def __init__(self, name: str, stream: Stream, write: int, start: Start) -> None:
         self.name, self.stream = name, stream
         self.state, self.problem = GOING, ""
-        self.position = Position(0)  # before what is in hand
+        self.position = Position(0)  # before the message that is being read
         self.ends: list[tuple[int, int]] = []  # of pieces that were written whole: piece, records
         self._write, self._start = write, start
-        self._taken = 0  # bytes in the FIFO since `position`
+        self._taken = 0  # bytes written into the FIFO since `position`
         self._header = b""
-        self._next, self._rest = Position(0), 0  # of the message that is being read
+        self._next, self._rest = Position(0), 0  # the position after the message that is being read, its bytes left
         self._in_hand: memoryview = memoryview(b"")
         self._deaths = 0
         self._full = False
@@ -42,7 +43,7 @@ class Pump:
 
     @property
     def waits(self) -> tuple[int, bool]:
-        """The descriptor to wait for, and whether for room to write."""
+        """The descriptor to wait for, and whether to wait until it is writable."""
         return (self._write, True) if self._full else (self._pipe, False)
 
     @property
@@ -57,12 +58,12 @@ class Pump:
                 return
 
     def hang_up(self) -> None:
-        """The reader has closed it before the end, or is to get no more; until `close` it is given no end."""
+        """Stop, as the reader left or is to get no more. A reader that is still there sees no end before `close`."""
         if self.state == GOING:
             self._over(LEFT)
 
     def close(self) -> None:
-        """The reader, if it is there still, is given an end."""
+        """Close the FIFO: a reader that is still there sees the end of data."""
         self.hang_up()
         with contextlib.suppress(OSError):
             os.close(self._write)
@@ -88,7 +89,7 @@ class Pump:
             self._reached()
 
     def _pass(self) -> bool:
-        """From pipe to FIFO, within the kernel where Python can tell it to."""
+        """Move data from pipe to FIFO, inside the kernel if Python has `splice`."""
         if not hasattr(os, "splice"):  # before 3.10
             return self._get()
         self._full = False
@@ -141,7 +142,7 @@ class Pump:
         self.position, self._taken = self._next, 0
 
     def _again(self) -> None:
-        """The feeder has died: what it had not handed over whole is fetched anew, without what is in the FIFO."""
+        """Replace a feeder that died. The new one fetches its incomplete message again, without the bytes written."""
         code = _status(os.waitpid(self.child, 0)[1])
         os.close(self._pipe)
         self._deaths += 1
@@ -177,7 +178,7 @@ class Pump:
 
 
 def _waiting(pipe: int) -> bool:
-    """Whether there is something to read in it."""
+    """Whether the pipe holds data."""
     ready = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
     return ready != b"\0" * 4
 

@@ -1,7 +1,8 @@
-"""What a rank says of an epoch that it goes on with, alone or among other ranks than before: NAME.resume.json.
+"""A rank's request to resume an epoch, with the same ranks or with others: NAME.resume.json.
 
-A record counts when the program says so, which keeps with its model how many of each rank's records that has seen. So
-what a rank had read ahead when it was killed, or trained on after the checkpoint, comes again; nothing else does.
+The program counts the records that its model was trained on, for each rank, and stores the counts with the model. So
+records that a rank had only read ahead when it was killed, or trained on after the checkpoint, are delivered again; no
+others are.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from dyntrain.training.feed.places import ChannelError, S3Object
 
 
 class Resume(NamedTuple):
-    """`records`: of each set of ranks that the epoch has had so far, how many each rank has trained on. `objects`: a
-    digest of the channel's, "" where none is known.
+    """A resume request.
+
+    `records` has a tuple for each set of ranks that the epoch has had so far: how many records each rank trained on.
+    `objects` is a digest of the channel's objects, "" if not known.
     """
 
     epoch: int = 0
@@ -31,12 +34,12 @@ class Resume(NamedTuple):
     objects: str = ""
 
     def text(self) -> str:
-        """As the rank finds it, and keeps it with its model."""
+        """The JSON text that the rank reads and stores with its model."""
         return json.dumps(self._asdict()) + "\n"
 
 
 def resume_of(name: str, content: bytes) -> Resume:
-    """Raises ChannelError."""
+    """Parse a resume request. Raises ChannelError."""
     try:
         fields: Any = json.loads(content)
         resume = Resume(**{**fields, "records": tuple(map(tuple, fields.get("records", ())))})
@@ -49,13 +52,15 @@ def resume_of(name: str, content: bytes) -> Resume:
 
 
 def digest_of(objects: Sequence[S3Object]) -> str:
-    """By which an epoch's rest is known to be of these."""
+    """A digest of the objects, to detect that they changed since an epoch began."""
     return hashlib.sha256(json.dumps([astuple(one) for one in objects]).encode()).hexdigest()[:16]
 
 
 def dealt_after(first: list[list[Piece]], resume: Resume, kind: str, reader: Callable[[], Read]) -> list[list[Piece]]:
-    """A stream for each rank of what is left. `first`: those of the epoch's first ranks. `reader` is for one thread.
-    Raises ChannelError.
+    """Deal what is left of an epoch into one stream for each rank.
+
+    `first` are the streams of the epoch's first ranks. `reader` makes a function that reads, for one thread. Raises
+    ChannelError if a rank's count exceeds its stream.
     """
     streams = first
     for counts, ranks in zip(resume.records, [*map(len, resume.records[1:]), resume.ranks]):  # noqa: B905  # Python 3.9
@@ -71,7 +76,7 @@ def dealt_after(first: list[list[Piece]], resume: Resume, kind: str, reader: Cal
 
 
 def place_of(read: Read, stream: Stream, records: int, kind: str) -> tuple[Position, int]:
-    """Where a stream goes on after so many records, and how many of them it lacks. Raises ChannelError."""
+    """The position after a stream's first `records` records, and how many of them it lacks. Raises ChannelError."""
     for index, piece in enumerate(stream):
         if not records:
             return Position(index), 0

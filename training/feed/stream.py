@@ -1,4 +1,4 @@
-"""An object of S3 read by ranges, mostly one after another: what is cut goes on at its byte."""
+"""Ranged reads of an S3 object, mostly sequential; a read that is cut off continues at its byte."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.training.feed.places import ChannelError, S3Object
 
 PIECE = 256 * 1024  # taken from the connection at once
-SKIPPED = 1024 * 1024  # read and thrown away rather than asked for anew, which costs a round trip
-PATIENCE = 90.0  # seconds without a byte; below the two minutes that a loader waits for a batch
+SKIPPED = 1024 * 1024  # a gap up to this is read and dropped, as a new request costs a round trip
+PATIENCE = 90.0  # seconds without a byte; less than the two minutes that a loader waits for a batch
 LONGEST_PAUSE = 5.0
 
 
 class ObjectStream:
-    """For one thread at a time. `s3` is a client whose own retries are short: longer ones are here."""
+    """An object that is read by ranges, by one thread at a time.
+
+    `s3` is a client whose own retries are short, as this class makes the longer ones.
+    """
 
     def __init__(
         self,
@@ -27,11 +30,14 @@ class ObjectStream:
     ) -> None:
         self._s3, self._source, self._clock, self._sleep = s3, source, clock, sleep
         self._body: Any = None
-        self._at = 0  # of the first byte in hand
+        self._at = 0  # position of the buffer's first byte
         self._buffer = bytearray()
 
     def read(self, start: int, length: int) -> bytes:
-        """Raises ChannelError, after `PATIENCE` without a byte or at once for what no patience mends."""
+        """Read a range.
+
+        Raises ChannelError after `PATIENCE` seconds without a byte, and at once for an error that no retry solves.
+        """
         if start + length > self._source.size:
             raise ChannelError(f"{self._source} has {self._source.size} bytes: its index is of another object")
         reached = self._at + len(self._buffer)
@@ -39,7 +45,7 @@ class ObjectStream:
             self.close()
             self._at = start
         while self._at + len(self._buffer) < start + length:
-            if self._at + len(self._buffer) <= start:  # nothing of it is wanted
+            if self._at + len(self._buffer) <= start:  # all of it is before the range
                 self._at += len(self._buffer)
                 self._buffer.clear()
             self._buffer += self._piece()
@@ -51,7 +57,7 @@ class ObjectStream:
         return piece
 
     def some(self, start: int) -> bytes:
-        """What follows, at least a byte, as it comes: for who reads on to the end. Raises ChannelError, as `read`."""
+        """Read at least a byte from `start` on, for sequential reads to the end. Raises ChannelError, as `read`."""
         if self._buffer or self._at != start:
             self.close()
             self._at = start
@@ -60,7 +66,7 @@ class ObjectStream:
         return piece
 
     def close(self) -> None:
-        """What is in hand is gone too."""
+        """Close the connection and drop the buffer."""
         self._drop()
         self._buffer.clear()
 
@@ -70,7 +76,7 @@ class ObjectStream:
             self._body = None
 
     def _piece(self) -> bytes:
-        """What follows what is in hand, at least a byte."""
+        """Read at least a byte after the buffer's end."""
         began, pause = self._clock(), 0.1
         while True:
             try:
@@ -98,5 +104,5 @@ class ObjectStream:
     def _permanent(self, error: ClientError) -> None:
         if error.response["Error"]["Code"] == "PreconditionFailed":
             raise ChannelError(f"{self._source} was replaced since the job began: its records are others") from error
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:  # SlowDown is one of those above
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:  # SlowDown has a higher status
             raise ChannelError(f"{self._source}: {error}") from error

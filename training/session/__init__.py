@@ -1,39 +1,39 @@
 """The coordinator's state machine. Pure: events go in with `now`, orders come out.
 
-What a loss costs the others:
+What the loss of a worker costs the others:
 
 | the worker is lost | what happens |
 | --- | --- |
-| while it stands by, or after its last step before a boundary was in | the others go on without it |
-| between two loops over epochs | the same; all of them: the last boundary of the loop before comes again |
+| while it stands by, or after it finished its last step before a boundary | the others continue without it |
+| between two loops over epochs | the same; if all are lost, training resumes at the earlier loop's last boundary |
 | it was started and does not connect in `--progress-seconds` | it is killed and started again; nobody waits for it |
-| after the next generation was settled, before the word to go | *taken back*: another one is formed, nothing is lost |
+| after the next generation was settled, before the order to go | *taken back*: another one is formed, nothing is lost |
 | while the others train: killed, crashed, hung, cut off | *release*: they free themselves, void at most one step |
-| the same, of a node with several workers | they leave at the formation and come again; the last node waits |
-| it lives, and keeps the others waiting inside a step | the same; it alone is restarted if it does not prepare |
-| it lives, and does not come to a boundary where others wait | it alone is restarted |
-| inside a formation, after the word to go | *restart* from the safe state; nothing is trained again |
-| not free in time; together with a ps-lite server or scheduler | *restart* from what is safe, whichever is further |
+| the same, on a node with several workers | they leave at the formation and come again; the last node waits |
+| it is alive, and keeps the others waiting inside a step | the same; it alone is restarted if it does not prepare |
+| it is alive, and does not reach a boundary where others wait | it alone is restarted |
+| inside a formation, after the order to go | *restart* from the safe state; no step is repeated |
+| it is not free in time, or a ps-lite server or scheduler is lost too | *restart* from safe state or commit |
 
-Workers whose states differ, of which a few values are compared at each boundary and all in a formation, are restarted
-from what all had alike; the fourth time ends the job. Twenty restarts in a row that got no further end it too, with the
-reason. A node whose worker fails too often cools down, longer each time, and is readmitted; whose hand it was does not
-matter, as each failure costs the others the same.
-A node that would cool down for more than ten minutes is given up: an elastic one is released, a base node is tried
-again all the same. An announced interruption of a machine is no failure. Below the minimum of workers the job pauses,
-says so, and fails after `--pause-seconds`.
+A few values of the workers' states are compared at each boundary, and all in a formation. If they differ, the workers
+are restarted from the last state that they had in common; the fourth time, the job fails. Twenty restarts in a row
+without progress fail it too, with the reason. A node whose worker fails too often cools down, longer each time, and is
+readmitted; who caused the failures does not matter, as each costs the others the same. A node that would cool down for
+more than ten minutes is given up: an elastic one is released, a base node is tried again nevertheless. An announced
+interruption of a machine does not count as a failure. Below the minimum of workers the job pauses, reports that, and
+fails after `--pause-seconds`.
 
-Who keeps the others waiting for half a minute is told of, by `recovery.stalls`; that changes nothing.
+`recovery.stalls` reports who keeps the others waiting for half a minute; that changes nothing else.
 
-A process's end is told by its supervisor; a lost connection counts after a grace; a process that hangs does not answer
-pings (liveness); one that lives and gets nowhere is found by the progress clock. All bounds derive from those two
-options (`training/protocol/clocks.py`), the nodes' and the workers' too.
+The supervisor reports the end of a process; a lost connection counts after a grace period; a hung process does not
+answer pings (liveness); a process that is alive without progress is found by the progress clock. All bounds, those of
+nodes and workers too, derive from these two options (`training/protocol/clocks.py`).
 
-When a generation has to start without anybody who holds the state, `origin` takes the furthest safe state of those that
-are back, unless a commit is as far; damaged or gone, the next one's, then the last commit. One with anything in it that
-was undone since is never taken.
+When a generation has to start and nobody holds the state, `origin` chooses the furthest safe state of the nodes that
+are back, unless a commit is as far. If it is damaged or gone, the next one is used, and last the commit. A safe state
+that contains steps undone since is never used.
 
-Words are lost with a connection only, so orders are repeated to whoever connects, and
-`worker/membership/dialogue.py` takes each once. A random-schedule test of the whole conversation breaks connections,
-processes and the coordinator anywhere, in a job of one loop.
+Messages are lost only with a connection, so orders are repeated to each process that connects, and
+`worker/membership/dialogue.py` obeys each one once. A random-schedule test of the whole protocol breaks connections,
+processes and the coordinator at any point, in a job of one loop.
 """

@@ -1,6 +1,6 @@
-"""The job's history as its reports carry it: bounded, however long the job lasts. Pure.
+"""The job's history for its reports, bounded however long the job lasts. Pure.
 
-It is made of what is announced, so that a coordinator that comes back makes it again of the events file.
+It is built from announced events, so a coordinator that comes back can rebuild it from the events file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dyntrain.training import events
 
 POINTS, MARKS = 96, 40
 LIVE_SECONDS = 15.0  # between points while no boundary is reached
-GOES_ON = (  # after which no stall of before stands
+GOES_ON = (  # events that end an earlier stall
     events.StallOver,
     events.Forming,
     events.Formed,
@@ -35,7 +35,7 @@ GOES_ON = (  # after which no stall of before stands
     events.Finished,
     events.Failed,
 )
-PACE_SECONDS = 600.0  # of the past tell how fast it goes
+PACE_SECONDS = 600.0  # of the past, from which the pace is computed
 NAME, REASON, PHASES = 40, 120, 10  # characters, characters, entries
 MARKED = (
     events.Forming,
@@ -63,7 +63,7 @@ MARKED = (
 
 @dataclass
 class Chronicle:
-    """What was heard, in a bounded space."""
+    """The job's history, of bounded size."""
 
     points: list[HistoryPoint] = field(default_factory=list)
     marks: deque[HistoryMark] = field(default_factory=lambda: deque(maxlen=MARKS))
@@ -102,7 +102,7 @@ class Chronicle:
             self.marks.append(mark_of(event))
 
     def stands(self, at: float, fraction: float | None, epoch: int, step: int, workers: int, rate: float) -> None:
-        """Between boundaries, as often as somebody likes to say it."""
+        """Record the state between two boundaries; may be called at any rate."""
         if fraction is not None:
             self._pace(at, fraction)
         if rate > 0 and (not self.points or at - self.points[-1].at >= LIVE_SECONDS):
@@ -120,7 +120,7 @@ class Chronicle:
         )
 
     def history(self) -> JobHistory:
-        """At most HISTORY_BYTES: a job may name its metrics at any length."""
+        """The history, thinned out to HISTORY_BYTES, as a job's metrics may have names of any length."""
         points, marks = list(self.points), list(self.marks)
         while True:
             history = JobHistory(
@@ -163,10 +163,10 @@ class Chronicle:
 
 
 def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float) -> float | None:
-    """What is left at the pace of the given moments; a stall counts once it outlasts their usual distance."""
+    """Seconds left at the pace of the given points; a stall counts once it is longer than their mean distance."""
     if fraction >= 1.0:
         return 0.0
-    if pace and not pace[0][1]:  # before its first step a job is set up, which says nothing of its pace
+    if pace and not pace[0][1]:  # the time before the first step is set-up, and says nothing about the pace
         pace = pace[1:]
     if len(pace) < 2:
         return None
@@ -180,7 +180,7 @@ def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float
 
 
 def mark_of(event: events.Event) -> HistoryMark:
-    """What every kind of event has of these, cut to a length."""
+    """Make a mark from those fields that the event has, with texts cut to a bounded length."""
     fields = event.model_dump(
         include={"instance", "generation", "number", "seconds", "reason", "cause", "kind", "phases"}
     )
@@ -200,8 +200,9 @@ def mark_of(event: events.Event) -> HistoryMark:
 
 
 def _merge_closest(points: list[HistoryPoint]) -> None:
-    """Of the two neighbours that together cover the shortest time make one, so that the whole job stays equally fine.
-    The first point, which begins it, and the latest stay.
+    """Merge the two neighbours that together cover the shortest time, so that the resolution stays even.
+
+    The first and the latest point stay.
     """
     index = min(range(2, len(points) - 1), key=lambda i: points[i].at - points[i - 2].at)
     start, before, point = points[index - 2 : index + 1]

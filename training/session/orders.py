@@ -1,4 +1,4 @@
-"""What the coordinator's state machine asks to be done."""
+"""The orders that the coordinator's state machine returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ToWorker:
 
 @dataclass(frozen=True)
 class DropWorker:
-    """Close the connection of the worker's process `pid`; what still arrives on it is void."""
+    """Close the connection of the worker's process `pid`; messages that still arrive on it are ignored."""
 
     instance_id: str
     pid: int
@@ -33,21 +33,21 @@ class DropWorker:
 
 @dataclass(frozen=True)
 class Journal:
-    """A decision that must survive the coordinator: on disk before any later order is carried out."""
+    """Write a decision that must survive the coordinator to disk, before any later order is carried out."""
 
     entry: Entry
 
 
 @dataclass(frozen=True)
 class Announce:
-    """Something for people and for the events file."""
+    """Publish an event for people and the events file."""
 
     event: Event
 
 
 @dataclass(frozen=True)
 class Over:
-    """The job is over, nothing more will be ordered."""
+    """The job is over; no more orders follow."""
 
     outcome: str
 

@@ -1,15 +1,15 @@
-"""The coordinator's state machine: what happened goes in, orders come out; no clock, no socket, no file.
+"""The coordinator's state machine: events go in, orders come out; no clock, no socket, no file.
 
-A generation lives through: WAITING (nobody holds the state) or PARKED (its holders wait for a group) -> PREPARING
-(orders are out) -> FORMING (the word to go is out) -> TRAINING -> at each boundary TRAINING again, or PREPARING the
-next one -> OVER. A loss in mid-epoch leads through RELEASING to PARKED. One that may leave others blocked inside
-ps-lite leads to WAITING: their supervisors kill and restart the workers, and the next generation starts from what is
-safe outside them (`origin`). Messages are lost with connections only, so each (re)connection says again what may have
-been lost.
+Phases of a generation: WAITING (nobody holds the state) or PARKED (its holders wait for a group) -> PREPARING (orders
+to form are sent) -> FORMING (the order to go is sent) -> TRAINING -> at each boundary TRAINING again, or PREPARING the
+next one -> OVER. A loss in mid-epoch leads through RELEASING to PARKED. A loss that may leave others blocked inside
+ps-lite leads to WAITING: the supervisors kill and restart the workers, and the next generation starts from a safe state
+or commit (`origin`). Messages are lost only with connections, so after each (re)connection those that may have been
+lost are sent again.
 
-What is known is one value, `JobState`, and of the present generation one value in it, `Round` (`job`). The other rooms
-are functions over it: `handlers` for what is heard, `recovery` for what is not heard any more and for a coordinator
-that came back, `phases` for what follows and how it is done. `generation` holds what is computed without the job.
+`JobState` holds all that is known, and in it `Round` what concerns the present generation (`job`). The other packages
+are functions over it: `handlers` for messages, `recovery` for losses, missed deadlines and a coordinator that came
+back, `phases` for the decisions and how they are carried out. `generation` is computed without the job.
 """
 
 from __future__ import annotations
@@ -70,13 +70,14 @@ class Session:
     def recovered(
         cls, options: Options, transfer_token: Callable[[], str], entries: Sequence[Entry], now: float
     ) -> Session:
-        """As the journal leaves it; without a journal, one of a job that begins."""
+        """Restore the session from its journal; from an empty journal, begin a new job."""
         return cls(recovered(options, transfer_token, entries, now))
 
     @property
     def launch(self) -> Launch | None:
-        """What a node is to train that a person launched; None: nothing, yet or any more, or the nodes' configuration
-        says it.
+        """The launch that nodes train.
+
+        None before a person's launch and after its end, or if the nodes' configuration says what to train.
         """
         return None if self.job.phase is Phase.OVER else self.job.launch
 
@@ -89,12 +90,14 @@ class Session:
         return [*losses.tick(self.job, now), *stalls.watch(self.job, now)]
 
     def held(self, seconds: float) -> None:
-        """Nothing could be ordered for so long: time that counts against nobody."""
+        """Extend all deadlines by `seconds`, during which no order could be sent."""
         self.job.held(seconds)
 
     def new_target(self, target: Target, now: float) -> list[Order]:
-        """A revision below the one in force is refused: it is an old read. So is the same revision with other content:
-        two write this parameter, and only the controller, which goes on above both, can say what holds.
+        """Take a new target over.
+
+        A lower revision than the one in force is ignored, as a stale read. The same revision with other content is
+        refused: two write this parameter, and only the controller, with a higher revision, can decide between them.
         """
         job = self.job
         if job.target is not None and target.revision < job.target.revision:
@@ -112,8 +115,10 @@ class Session:
         return orders + call_back(job) + advance(job, now)
 
     def addresses(self, last: str) -> tuple[str, ...] | None:
-        """Of the target's nodes, that of the instance `last` at the end. None: not to be told now, because the nodes of
-        a coordinator that came back are still to say theirs.
+        """The addresses of the target's nodes, with that of the instance `last` at the end.
+
+        None while they are not to be published: before the first target, and while a coordinator that came back waits
+        for its nodes.
         """
         job = self.job
         if job.target is None or job.phase is Phase.RECOVERING:

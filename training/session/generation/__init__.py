@@ -1,3 +1,5 @@
-"""One generation, computed without the job: its members, what it starts from, its ps-lite group, who asks whom for the
-state, how its survivors free themselves.
+"""Computations on one generation, without the job.
+
+Its members, the state it starts from, its ps-lite group, who fetches the state from whom, and how survivors free
+themselves.
 """

@@ -1,4 +1,4 @@
-"""What the workers of a job must have in common. Pure."""
+"""The settings that all workers of a job must have in common. Pure."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def disagreement(hello: WorkerHello, others: Iterable[WorkerHello]) -> str | Non
 
 
 def changed(hello: WorkerHello, begun: JobBegun, done: int) -> str | None:
-    """Why the script cannot go on with the job that `begun` began, of which so many epochs are `done`; None: it can. It
-    may train for more epochs, or for fewer that are not done yet. A Module script divides its data itself, and says
-    what its batch is for the number of workers at hand.
+    """Why the script cannot continue the job that began as `begun` and has `done` epochs behind it, or None.
+
+    The script may train for more epochs, or for fewer but at least `done`. For a Module script only the layout is
+    compared, as it divides its data itself and chooses its batch size by the number of workers.
     """
     for name in BEGUN_WITH if begun.batching != MODULE else ("layout",):
         mine, began = getattr(hello, name), getattr(begun, name)

@@ -1,4 +1,4 @@
-"""In which order members get the state from each other. Pure."""
+"""The order in which members fetch the state from each other. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 
 def plan_chains(holders: Sequence[str], lacking: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Whom each of the `lacking` asks for the state, in this order; `holders` have it, the generation's source first.
+    """For each of `lacking`, the members from whom it fetches the state, in order of preference.
 
-    They stand in one chain behind each holder, and hand on what they have. Whoever loses the one before it asks the one
-    before that, up to the chain's holder, then the other holders. Nobody is ever asked by somebody it asks itself.
+    `holders` have the state, the generation's source first. Behind each holder the others form one chain, in which each
+    passes on what it has received. A member whose predecessor is lost turns to the one before that, up to the chain's
+    holder, then to the other holders. No two members ever fetch from each other.
     """
     asks = {}
     for number, instance in enumerate(lacking):

@@ -1,4 +1,4 @@
-"""Workers whose states differ: found at each boundary in samples, at each formation in full. Pure."""
+"""Finds workers whose states differ: at each boundary from a few values, at each formation from all. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dyntrain.training.protocol.checks import Checks
 
 
 def difference(checks: Mapping[str, Checks]) -> str | None:
-    """The first array in which the workers differ, and who has what; None: they are equal, as far as was looked."""
+    """Describe the first array in which the workers differ, and who has which value; None if no difference is found."""
     compared = {instance: each for instance, each in checks.items() if each}
     for column in zip(*compared.values(), strict=False):
         if len({checksum for _, checksum in column}) > 1:

@@ -1,4 +1,4 @@
-"""What each member of a generation is told to form: where it begins, and whom it asks for the state. Pure."""
+"""The orders to form a generation: the position, and from whom each member fetches the state. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plan_formation(
     segment_steps: int | None,
     clear: bool = False,
 ) -> dict[str, Form]:
-    """The order for each member: `holders` have the state, in memory or safe on their node; the others fetch it."""
+    """Make each member's order. `holders` have the state, in memory or safe on their node; the others fetch it."""
     standing = places(generation.instances)
     others = [instance for instance in generation.instances if instance in holders and instance != generation.source]
     lacking = [instance for instance in generation.instances if instance not in holders]
@@ -59,7 +59,7 @@ def with_copies(
     origin: Origin,
     unreadable_copies: Collection[tuple[str, str]],
 ) -> set[str]:
-    """The source, and whoever's own node keeps the very state that it starts from: nobody fetches what is at home."""
+    """The source, and the members whose node keeps the same safe state: they need not fetch it."""
     copies = {
         instance
         for instance in generation.instances

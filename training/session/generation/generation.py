@@ -1,4 +1,4 @@
-"""A generation: one formation of the job, and the decision which members the next one has."""
+"""A generation, one formation of the job's group, and the decision which members the next one has."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from dyntrain.training.session.generation.origin import Origin
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of a generation; its place in `Generation.members` is its number, which has nothing to do with ps-lite's
-    rank.
-    """
+    """A worker of a generation. Its index in `Generation.members` is its number, which is not ps-lite's rank."""
 
     instance_id: str
     joined_epoch: int
@@ -41,7 +39,7 @@ class Limits:
 
 
 class SettlementReason(Enum):
-    """Why the next generation is what it is."""
+    """The reason for a settlement."""
 
     NO_TARGET = "the controller has not published a target yet"
     UNCHANGED = "the members are those that the target wants"
@@ -53,7 +51,7 @@ class SettlementReason(Enum):
 
 
 class Cause(Enum):
-    """What made a new generation necessary."""
+    """The reason why a new generation was necessary."""
 
     START = "the job starts"
     COMMIT = "the job goes on from a commit"
@@ -63,8 +61,9 @@ class Cause(Enum):
 
 
 def cause_of(previous: Collection[str], holders: Collection[str], leaving: Collection[str], origin: Origin) -> Cause:
-    """`previous` members who neither hold the state any more nor leave have been lost, also if a new process of theirs
-    joins.
+    """Determine why a new generation is formed.
+
+    Members of `previous` that neither hold the state nor leave have been lost, even if a new process of theirs joins.
     """
     if not holders:
         return Cause.SAFE if origin.safe else Cause.COMMIT if origin.commit else Cause.START
@@ -72,7 +71,7 @@ def cause_of(previous: Collection[str], holders: Collection[str], leaving: Colle
 
 
 def told_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, str]) -> str:
-    """For people: what the target said of those that came or went, else the cause itself. `changed`: who did."""
+    """Describe the cause for people: the target's reasons for the instances in `changed`, else the cause itself."""
     words = Counter(causes[instance] for instance in changed if instance in causes)
     if cause is not Cause.CHANGE or not words:
         return cause.value
@@ -81,7 +80,7 @@ def told_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, str]
 
 @dataclass(frozen=True)
 class Settlement:
-    """`members` is the next membership in order, survivors first; None: the job has to pause."""
+    """A decision on the next members: `members` in order, survivors first; None if the job has to pause."""
 
     members: tuple[str, ...] | None
     reason: SettlementReason
@@ -95,12 +94,12 @@ def settle(
     group_ready: bool,
     intact: bool = True,
 ) -> Settlement:
-    """The membership at a boundary where the workers `current` have checked in and `standing` stand ready to join.
+    """Decide the membership at a boundary: `current` have checked in, and `standing` are ready to join.
 
-    Survivors keep their order, joiners follow in the target's order. A change that cannot be formed now (no group)
-    keeps the present members rather than stopping them. The state must survive: of members who are all to leave at once
-    the first stays for one more generation. An empty `current` is a start or a restart. When one of the old members is
-    gone (not `intact`) the present formation cannot go on, so without a group the job pauses.
+    Survivors keep their order, joiners follow in the target's order. If a change cannot be formed now (no group), the
+    present members continue rather than stop. The state must survive: if all members are to leave at once, the first
+    one stays for one more generation. An empty `current` means a start or a restart. If an old member is lost (not
+    `intact`), the present formation cannot continue, so without a group the job pauses.
     """
     present = tuple(current) if current and intact else None
     if target is None:

@@ -1,4 +1,4 @@
-"""What the members said, each for itself, as one statement about the generation. Pure."""
+"""Merges the members' reports into one about the generation. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from dyntrain.training.protocol.messages import CheckIn, Position
 def segment(
     generation: int, start: Position, end: Position, check_ins: Mapping[str, CheckIn], now: float
 ) -> events.Segment:
-    """What the workers did between two boundaries, merged: samples added up, seconds of the slowest, metrics weighted
-    by their counts.
-    """
+    """Merge the workers' check-ins at a boundary: sum of samples, longest seconds, metrics weighted by their counts."""
     totals: dict[str, tuple[float, float]] = {}
     for check_in in check_ins.values():
         for name, (total, count) in check_in.metrics.items():
@@ -34,7 +32,7 @@ def segment(
 
 
 def slowest(phases: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The longest time that anybody took for each phase, in the order in which the phases were first named."""
+    """The longest time of each phase, in the order in which the phases first appear."""
     longest: dict[str, float] = {}
     for measured in phases:
         for name, seconds in measured.items():

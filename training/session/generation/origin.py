@@ -1,9 +1,9 @@
-"""What a generation starts from when nobody holds the state in memory. Pure.
+"""The state from which a generation starts when no worker holds it in memory. Pure.
 
-At each change of membership every survivor keeps the state in memory of its supervisor before anybody may be lost
-inside ps-lite, and at each boundary the worker that commits does so before it steps on
-(`dyntrain.training.worker.state.safe_state`). So the next process of these nodes has it, and less is trained again than
-since the last commit, which may be old on slow storage.
+At each membership change, before anybody can be lost inside ps-lite, every survivor copies the state into memory of its
+supervisor. The worker that commits does so at each boundary too, before its next step
+(`dyntrain.training.worker.state.safe_state`). So the next processes on these nodes find the state, and fewer steps are
+repeated than from the last commit, which may be old on slow storage.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from types import MappingProxyType
 
 from dyntrain.training.protocol.messages import START, Position, SafeCopy, WorkerHello
 
-GENERATIONS = 100  # that are remembered: safe states of earlier ones are behind any commit
+GENERATIONS = 100  # remembered ones: any commit is further than the safe states of earlier ones
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The state at `position`: in the commit, or in the safe state of this name on the node `source`; neither: the
-    source makes it, or holds it. `loop`: which loop over epochs it is of, so that no process in another can take it.
+    """The state at `position`, in the commit or in the safe state of that name on the node `source`.
+
+    With neither, the source initializes it or holds it in memory. `loop` is the loop over epochs to which the state
+    belongs; a process in another loop cannot use it.
     """
 
     position: Position
@@ -33,10 +35,10 @@ class Origin:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The generations of which something still counts, oldest first, with their first positions: none begins before the
-    one that it follows.
+    """The generations whose steps still count, oldest first, with their first positions, which never decrease.
 
-    A generation that begins before others did undoes them, and what the one before it had trained beyond that point.
+    A generation undoes all earlier ones that begin after its first position, and the steps that the one before it had
+    trained beyond that position.
     """
 
     starts: tuple[tuple[int, Position], ...] = ()
@@ -46,12 +48,13 @@ class Lineage:
         return Lineage((*stand[1 - GENERATIONS :], (number, position)))
 
     def without(self, number: int) -> Lineage:
-        """What was kept in this generation does not count: it is not known to be right."""
+        """Leave a generation out, because the state kept in it is not known to be right."""
         return Lineage(tuple((earlier, start) for earlier, start in self.starts if earlier != number))
 
     def has(self, copy: SafeCopy) -> bool:
-        """Whether what its generation had trained by then still counts. That a worker kept the state says that all had
-        come to this position.
+        """Whether all that its generation had trained by then still counts.
+
+        That one worker kept the state implies that all had reached this position.
         """
         for (number, start), following in zip_longest(self.starts, self.starts[1:]):
             if number == copy.generation:
@@ -69,9 +72,11 @@ def choose_origin(
     loops: Mapping[int, int] = MappingProxyType({}),
     commit_loop: int = 0,
 ) -> Origin:
-    """The furthest safe state when it is further than the last commit, else that; the job's start when there is
-    neither. Of its holders the first that is `ready`, unless its (instance, name) is among the
-    `unreadable_copies`. `loops`: of generations, where it is not the first; `commit_loop`: of the commit.
+    """Choose the furthest safe state if it is further than the last commit, else the commit, else the job's start.
+
+    The source is the first in `ready` that has the safe state, except those whose (instance, name) is in
+    `unreadable_copies`. `loops` maps generations to their loops, where that is not the first; `commit_loop` is the
+    commit's loop.
     """
     best = Origin(*commit, loop=commit_loop) if commit else Origin(START)
     for instance, hello in ready.items():

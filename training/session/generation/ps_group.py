@@ -1,4 +1,4 @@
-"""The engine's own processes of a generation, and the nodes on which they run. Pure."""
+"""The engine's own processes in a generation, and the nodes on which they run. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dyntrain.training.protocol.node_messages import GroupReady, NodeHello, PsPr
 from dyntrain.training.protocol.slots import node_of, places
 from dyntrain.training.session.orders import ToNode
 
-# The kernel hands out memory page by page as it is first used, which takes a server as long as adding up. Beyond so
-# much it does: a large job's server would hold twice its memory where the one before it has not ended yet.
+# A server pre-allocates memory up to this limit, because page faults at first use cost it as much time as the sums.
+# More is left to page faults: while the previous server has not ended yet, a large job would hold twice its memory.
 SERVER_MEMORY_AT_MOST = 1 << 30
 
 
 @dataclass
 class ConnectedNode:
-    """A connected supervisor; `group` is its offer of blank ps-lite processes, gone once used."""
+    """A connected supervisor. `group` is its offer of blank ps-lite processes, None once used."""
 
     hello: NodeHello
     group: GroupReady | None = None
@@ -28,14 +28,15 @@ class ConnectedNode:
 
     @property
     def can_schedule(self) -> bool:
-        """A base node that has a blank for ps-lite's scheduler and one for a server."""
+        """Whether this is a base node with one blank process for ps-lite's scheduler and one for a server."""
         return self.hello.base and self.holds(2)
 
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of a generation: what its workers need to know, each by its number and all of them, and the orders
-    that start them.
+    """The engine's processes in a generation: `orders` start them on `hosts`.
+
+    `environment` holds the variables that all workers need; `own` those of single workers, by their names.
     """
 
     environment: dict[str, str]
@@ -48,9 +49,7 @@ class Group:
 
 
 def choose_scheduler(nodes: Mapping[str, ConnectedNode]) -> str | None:
-    """The base node for ps-lite's scheduler, or Horovod's rendezvous: the lowest address among those that can. None:
-    nobody can.
-    """
+    """The base node for ps-lite's scheduler or Horovod's rendezvous: of the able ones the lowest address; else None."""
     able = (i for i, node in nodes.items() if node.can_schedule)
     return min(able, key=lambda i: (nodes[i].hello.private_ip, i), default=None)
 
@@ -63,15 +62,17 @@ def plan_group(
     workers: Sequence[str],
     summed_bytes: int = 0,
 ) -> Group:
-    """`summed_bytes`: what each worker sends in a step."""
+    """Plan the engine's processes. `summed_bytes` is how much each worker sends in a step."""
     if engine == "horovod":
         return plan_rendezvous(number, nodes[scheduler], workers)
     return plan_servers(number, nodes, scheduler, len(workers), summed_bytes)
 
 
 def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) -> Group:
-    """One process, while they form. The names are Horovod's own: see `horovod.runner.gloo_run`. Each node counts as a
-    host of its own, wherever it runs.
+    """Plan Horovod's rendezvous: one process, needed only during the formation.
+
+    The variables are Horovod's own: see `horovod.runner.gloo_run`. Each node counts as a host of its own, even if
+    several run on one machine.
     """
     assert host.group is not None
     where = {
@@ -93,8 +94,9 @@ def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) ->
 def plan_servers(
     number: int, nodes: Mapping[str, ConnectedNode], scheduler: str, workers: int, summed_bytes: int
 ) -> Group:
-    """A scheduler on one base node and a server on each of `nodes` that holds blanks. In a step all workers' parts may
-    be with a server at once.
+    """Plan ps-lite's processes: a scheduler on one base node, and a server on each of `nodes` with a blank process.
+
+    A server's memory is for the parts of all workers, which it may hold at once in a step.
     """
     root = nodes[scheduler]
     assert root.group is not None

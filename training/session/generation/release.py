@@ -1,15 +1,15 @@
-"""How the survivors of a lost worker free themselves: the coordinator's side of the protocol, pure.
+"""How the survivors of a lost worker free themselves: the coordinator's side of the protocol. Pure.
 
-In `dist_sync` a server counts the requests for a key and does not ask who sent them. So survivors can push the zeros
-that the dead worker still owed. (1) All survivors are told to abort and say where they are; none begins another step.
-Who waits for sums says so when the servers have its own gradients. (2) While somebody waits, those that have not come
-to that exchange fill it with zeros of their own. Then what is not answered is what the lost workers owe, and nothing
-else: each survivor pushes that for its share of the gradients, at the same time as the others, and all are asked again.
-Where some fill, that goes in windows, as the zeros take memory. (3) Once nobody waits, the verdict: the furthest
-position that any survivor had applied stands, later steps are void for everybody alike.
+In `dist_sync` a server counts the requests for a key, whoever sent them. So survivors can push zeros in place of the
+dead worker. (1) All survivors are ordered to abort and to report where they are; none begins another step. A worker
+that waits for sums reports it once the servers have its own gradients. (2) While a worker waits, those that have not
+reached that exchange fill it with zeros of their own. After that, the unanswered keys are exactly those that the lost
+workers owe: each survivor pushes zeros for its share of them, at the same time as the others, and all are asked again.
+If some workers fill, this is done in windows, as the zeros take memory. (3) Once nobody waits, the verdict follows: the
+furthest position that any survivor has applied is valid, and later steps are void for all.
 
-An all-reduce is broken off instead, so nobody waits: each has its sums by then, or they have failed. Who failed in the
-step that another had applied already is behind, and fetches that one's state.
+An all-reduce is cancelled instead, so nobody waits: each worker has its sums by then, or they have failed. A worker
+whose sums failed in a step that another one has applied is behind, and fetches the other's state.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from dyntrain.training.session.orders import Order, ToWorker
 @dataclass
 class Release:
     generation: int
-    workers: int  # of the generation, the lost ones too
+    workers: int  # of the generation, including the lost ones
     began: float
-    stops: bool = False  # the job ends where everybody is free
+    stops: bool = False  # whether the job ends once all survivors are free
     statuses: dict[str, StepStatus] = field(default_factory=dict)
-    pumping: set[str] = field(default_factory=set)  # who has not said yet that the last order is carried out
-    number: int = 0  # of that order: a word about an earlier one is old
-    window: int | None = None  # that is filled and mended; None: all at once
+    pumping: set[str] = field(default_factory=set)  # who has not yet answered the last order to push zeros
+    number: int = 0  # of that order: answers to earlier ones are stale
+    window: int | None = None  # the window being filled and completed; None: all at once
     fills: bool = False
-    looked_again: bool = False  # whether the answers of those that are behind have come
+    looked_again: bool = False  # whether those behind were asked again
     verdict: Position | None = None
 
     def ask(self, survivors: Collection[str]) -> list[Order]:
-        """Where is everybody? What was said before is old."""
+        """Ask all survivors where they are; earlier answers are stale."""
         self.statuses, self.pumping = {}, set()
         return [ToWorker(instance, Abort(generation=self.generation)) for instance in survivors]
 
     def answered(self, instance: str, status: StepStatus, survivors: Collection[str]) -> list[Order]:
-        """Once all have answered: fill or mend if somebody is blocked, else the release is complete."""
+        """Record an answer. Once all have answered, order zeros if somebody is blocked, else complete the release."""
         self.statuses[instance] = status
         if self.pumping or set(self.statuses) < set(survivors):
             return []
@@ -58,7 +58,7 @@ class Release:
             self.looked_again = True
             return self.ask(survivors)
         self.looked_again = False
-        if behind:  # unless a lost worker that lives was quicker than the zeros in its place
+        if behind:  # usually not: only if a lost worker is alive and pushed before the zeros in its place
             return self._order(behind, survivors)
         if set(waiting) == set(survivors):
             return self._mend(survivors)
@@ -82,7 +82,7 @@ class Release:
         return sorted(i for i in survivors if self.statuses[i].phase == "wait")
 
     def _example(self, survivors: Collection[str]) -> StepStatus:
-        """What all that wait say alike."""
+        """The status of one waiting worker; all of them have the same keys and windows."""
         return self.statuses[self._waiting(survivors)[0]]
 
     def _fill(self, survivors: Collection[str]) -> list[Order]:
@@ -110,12 +110,12 @@ class Release:
 
     @property
     def exchanges(self) -> int:
-        """That all survivors have ended."""
+        """The number of exchanges that all survivors have finished."""
         return min((status.exchanges for status in self.statuses.values()), default=0)
 
     @property
     def behind(self) -> frozenset[str]:
-        """Who cannot come to the verdict's position by itself."""
+        """The workers that cannot reach the verdict's position without another's state."""
         if self.verdict is None:
             return frozenset()
         step = self.verdict.step
@@ -124,5 +124,5 @@ class Release:
         )
 
     def lost(self, survivors: Collection[str]) -> list[Order]:
-        """More are gone: whatever was known is old, unless the verdict is out."""
+        """Ask again because more workers are lost, unless there is a verdict already."""
         return [] if self.verdict is not None else self.ask(survivors)

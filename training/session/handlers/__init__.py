@@ -1,3 +1,1 @@
-"""What is heard: of nodes, of workers that connect, of a generation's members, of commits. What comes too late changes
-nothing.
-"""
+"""Handlers of the messages of nodes, connecting workers and members. A message that comes too late changes nothing."""

@@ -1,4 +1,4 @@
-"""What the workers say of commits: written, not written, or found unreadable. Pure."""
+"""Handles the workers' messages on commits: written, not written, or found unreadable. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dyntrain.training.session.phases.rollback import take_back
 
 
 def committed(job: JobState, instance: str, message: Committed) -> list[Order]:
-    # One of the same step is newer all the same: old ones are deleted by their generation.
+    # Of two commits of the same step, the later one counts as newer: old ones are deleted by their generation.
     if message.generation <= job.void_until or (job.commit and message.position.step < job.commit[0].step):
         return []
     if instance != job.committer and message.generation < job.committer_since:
-        return []  # it may be deleted already: who commits since did not know of it
+        return []  # the present committer did not know of it, and may have deleted it
     job.trouble.got_to(message.position.step)
     job.note_commit(message.position, message.name, message.generation)
     written = journal.CommitWritten(generation=message.generation, position=message.position, name=message.name)
@@ -28,8 +28,9 @@ def commit_failed(instance: str, message: CommitFailed, now: float) -> list[Orde
 
 
 def unreadable(job: JobState, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
-    """What the source was to load is damaged: another holder's safe state is taken, or the commit before it at its own
-    position. What was trained in between is void.
+    """Handle a damaged safe state or commit that the source was to load.
+
+    Another holder's safe state is used, or the previous commit with its position; the steps in between are void.
     """
     if not job.current(instance, message.generation) or job.phase is not Phase.PREPARING:
         return []

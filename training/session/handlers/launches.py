@@ -1,4 +1,4 @@
-"""What a person on a node asks for: to train something, on a cluster that waits for that, and to end it. Pure."""
+"""Handles a person's requests on a node: to launch training on a cluster that waits for it, and to end it. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_SHOWN = 200  # characters of a command in a sentence
 
 
 def requested(job: JobState, instance: str, launch: Launch, now: float) -> list[Order]:
-    """One launch a job. The request may come twice: its answer may have been lost."""
+    """Accept or refuse a launch; a job has only one. A request is repeated if its answer was lost."""
     again = job.launch is not None and job.launch.request == launch.request
     refused = "" if again else _refusal(job, instance)
     ending = job.options.waits and job.phase is Phase.OVER
@@ -24,7 +24,7 @@ def requested(job: JobState, instance: str, launch: Launch, now: float) -> list[
     answer = ToNode(instance, message)
     if refused or again:
         return [answer]
-    job.launch, job.since = launch, now  # from now on its workers are waited for
+    job.launch, job.since = launch, now  # the wait for its workers begins
     notices = [ToNode(node, Launched(launch=launch)) for node in job.roster.nodes]
     return [Journal(journal.JobLaunched(launch=launch, at=now)), *notices, answer]
 
@@ -47,7 +47,7 @@ def _refusal(job: JobState, instance: str) -> str:
 
 
 def ended(job: JobState, instance: str, message: EndRequest, now: float) -> list[Order]:
-    """By the launch's own terminal: another launch may have followed meanwhile."""
+    """End the launch, if it is still the one whose terminal asks for it, and no later one."""
     mine = job.launch is not None and job.launch.request == message.request
     refused = "" if mine else "that launch is not in force any more"
     answer = ToNode(instance, LaunchAnswer(request=message.request, job=job.options.job, refused=refused))

@@ -1,6 +1,6 @@
-"""What the members of the present generation say, on its way from the order to form to the next boundary. Pure.
+"""Handles messages of the present generation's members, from the order to form to the next boundary. Pure.
 
-What is said of another generation, or by somebody who is no member any more, changes nothing.
+A message about another generation, or of a worker that is no longer a member, changes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dyntrain.training.session.phases.formation import finish_formation
 def prepared(job: JobState, instance: str, message: Prepared, now: float) -> list[Order]:
     if not job.current(instance, message.generation):
         return []
-    if job.phase is Phase.FORMING:  # the word to go was lost with a connection
+    if job.phase is Phase.FORMING:  # the order to go was lost with a connection
         return [ToWorker(instance, Go(generation=job.number))]
     job.round.prepared.add(instance)
     return advance(job, now)
@@ -47,7 +47,7 @@ def formed(job: JobState, instance: str, message: Formed, now: float) -> list[Or
     if not job.current(instance, message.generation):
         return []
     generation = job.round.generation
-    if job.phase is Phase.TRAINING and generation is not None:  # the word to proceed was lost
+    if job.phase is Phase.TRAINING and generation is not None:  # the order to proceed was lost
         return [ToWorker(instance, Proceed(generation=job.number, position=generation.position))]
     job.round.formed[instance] = message
     return finish_formation(job, now)
@@ -99,7 +99,7 @@ def checked_in(job: JobState, instance: str, message: CheckIn, now: float) -> li
 
 
 def _silenced(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
-    """Each rule once, whoever's script says so."""
+    """Announce silenced rules, each once, whichever worker reports it."""
     rules = {code: how for code, how in message.silenced.items() if code not in job.silenced}
     job.silenced |= set(rules)
     return [Announce(events.ChecksSilenced(instance=instance, rules=rules, at=now))] if rules else []
@@ -110,7 +110,7 @@ def _stands_at_the_boundary(job: JobState, instance: str, message: CheckIn, now:
     if message.position == present.proceeded and message.stop and job.phase is Phase.TRAINING:
         return stop_here(job, instance, now)
     if message.position == present.proceeded:
-        # the word to step on from here was lost with a connection, or this worker asks twice
+        # the order to proceed from here was lost with a connection, or this worker asks twice
         return [ToWorker(instance, Proceed(generation=job.number, position=message.position))]
     if not present.checked_in:
         job.since = now
@@ -119,8 +119,9 @@ def _stands_at_the_boundary(job: JobState, instance: str, message: CheckIn, now:
 
 
 def script_failed(job: JobState, instance: str, message: ScriptFailed, now: float) -> list[Order]:
-    """Counted for whoever was a member of the generation, as the first one's loss may be known before the last one's
-    word.
+    """Handle an exception of the script, of any worker that was a member when the generation was settled.
+
+    The loss of the first member may be known before the last one's message arrives.
     """
     members = job.round.instances
     if instance not in members or message.generation != job.number:
@@ -146,7 +147,7 @@ def step_status(job: JobState, instance: str, message: StepStatus, now: float) -
 
 
 def broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:
-    """Who is gone is told by others, soon; the release waits for that too."""
+    """Begin a release because a worker's sums are lost. Which worker is gone is reported soon by other messages."""
     if job.phase is not Phase.TRAINING or not job.current(instance, message.generation):
         return []
     return release_survivors(job, "unknown", f"the sums are lost to {instance}: {message.reason}", now)

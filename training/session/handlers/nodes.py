@@ -1,4 +1,4 @@
-"""What the nodes say: that they are there, what becomes of their worker, and of their ps-lite processes. Pure."""
+"""Handles messages of the nodes: on themselves, their worker, and their ps-lite processes. Pure."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def connected(job: JobState, hello: NodeHello, now: float) -> list[Order]:
 
 
 def _worker_of(job: JobState, hello: NodeHello, now: float) -> list[Order]:
-    """What a node says of its worker counts when the coordinator does not know better: an order to start one may be
-    lost.
-    """
+    """Take over what the node's hello says about its worker, as an order to start one may have been lost."""
     if hello.worker_pid is None:
         job.roster.left.setdefault(hello.name, None)
         return call_back(job)
@@ -72,16 +70,14 @@ def _worker_of(job: JobState, hello: NodeHello, now: float) -> list[Order]:
 
 
 def worker_started(job: JobState, instance: str, message: WorkerStarted, now: float) -> list[Order]:
-    """A process that hangs in its imports, or while it builds its model, never says anything: its time runs from
-    here.
-    """
+    """Note a started worker, whose time to connect begins: one that hangs before that would never send a message."""
     job.roster.expect(instance, message.pid, job.options.clocks.start, now, message.spare)
     return [Announce(events.WorkerStarted(instance=instance, pid=message.pid, spare=message.spare, at=now))]
 
 
 def worker_exited(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
     known = job.roster.pid(instance)
-    # it has left, which it said itself; or its script has ended in a way that lets nothing be said
+    # it has left, and said so itself; or its script ended in a way that prevents a message
     if message.code == 0 and job.phase is not Phase.OVER:
         if known != message.pid:
             return [] if known is not None else _ended_without_joining(job, instance, message.pid, now)
@@ -107,8 +103,9 @@ def worker_exited(job: JobState, instance: str, message: WorkerExited, now: floa
 
 
 def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
-    """A member's script has ended well, in an epoch that it was to train. Where all of them do that again, from where
-    the job went back to, it is the script's way.
+    """Handle a member whose script ended with exit code 0 before its last epoch.
+
+    If all members do it again after the job went back, it is not an accident but how the script works: the job fails.
     """
     at, error = job.position, f"the script ends in epoch {job.position.epoch} of {job.roster.epochs}, of itself"
     orders: list[Order] = []
@@ -118,8 +115,10 @@ def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list
 
 
 def _ended_without_joining(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
-    """A process that never connected has ended well: a script that does not know of the job, or was asked for its help.
-    To wait for its connection would be in vain. Who was a member when another coordinator was there may have trained.
+    """Handle a process that never connected and ended with exit code 0.
+
+    Its script does not join the job, or was run with --help, so waiting for a connection would be in vain. A member
+    from before a coordinator's restart is not treated so, as it may have trained.
     """
     away = job.roster.unconnected.get(instance)
     if away is None or away.pid != pid or away.stood_by or pid == job.round.pids.get(instance):
@@ -133,8 +132,9 @@ def _ended_without_joining(job: JobState, instance: str, pid: int, now: float) -
 
 
 def _died_before_it_came(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
-    """A script that cannot start says why at its first try, not when its node's tries are used up. Told again by a node
-    that connects anew, it is no news.
+    """Announce why a worker died before it connected, at its first try rather than when all tries are used up.
+
+    Nothing is announced when a node that connects again repeats the message.
     """
     if job.roster.replaced.get(instance) == message.pid:
         return []
@@ -151,14 +151,15 @@ def group_ready(job: JobState, instance: str, message: GroupReady, now: float) -
 def group_failed(job: JobState, instance: str, message: GroupFailed, now: float) -> list[Order]:
     if job.round.generation is None or message.generation != job.round.generation.number:
         return []
-    if instance not in job.round.group.hosts:  # it has served its purpose
+    if instance not in job.round.group.hosts:  # its processes are no longer needed
         return []
     return group_lost(job, f"ps-lite process on {instance}: {message.reason}", now) + advance(job, now)
 
 
 def notice(job: JobState, instance: str, message: NodeNotice, now: float) -> list[Order]:
-    """Said for people and programs: the controller hears it from the node too, and puts the deadline into the
-    target.
+    """Announce an interruption notice, for people and programs.
+
+    The controller gets it from the node too, and puts the deadline into the target.
     """
     job.roster.noticed.add(instance)
     return [Announce(events.NodeNotice(instance=instance, kind=message.kind, deadline=message.deadline, at=now))]

@@ -1,4 +1,4 @@
-"""A worker connects: as a member that is back, as a newcomer, or as one that has no place any more. Pure."""
+"""Handles workers that connect: returning members, newcomers, and those that are no longer needed. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def connected(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
     instance, roster = hello.name, job.roster
     orders: list[Order] = []
     if hello.pid != roster.pid(instance):
-        # Without the order to drop: the earlier connection is closed already, this one must not be.
+        # Without the order to drop: the earlier connection is closed already, and this one must stay open.
         lost = worker_lost(job, instance, roster.pid(instance), "another worker of the node connected", now)
         orders += [order for order in lost if not isinstance(order, DropWorker) or order.instance_id != instance]
     away = roster.connected(instance, now)
@@ -35,9 +35,7 @@ def connected(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
 
 
 def _member_back(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
-    """Whatever was on its way to the worker may be lost; what the worker said and got no answer to, it says again by
-    itself.
-    """
+    """Repeat to a returning member the orders that may be lost; it repeats its own unanswered messages itself."""
     instance, release = hello.name, job.round.release
     if hello.loop == job.loop != job.roster.members[instance].loop:
         return _comes_to_the_loop(job, hello, now)
@@ -55,8 +53,9 @@ def _member_back(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
 
 
 def _newcomer(job: JobState, hello: WorkerHello, away: Unconnected | None, now: float) -> list[Order]:
-    """Not a member, or not any more. Who may be inside a group that is none any more must start afresh; anybody else
-    can be told what to do.
+    """Handle a worker that is not a member, or no longer one.
+
+    One that may be inside a dissolved group must start afresh; any other gets an order.
     """
     instance = hello.name
     if job.phase is not Phase.OVER and job.roster.replaced.get(instance) == hello.pid:
@@ -90,8 +89,10 @@ def _newcomer(job: JobState, hello: WorkerHello, away: Unconnected | None, now: 
 
 
 def _leave(job: JobState, instance: str) -> Order:
-    """While the job is not finished nobody has come to its result, also at the last sample: that may be in a past that
-    was undone.
+    """The order to leave.
+
+    Before the job is finished it never says that the result was reached, even to a worker at the last sample: its steps
+    may have been undone since.
     """
     generation = job.number if job.outcome == "finished" else 0
     reason = f"job {job.outcome}" if job.outcome else "not in the target"
@@ -106,7 +107,7 @@ def _turn_away(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
 
 
 def entered(job: JobState, instance: str, message: Entered, now: float) -> list[Order]:
-    """Its script has come to the next loop. Said again after a connection was lost, it changes nothing."""
+    """Handle a worker whose script reached the next loop. A repeated message changes nothing."""
     roster, terms = job.roster, {name: getattr(message, name) for name in LoopTerms.model_fields}
     if job.phase is Phase.OVER:
         return [_leave(job, instance)]
@@ -121,10 +122,13 @@ def entered(job: JobState, instance: str, message: Entered, now: float) -> list[
 
 
 def _comes_to_the_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
-    """A member, with the state. Members say what the loop wants; who stands by and says something else is refused."""
+    """Note that a member, which has the state, reached the loop.
+
+    Workers that stand by with other settings are refused.
+    """
     instance, roster = hello.name, job.roster
     if all(other.loop != job.loop for other in roster.members.values()):
-        job.since = now  # from here on those that have come wait for the others
+        job.since = now  # from now on, those that have come wait for the others
     if problem := disagreement(hello, [other for other in roster.members.values() if other.loop == hello.loop]):
         refused = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
         return [refused, *worker_lost(job, instance, hello.pid, problem, now)]
@@ -139,13 +143,13 @@ def _comes_to_the_loop(job: JobState, hello: WorkerHello, now: float) -> list[Or
 
 
 def script_ended(job: JobState, instance: str, now: float) -> list[Order]:
-    """Well, and with no loop after the one that is over."""
+    """Handle a script that ended without an error, and without another loop after the last one."""
     if instance in job.roster.members and job.between:
         job.script_ended.add(instance)
         job.roster.absent.pop(instance, None)
         return advance(job, now)
     if instance in job.roster.passing and job.between:
-        return []  # so may those do that hold the state; the job's end tells it to leave
+        return []  # the holders' scripts may end too; if so, the job's end orders it to leave
     if instance in job.roster.passing and job.phase is not Phase.OVER:
         hello = job.roster.passing.pop(instance)
         return _turn_away(job, hello, "its script has ended, and the job's goes on to another loop over epochs")

@@ -1,3 +1,1 @@
-"""What is known: of the job, of who is there, and of the present generation (`Round`), which the next one replaces
-whole.
-"""
+"""The coordinator's knowledge of the job, the nodes and workers, and the present generation (`Round`)."""

@@ -1,4 +1,4 @@
-"""What a person decides about a job before it starts."""
+"""The options that a person sets for a job before it starts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Options:
     started_at: float
     limits: Limits
     workers: int  # how many the first generation waits for
-    waits: bool = False  # for a person's launch, which says what to train; one job follows the other
+    waits: bool = False  # for a person's launch, which says what to train; one launch's job follows the other's
     segment_steps: int | None = None
     checkpoint_dir: str | None = None  # of this job; None: in its folder on the shared volume
-    # where voluntary changes are made; who has a deadline goes at the next segment in any case
+    # where voluntary membership changes happen; a node with a deadline leaves at the next segment in any case
     boundary: Literal["epoch", "segment"] = "epoch"
     state_transfer: Literal["encrypted", "clear"] = "encrypted"
     servers: Literal["base", "all"] = "base"  # whose ps-lite processes are used

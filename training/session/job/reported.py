@@ -1,4 +1,4 @@
-"""Whom the job report names: the controller goes by it when it lets an instance go. Pure."""
+"""The members in the job report, by which the controller decides when an instance may go. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ def report_members(
     leaving: Collection[str],
     progress: Mapping[str, Progress],
 ) -> tuple[JobMember, ...]:
-    """All that train, are being formed, or have not left yet, by node: of several processes the first one's rank, and
-    the step of the slowest.
+    """The nodes that train, are being formed, or have not left yet.
+
+    For a node with several processes, the rank is that of the first and the step time that of the slowest.
     """
     processes: dict[str, list[tuple[int, Member]]] = {}
     for rank, member in enumerate(generation.members if generation else ()):

@@ -1,6 +1,4 @@
-"""Who is there: nodes, workers that stand ready, train, leave, or have lost their connection; and how often each node
-failed.
-"""
+"""The nodes and workers of a job: ready, training, leaving or disconnected; and the failures of each node."""
 
 from __future__ import annotations
 
@@ -18,14 +16,15 @@ from dyntrain.training.session.orders import Announce, Order, ToNode
 
 @dataclass(frozen=True)
 class Budget:
-    """How many failures of a node's worker are made good at once within `window` seconds; one more, and the node cools
-    down. Failures count for longer while no worker of the node has connected since: to hang at its start takes each of
-    them a while.
+    """How many failures of a node's worker within `window` seconds lead to an immediate restart.
 
-    The first cool-down takes `cool_down` seconds, each further one twice as long as the one before; a node whose worker
-    kept up for as long as its last cool-down and a window together begins anew. It spares the others a node that fails:
-    while there are too few of them to train, each takes `cool_down` seconds. A node that needs one longer than `keep`
-    seconds is given up: an elastic one is released, a base node is tried again all the same.
+    After one more, the node cools down. Failures count for longer while no worker of the node has connected since,
+    because a worker that hangs at its start takes a while to fail.
+
+    The first cool-down takes `cool_down` seconds, each further one twice as long as the one before. A node whose worker
+    kept up for as long as its last cool-down and a window together starts from zero. A cool-down spares the others a
+    failing node; while there are too few workers to train, it takes only `cool_down` seconds. A node that needs one
+    longer than `keep` seconds is given up: an elastic one is released, a base node is tried again nevertheless.
     """
 
     restarts: int = 5
@@ -35,18 +34,18 @@ class Budget:
     keep: float = 600.0
 
     def cooling(self, earlier: int) -> float:
-        """Seconds of a node's next cool-down after so many earlier ones."""
+        """Seconds of a node's next cool-down after `earlier` ones."""
         return min(self.longest, self.cool_down * 2.0 ** min(earlier, 30))
 
 
 @dataclass
 class FailureRecord:
-    """A node's failures; interruptions of its machine are none."""
+    """A node's failures, not counting interruptions of its machine."""
 
     failures: list[float] = field(default_factory=list)
     connected: float = 0.0  # when a worker of the node last connected
     cooled: int = 0  # cool-downs so far
-    since: float = 0.0  # of the last one
+    since: float = 0.0  # start of the last cool-down
     until: float = 0.0  # its end
     pid: int | None = None  # of the worker that is started again when the present cool-down ends
     reason: str = ""
@@ -54,7 +53,7 @@ class FailureRecord:
 
 @dataclass(frozen=True)
 class Unconnected:
-    """A worker that runs and is not connected, since when, and until when that is all right."""
+    """A worker that runs and is not connected: `since` when, and `until` when that is accepted."""
 
     pid: int
     since: float
@@ -71,24 +70,26 @@ class Roster:
     standing: dict[str, WorkerHello] = field(default_factory=dict)
     members: dict[str, WorkerHello] = field(default_factory=dict)  # connected workers of the generation
     leaving: dict[str, WorkerHello] = field(default_factory=dict)
-    passing: dict[str, WorkerHello] = field(default_factory=dict)  # on their way to a later loop, without the state
-    # nodes whose worker left, with its pid where that is known: they may be wanted again
+    passing: dict[str, WorkerHello] = field(default_factory=dict)  # not yet in the job's loop, without the state
+    # nodes whose worker left, with its pid if known: they may be wanted again
     left: dict[str, int | None] = field(default_factory=dict)
-    replaced: dict[str, int] = field(default_factory=dict)  # the pid whose loss the node was last told to make good
-    lives: dict[str, str] = field(default_factory=dict)  # of nodes' supervisors: the one that said hello last
-    noticed: set[str] = field(default_factory=set)  # machines that will be taken: what fails there is no failure
+    replaced: dict[str, int] = field(default_factory=dict)  # the pid that the node was last ordered to replace
+    lives: dict[str, str] = field(default_factory=dict)  # the node's supervisor that said hello last
+    noticed: set[str] = field(default_factory=set)  # machines with an interruption notice: failures there do not count
     records: dict[str, FailureRecord] = field(default_factory=dict)
     absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, since when
     connected_at: float = 0.0  # when a node or a worker connected last
-    returned_at: float = 0.0  # when one that had lost its connection did
+    returned_at: float = 0.0  # when one that had lost its connection last connected again
     unconnected: dict[str, Unconnected] = field(default_factory=dict)
     any_stood_by: bool = False  # whether any worker ever stood by
     refused: dict[str, str] = field(default_factory=dict)  # nodes whose worker said that the job refuses its script
     never_joined: dict[str, str] = field(default_factory=dict)  # nodes whose script ended well, and never connected
 
     def lives_anew(self, instance: str, life: str) -> None:
-        """Another supervisor of the node says hello. None of the earlier one's processes is left, so where a number of
-        theirs comes again, as after a boot, it is another process.
+        """Record which supervisor of the node said hello.
+
+        If it is a new one, none of the earlier one's processes is left, so a pid that recurs, as after a boot, is
+        another process.
         """
         if life and self.lives.get(instance, life) != life:
             self.replaced.pop(instance, None)
@@ -107,7 +108,7 @@ class Roster:
         return max((hello.epochs for hello in [*self.members.values(), *self.standing.values()]), default=0)
 
     def problem(self, hello: WorkerHello) -> str | None:
-        """Why the worker cannot train with those that are there, or None."""
+        """Why the worker cannot train with the others of its loop, or None."""
         others = [*self.members.values(), *self.standing.values()]
         return disagreement(hello, [other for other in others if other.loop == hello.loop])
 
@@ -120,8 +121,9 @@ class Roster:
         self.any_stood_by = True
 
     def ready(self, loop: int | None = None, besides: Collection[str] = ()) -> list[str]:
-        """The nodes that may be taken into the next generation, with all their processes: `besides` are there, too.
-        `loop`: of those that have come to this loop over epochs.
+        """The nodes that can join the next generation with all their processes, which stand ready or are in `besides`.
+
+        With `loop`, only processes that have reached this loop over epochs count.
         """
         come = [i for i, hello in self.standing.items() if loop is None or hello.loop == loop]
         there = dict.fromkeys([*(name for name in come if not self.cools(name)), *besides])
@@ -131,7 +133,7 @@ class Roster:
         return all(name in there for name in self.processes([node]))
 
     def processes(self, nodes: Iterable[str]) -> tuple[str, ...]:
-        """The names of all their workers, in order."""
+        """The names of all workers of the nodes, in order."""
         return tuple(name for node in nodes for name in names_of(node, self._slots(node)))
 
     def _slots(self, node: str) -> int:
@@ -140,7 +142,7 @@ class Roster:
         return hello.slots if hello else 1
 
     def cooling(self, node: str) -> FailureRecord | None:
-        """Of a node one of whose workers is not started again for a while."""
+        """The record of a worker of the node that cools down, or None."""
         return next((self.records[name] for name in self.processes([node]) if self.cools(name)), None)
 
     def overdue(self, grace: float, patience: float, now: float) -> str | None:
@@ -149,21 +151,24 @@ class Roster:
         return next((i for i, since in self.absent.items() if self.stays_away(since, grace, patience, now)), None)
 
     def stays_away(self, since: float, grace: float, patience: float, now: float) -> bool:
-        """Whether who has no connection since then has had its time to come back. When hundreds lost theirs at once,
-        they come back one after another: nobody is late while others return, for as long as `patience`.
+        """Whether a process without a connection since `since` has had its time to come back.
+
+        After hundreds lost their connections at once, they come back one after another: none is late while others
+        still return, for `patience` seconds at most.
         """
         return now > min(max(since, self.returned_at) + grace, since + patience)
 
     def expect(self, instance: str, pid: int, seconds: float, now: float, spare: bool = False) -> None:
-        """The node says that the process runs: unless it is connected, or has left, it has `seconds` to connect. Said
-        again, it has no more.
+        """Note that the node runs the process, which has `seconds` to connect, unless it is connected or has left.
+
+        A repeated call does not extend the time.
         """
         known = self.unconnected.get(instance)
         if pid not in (self.pid(instance), self.left.get(instance), known and known.pid):
             self.unconnected[instance] = Unconnected(pid, now, now + seconds, spare)
 
     def connected(self, instance: str, now: float) -> Unconnected | None:
-        """A worker of the node is there; what was known of its absence."""
+        """Note that a worker connected; returns what was known of its absence."""
         self.connected_at = now
         if self.absent.pop(instance, None) is not None:
             self.returned_at = now
@@ -173,7 +178,7 @@ class Roster:
         return self.unconnected.pop(instance, None)
 
     def vanished(self, now: float) -> tuple[str, Unconnected] | None:
-        """A worker that runs as far as its supervisor knows, and did not connect in time."""
+        """A worker that runs, as far as its supervisor knows, and did not connect in time."""
         return next(((instance, away) for instance, away in self.unconnected.items() if now > away.until), None)
 
     def held(self, seconds: float) -> None:
@@ -190,8 +195,8 @@ class Roster:
     def replace_worker(self, instance: str, pid: int, reason: str, now: float) -> list[Order]:
         """Have the supervisor start the worker again, within the node's budget.
 
-        One loss may be told twice, by connection and by supervisor, or again because the order was lost: it is counted
-        once and ordered each time.
+        One loss may be reported twice, by connection and by supervisor, or again because the order was lost: it counts
+        once, and the order is repeated each time.
         """
         self.unconnected.pop(instance, None)
         if instance not in self.nodes:
@@ -230,13 +235,13 @@ class Roster:
         return [Announce(cooling), self._cool(instance, record, now)]
 
     def _cool(self, instance: str, record: FailureRecord, now: float) -> Order:
-        """Else the node would take the silence for a lost order."""
+        """The order to cool down, without which the node would take the silence for a lost order."""
         assert record.pid is not None
         given_up = record.until - record.since > self.budget.keep
         return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=given_up))
 
     def readmit(self, now: float, needed: bool) -> list[Order]:
-        """Nodes whose cool-down is over get a new worker. `needed`: the job cannot run without them."""
+        """Start new workers on nodes whose cool-down is over. `needed`: the job cannot run without them."""
         orders: list[Order] = []
         for instance, record in self.records.items():
             until = min(record.until, record.since + self.budget.cool_down) if needed else record.until
@@ -247,7 +252,7 @@ class Roster:
         return orders
 
     def end_again(self, instance: str, pid: int | None, reason: str = "the order to end was lost") -> list[Order]:
-        """For a process that was to be replaced and still runs, perhaps because its node was not connected then."""
+        """Repeat the order to replace a process that still runs, perhaps because its node was disconnected then."""
         ordered = (
             pid is not None
             and self.replaced.get(instance) == pid
@@ -257,14 +262,14 @@ class Roster:
         return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if ordered and pid is not None else []
 
     def call_back(self, wanted: Collection[str]) -> list[Order]:
-        """A node that left and is wanted again, before the controller took it away, gets a new worker."""
+        """Start a new worker on each node that left and is wanted again before the controller took it away."""
         again = [instance for instance in self.left if node_of(instance) in wanted and instance in self.nodes]
         return [
             ToNode(instance, RestartWorker(pid=self.left.pop(instance), reason="wanted again")) for instance in again
         ]
 
     def dissolve(self) -> dict[str, WorkerHello]:
-        """Nobody is a member any more; returns who was, or was leaving."""
+        """Remove all members and those that are leaving, and return them."""
         gone = {**self.members, **self.leaving}
         self.members, self.leaving, self.absent = {}, {}, {}
         return gone

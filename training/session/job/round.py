@@ -1,4 +1,4 @@
-"""All that is known of the present generation, in one value that the next generation replaces whole."""
+"""The state of the present generation, in one value that the next generation replaces as a whole."""
 
 from __future__ import annotations
 
@@ -22,39 +22,41 @@ from dyntrain.training.session.orders import ToNode
 
 @dataclass
 class PsGroup:
-    """The generation's ps-lite processes. None at all before the first generation, and after they were given up."""
+    """The generation's ps-lite processes: none before the first generation, and after they were given up."""
 
-    hosts: Mapping[str, int] = field(default_factory=dict)  # base nodes that hold them, and the attempt they run in
-    orders: tuple[ToNode, ...] = ()  # that started them: said again to a node that connects again
+    hosts: Mapping[str, int] = field(default_factory=dict)  # the nodes on which they run, with the node's attempt
+    orders: tuple[ToNode, ...] = ()  # that started them: repeated to a node that connects again
     absent: dict[str, float] = field(default_factory=dict)  # hosts that are not connected, since when
 
 
 @dataclass
 class Round:
-    """One generation as far as it has come. What its members said in it dies with it, so nothing is ever reset: a
-    formation, a withdrawal, a restart and a recovery each make a new one. Without a generation: nobody holds the state.
+    """One generation and its progress. Without a `generation`, nobody holds the state.
+
+    It is never reset: a formation, a withdrawal, a restart and a recovery each make a new one, so that messages of the
+    members do not outlive their generation.
     """
 
     generation: Generation | None = None
     holders: frozenset[str] = frozenset()  # whose memory held the state when the generation was settled
-    waits: frozenset[str] = frozenset()  # of them, who had nothing to do any more but to form
+    waits: frozenset[str] = frozenset()  # those of them whose script had nothing left to run before the formation
     pids: Mapping[str, int] = field(default_factory=dict)  # of the members then, as journaled
     group: PsGroup = field(default_factory=PsGroup)
-    forms: Mapping[str, Form] = field(default_factory=dict)  # the orders to form, for whom they did not reach
+    forms: Mapping[str, Form] = field(default_factory=dict)  # the orders to form, to repeat those that were lost
 
     prepared: set[str] = field(default_factory=set)
-    fetching: dict[str, Fetching] = field(default_factory=dict)  # what each said last of the state's way to it
+    fetching: dict[str, Fetching] = field(default_factory=dict)  # each member's last report on its state transfer
     formed: dict[str, Formed] = field(default_factory=dict)
-    active: set[str] = field(default_factory=set)  # who has trained, in this generation or in one before it
+    active: set[str] = field(default_factory=set)  # members that have trained, in this generation or an earlier one
     first_steps: dict[str, FirstStep] = field(default_factory=dict)
     progress: dict[str, Progress] = field(default_factory=dict)
-    earlier_pace: float = 0.0  # the one before's, for as long as nobody has said how fast this one goes
-    checked_in: dict[str, CheckIn] = field(default_factory=dict)  # who waits at the boundary
-    proceeded: Position | None = None  # where the members were last told to step on
-    heard: float = 0.0  # when anybody last made progress
-    asked_at: float = 0.0  # when all were asked where they are
-    where: dict[str, Whereabouts] = field(default_factory=dict)  # as they answered since
-    release: Release | None = None  # the survivors are being freed
+    earlier_pace: float = 0.0  # the previous generation's, until a member of this one reports its speed
+    checked_in: dict[str, CheckIn] = field(default_factory=dict)  # members that wait at the boundary
+    proceeded: Position | None = None  # from where the members were last ordered to proceed
+    heard: float = 0.0  # when a member last reported progress
+    asked_at: float = 0.0  # when all members were last asked where they are
+    where: dict[str, Whereabouts] = field(default_factory=dict)  # their answers since
+    release: Release | None = None  # set while the survivors are being freed
     lost: set[str] = field(default_factory=set)  # members that a coordinator that came back need not wait for
     given_up: frozenset[str] = frozenset()  # members that are lost for every later coordinator too, as journaled
 
@@ -64,7 +66,7 @@ class Round:
 
     @property
     def pace(self) -> float:
-        """Samples a second of one worker, as those say who have said it; 0.0: nobody ever has."""
+        """Mean samples a second of one worker, over the members that reported it; 0.0 if none ever did."""
         rates = [progress.samples_per_second for progress in self.progress.values()]
         return sum(rates) / len(rates) if rates else self.earlier_pace
 
@@ -74,9 +76,10 @@ class Round:
         self.group.absent = {host: since + seconds for host, since in self.group.absent.items()}
 
     def parked(self, holders: Iterable[str], waits: Iterable[str]) -> Round:
-        """The same generation once these have left its group, with the state: what they trained still counts, what they
-        said of their formation or boundary does not. `waits`: who has no lines of the script left to run before the
-        next.
+        """The same generation after the `holders` have left its group with the state.
+
+        Their training still counts; their messages about a formation or boundary do not. `waits` are those whose
+        script has no lines left to run before the next formation.
         """
         return Round(
             generation=self.generation,

@@ -1,4 +1,4 @@
-"""That workers wait for others, as it was told. Pure."""
+"""A reported stall: workers that wait for others. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stall:
-    """`at_what` tells two of them apart. `stalled`: nobody's, where all are inside the step. `since`: seconds since the
-    epoch.
+    """Workers that wait for the `stalled` ones, of whom there are none if all are inside the step.
+
+    `at_what` tells two stalls apart. `since` is in seconds since the Unix epoch.
     """
 
     at_what: tuple[str, int, str]

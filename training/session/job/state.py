@@ -1,4 +1,4 @@
-"""What the coordinator knows of its job over all generations, and the report that it makes of it."""
+"""The coordinator's knowledge of its job over all generations, and the job report made from it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Phase(Enum):
     RECOVERING = "recovering"  # a coordinator that came back waits for the members of the generation it journaled
     WAITING = "waiting"  # nobody holds the state: the next generation starts from a safe state or the last commit
     PARKED = "parked"  # the members hold the state, outside any group, and wait for a generation that can be formed
-    PREPARING = "preparing"  # the orders to form are out; nobody has begun to, so all can be called back
-    FORMING = "forming"  # the word to go is out: members may be inside ps-lite, where nobody can be called back
+    PREPARING = "preparing"  # the orders to form are sent; nobody has begun to, so all can be called back
+    FORMING = "forming"  # the order to go is sent: members may be inside ps-lite, from where nobody can be called back
     TRAINING = "training"
     RELEASING = "releasing"  # a member is lost; the survivors free themselves
     OVER = "over"
@@ -38,43 +38,43 @@ class JobState:
     options: Options
     transfer_token: Callable[[], str]  # fresh and unguessable each time: secrets are not made in pure code
     roster: Roster
-    since: float = 0.0  # of the phase, or of the first check-in at a boundary
+    since: float = 0.0  # start of the phase, or first check-in at a boundary
     phase: Phase = Phase.WAITING
     round: Round = field(default_factory=Round)
-    launch: Launch | None = None  # what a person launched, where the job waits for that
+    launch: Launch | None = None  # a person's launch, if the job waits for one
     number: int = 0  # of the latest generation, also over restarts
-    loop: int = 0  # of the script's loops over epochs, one after another: the one at hand
-    between: bool = False  # no generation of the loop was settled yet: the members are on their way to it
-    starts: dict[int, Position] = field(default_factory=dict)  # of the loops after the first
-    loops: dict[int, int] = field(default_factory=dict)  # by generation, where it is not the first
-    commit_loops: dict[str, int] = field(default_factory=dict)  # by name, likewise
+    loop: int = 0  # index of the present one of the script's loops over epochs
+    between: bool = False  # whether the members are still on their way to that loop, without a generation in it
+    starts: dict[int, Position] = field(default_factory=dict)  # first positions of the loops after the first
+    loops: dict[int, int] = field(default_factory=dict)  # loops by generation, where it is not the first loop
+    commit_loops: dict[str, int] = field(default_factory=dict)  # loops by commit's name, likewise
     script_ended: set[str] = field(default_factory=set)  # members whose script has no other loop
-    position: Position = START  # of the last boundary, or where the state that all have stands
+    position: Position = START  # of the last boundary, or of the state that all members have
     commit: tuple[Position, str] | None = None
     earlier: list[tuple[Position, str]] = field(default_factory=list)  # commits still kept before it, oldest first
-    began_from: tuple[Position, str] | None = None  # the commit that was loaded last: kept until another one is
-    no_commit: str = ""  # why none is left, where there were some
-    committer: str | None = None  # who writes them: what others still write may be deleted by it
+    began_from: tuple[Position, str] | None = None  # the commit that was loaded last: kept until another one is loaded
+    no_commit: str = ""  # why no commit is left, if there were some
+    committer: str | None = None  # the member that writes commits; it may delete those that others still write
     committer_since: int = 0  # the generation since which it does
     lineage: Lineage = field(default_factory=Lineage)  # the last generations that were settled at one position
     unreadable_copies: set[tuple[str, str]] = field(default_factory=set)  # (instance, name) of damaged safe states
     void_until: int = 0  # commits of generations up to this one were overtaken by a restart
     target: Target | None = None
-    causes: dict[str, str] = field(default_factory=dict)  # why instances came or went last, as targets said
-    refused: Target | None = None  # the last one that is not obeyed, as it was told to people
+    causes: dict[str, str] = field(default_factory=dict)  # why instances last came or went, from the targets
+    refused: Target | None = None  # the last target that was refused, as it was announced
     paused: SettlementReason | None = None
     paused_since: float = 0.0
     trouble: Trouble = field(default_factory=Trouble)
     sequence: int = 0  # of the last report
     outcome: str = ""
-    writer: str | None = None  # of the finished job
+    writer: str | None = None  # the member that writes the result of a finished job
     failure: str = ""  # why it failed
-    silenced: set[str] = field(default_factory=set)  # rules of the script's checks, as far as that was announced
-    stall: Stall | None = None  # who keeps the others waiting, as it was told
-    raised: tuple[int, str] | None = None  # what the script raised last: step, traceback
-    epochs: int = 0  # that the workers agreed on when the last generation was settled; 0: none was yet
+    silenced: set[str] = field(default_factory=set)  # silenced rules of the script's checks that were announced
+    stall: Stall | None = None  # the stall that was announced
+    raised: tuple[int, str] | None = None  # the script's last exception: step, traceback
+    epochs: int = 0  # on which the workers agreed when the last generation was settled; 0: no generation yet
     samples: int | None = None  # in an epoch; None: not known, or the script divides its data itself
-    terms: dict[int, JobBegun] = field(default_factory=dict)  # of each loop over epochs, what it was begun with
+    terms: dict[int, JobBegun] = field(default_factory=dict)  # the settings with which each loop over epochs began
     # members that have not left yet, as far as a coordinator that came back after the end knows
     awaited: set[str] = field(default_factory=set)
     closed: bool = False  # over, and everybody has left
@@ -83,7 +83,7 @@ class JobState:
         self.phase, self.since = phase, now
 
     def held(self, seconds: float) -> None:
-        """Move what is waited for by so much."""
+        """Extend all deadlines by `seconds`."""
         self.since += seconds
         self.paused_since += seconds
         self.round.held(seconds)
@@ -95,12 +95,12 @@ class JobState:
         self.paused = reason
 
     def agree(self, begun: JobBegun) -> None:
-        """What all workers say alike of the loop over epochs that is at hand."""
+        """Record the settings of the present loop over epochs, on which all workers agree."""
         self.terms[self.loop] = begun
         self.epochs, self.samples = begun.epochs or 0, None if begun.batching == MODULE else begun.samples
 
     def changed_terms(self, hello: WorkerHello) -> str | None:
-        """What the worker's script wants otherwise than the job that it is to go on with; None: nothing."""
+        """How the worker's script differs from the job that it is to continue, or None."""
         begun = self.terms.get(hello.loop)
         if begun is None or hello.loop != self.loop:
             return None
@@ -108,7 +108,7 @@ class JobState:
         return changed(hello, begun, done)
 
     def current(self, instance: str, generation: int) -> bool:
-        """Whether what this worker says of that generation concerns the present one."""
+        """Whether a message of this worker about `generation` concerns the present one."""
         present = self.round.generation
         return present is not None and generation == present.number and instance in self.roster.members
 
@@ -124,27 +124,28 @@ class JobState:
         self.commit, self.no_commit = (position, name), ""
 
     def commits_from(self, instance: str, generation: int) -> None:
-        """The first member of a generation writes its commits, and deletes old ones but for those that it was told to
-        keep and its own.
+        """Record who writes commits from this generation on: its first member.
+
+        That member also deletes old commits, except those it was told to keep and its own.
         """
         if instance != self.committer:
             self.committer, self.committer_since = instance, generation
 
     @property
     def kept_commits(self) -> tuple[str, ...]:
-        """What the job may go back to, oldest first."""
+        """The commits to which the job may go back, oldest first."""
         known = [*self.earlier, *([self.commit] if self.commit else ())]
         if self.began_from is not None and self.began_from not in known:
             known.insert(0, self.began_from)
         return tuple(name for _, name in known)
 
     def origin(self, ready: Mapping[str, WorkerHello]) -> Origin:
-        """Of the next generation, where nobody holds the state."""
+        """The origin of the next generation, when nobody holds the state."""
         loop = self.commit_loops.get(self.commit[1], 0) if self.commit else 0
         return choose_origin(self.commit, self.lineage, ready, self.unreadable_copies, self.loops, loop)
 
     def drop_commit(self, reason: str) -> None:
-        """The newest commit is of no use: the one before it takes its place, at last the one that was loaded last."""
+        """Replace an unusable newest commit by the one before it, or finally by the one that was loaded last."""
         assert self.commit is not None
         position, _ = self.commit
         if self.began_from == self.commit:
@@ -154,7 +155,7 @@ class JobState:
 
     @property
     def fraction(self) -> float | None:
-        """How much of all epochs is done; None: not known, or there is no end to them."""
+        """The fraction of all epochs that is done; None if it is not known, or the epochs are endless."""
         if self.outcome == "finished":
             return 1.0
         if not self.epochs or self.epochs >= ENDLESS:
@@ -165,12 +166,12 @@ class JobState:
 
     @property
     def reached(self) -> Position:
-        """How far the worker that is ahead has come."""
+        """The position of the worker that is furthest ahead."""
         ahead = max(self.round.progress.values(), key=lambda p: p.position.step, default=None)
         return ahead.position if ahead and ahead.position.step >= self.position.step else self.position
 
     def report(self) -> JobReport:
-        """The coordinator's word for the controller; leaving members count until they have left."""
+        """The job report for the controller; leaving members count until they have left."""
         state = {
             Phase.WAITING: "starting" if self.number == 0 else "paused",
             Phase.PARKED: "paused" if self.paused else "running",
@@ -197,8 +198,9 @@ class JobState:
 
     @property
     def _reason(self) -> str:
-        """For people: why it does not train. A cluster that waits is never over for the controller, which would release
-        its nodes.
+        """Why the job does not train, for people.
+
+        A cluster that waits for launches is never over for the controller, which would release its nodes.
         """
         if self.options.waits and self.phase is Phase.OVER:
             return (

@@ -1,1 +1,1 @@
-"""From one phase to the next: when a generation starts, changes, is given up or ends, and by which orders."""
+"""Transitions between phases: when a generation starts, changes, is given up or ends, and the orders for that."""

@@ -1,4 +1,4 @@
-"""The coordinator's decisions: when a generation starts, changes at a boundary, goes on after a loss. Pure."""
+"""The coordinator's decisions: when a generation starts, changes at a boundary, continues after a loss. Pure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ NEVER_JOINED = (
 
 
 def advance(job: JobState, now: float) -> list[Order]:
-    """Take the next decision if all that it needs is there; a member without a connection would miss it, and is waited
-    for or lost soon.
+    """Take the next decision if everything needed for it is known, and all members are connected.
+
+    A member without a connection would miss the decision; soon it is back or counts as lost.
     """
     members, release = job.roster.members, job.round.release
     if any(instance in members for instance in job.roster.absent):
@@ -68,8 +69,9 @@ def joined_nowhere(job: JobState, now: float) -> list[Order]:
 
 
 def _of_every_node(job: JobState, complaints: Mapping[str, str]) -> tuple[str, str] | None:
-    """A node, and what is said of its worker, where it is said of all that are wanted. One node's data may be to blame;
-    where it is every node's worker, the script is, and no other try will help.
+    """A node and the complaint about its worker, if there are complaints about all wanted nodes; else None.
+
+    On one node its data may be the cause; on every node it is the script, and no retry will help.
     """
     roster = job.roster
     nodes = [instance for instance in (wanted(job) or ()) if instance in roster.nodes]
@@ -95,12 +97,12 @@ def _start(job: JobState, now: float) -> list[Order]:
     job.pause(None if decision.members else decision.reason, now)
     there = decision.members or [instance for instance in expected if instance not in missing]
     origin = job.origin({instance: roster.standing[instance] for instance in roster.processes(there)})
-    if job.no_commit and not (origin.commit or origin.safe):  # else it would begin again without a word
+    if job.no_commit and not (origin.commit or origin.safe):  # else the job would silently start from the beginning
         return fail(job, f"no readable commit is left to go on from: {job.no_commit}", now)
     if not decision.members:
         return []
     if orders := bring_to(job, origin.loop):
-        job.enter(Phase.WAITING, now)  # they are back soon, and who has the state is among them
+        job.enter(Phase.WAITING, now)  # they return soon, with the state's holder among them
         return orders
     job.trouble.got_to(origin.position.step)
     return form(job, roster.processes(decision.members), origin, (), now)
@@ -134,8 +136,10 @@ def _at_boundary(job: JobState, now: float) -> list[Order]:
 
 
 def _go_on(job: JobState, current: Sequence[str], position: Position, intact: bool, now: float) -> list[Order]:
-    """With the members that the target wants. `current` hold the state at `position`; who is a member besides joins
-    anew, in its process. A node goes in with all its processes or not at all: who lacks one leaves, and comes again.
+    """Continue with the members that the target wants.
+
+    `current` hold the state at `position`; other members join again, in the same process. A node takes part with all
+    its processes or not at all: the processes of an incomplete one leave and come again.
     """
     roster, group = job.roster, _group_at_hand(job, now)
     ready = roster.ready(job.loop, besides=job.members_present())
@@ -153,7 +157,7 @@ def _go_on(job: JobState, current: Sequence[str], position: Position, intact: bo
 
 
 def _wait_for_the_rest(job: JobState, nodes: Sequence[str], now: float) -> list[Order]:
-    """No node is left that holds the state and has all its processes."""
+    """Wait, as no node that holds the state has all its processes; restart if that takes too long."""
     if any(job.roster.cooling(node) for node in nodes) or now - job.since > job.options.clocks.patience:
         return restart(job, f"of {', '.join(nodes)} not all processes are there, and nobody else has the state", now)
     return []
@@ -169,16 +173,17 @@ def _may_change_in_mid_epoch(job: JobState) -> bool:
 
 
 def release_survivors(job: JobState, instance: str, reason: str, now: float) -> list[Order]:
-    """A worker is lost while the others train: they void its step and go on in their processes, if the servers are
-    still there.
+    """Begin a release after a worker was lost while the others train, or restart if a server is lost too.
+
+    In a release the survivors void the step and continue in their processes.
     """
     nodes, members = job.roster.nodes, job.roster.members
-    # A host whose supervisor is away for a moment lives as long as its worker does.
+    # A host whose supervisor is disconnected counts as alive as long as its worker is connected.
     servers_lost = [host for host in job.round.group.hosts if host not in nodes and host not in members]
     if job.options.recovery == "restart" or servers_lost or not members:
         return restart(job, f"worker on {instance} lost: {reason}", now)
     job.enter(Phase.RELEASING, now)
-    stops = any(check_in.stop for check_in in job.round.checked_in.values())  # they will not say so again
+    stops = any(check_in.stop for check_in in job.round.checked_in.values())  # check-ins are not repeated
     job.round.release = _release(job, now, stops)
     return [
         Announce(events.Releasing(instance=instance, generation=job.number, reason=reason, at=now)),
@@ -188,8 +193,9 @@ def release_survivors(job: JobState, instance: str, reason: str, now: float) -> 
 
 
 def give_up(job: JobState, now: float) -> list[Order]:
-    """Who is lost stays lost, also for a coordinator that comes after this one: the zeros that free the others end the
-    step for a lost worker that still lives, too.
+    """Journal the lost members, so that they stay lost for a later coordinator too.
+
+    The zeros that free the survivors also end the step for a lost worker that is still alive.
     """
     gone = frozenset(job.round.instances) - set(job.roster.members)
     if gone == job.round.given_up:
@@ -203,8 +209,10 @@ def _release(job: JobState, now: float, stops: bool) -> Release:
 
 
 def stop_here(job: JobState, instance: str, now: float) -> list[Order]:
-    """The script ends the job where the members have been told to step on already: a loss in an epoch's last step forms
-    a generation before the script comes to its own end of the epoch. Who steps on is freed from that step.
+    """Begin a release because the script stops the job at a boundary from which the members were ordered to proceed.
+
+    This happens after a loss in an epoch's last step, as a generation is formed before the script reaches its own end
+    of the epoch. Members that have begun another step are freed from it.
     """
     job.enter(Phase.RELEASING, now)
     job.round.release = _release(job, now, stops=True)
@@ -216,7 +224,7 @@ def stop_here(job: JobState, instance: str, now: float) -> list[Order]:
 
 
 def _released(job: JobState, release: Release, position: Position, now: float) -> list[Order]:
-    """Everybody is free: tell the verdict, and form the next generation as soon as a group can be had."""
+    """Send the verdict, as all survivors are free, and form the next generation once a group is available."""
     verdict = StepVerdict(generation=release.generation, position=position, exchanges=release.exchanges)
     orders: list[Order] = [ToWorker(instance, verdict) for instance in job.members_present()]
     took = now - release.began
@@ -246,8 +254,9 @@ def _form_from_parked(job: JobState, now: float) -> list[Order]:
 
 
 def fail_when_paused_for_too_long(job: JobState, now: float) -> list[Order]:
-    """A start without any failure may wait for its nodes as long as they take: their preparation has bounds of its
-    own.
+    """Fail a job that is paused for too long.
+
+    A job that starts without any failure may wait for its nodes without limit, as their preparation has its own bounds.
     """
     began = job.number > 0 or any(record.failures for record in job.roster.records.values())
     may_wait = job.phase in (Phase.WAITING, Phase.PARKED, Phase.TRAINING)

@@ -1,4 +1,4 @@
-"""How a job, or a generation's group, ends. Pure."""
+"""Ends a job, or a generation's group. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dyntrain.training.session.orders import Announce, DropWorker, Journal, Orde
 
 def end(job: JobState, now: float) -> list[Order]:
     roster = job.roster
-    job.writer = next(iter(job.members_present()), None)  # worker 0 as long as it lives
+    job.writer = next(iter(job.members_present()), None)  # worker 0, unless it is lost
     orders: list[Order] = [
         Journal(journal.JobFinished(position=job.position, at=now, writer=job.writer)),
         Announce(events.Finished(position=job.position, at=now)),
@@ -41,7 +41,7 @@ def fail(job: JobState, reason: str, now: float) -> list[Order]:
 
 
 def close_when_all_left(job: JobState) -> list[Order]:
-    """The job is over once the last worker has left."""
+    """Close the job if it is over and the last worker has left."""
     if job.phase is not Phase.OVER or job.roster.leaving or job.awaited or job.closed:
         return []
     job.closed = True
@@ -50,7 +50,7 @@ def close_when_all_left(job: JobState) -> list[Order]:
 
 
 def stop_groups(job: JobState, generation: int) -> list[Order]:
-    """The ps-lite processes of this generation and of those before it."""
+    """Stop the ps-lite processes of this generation and of earlier ones."""
     if not generation:
         return []
     bases = [instance for instance, node in job.roster.nodes.items() if node.hello.base]

@@ -1,4 +1,4 @@
-"""Which engine the job's workers run, and what its processes mean for the job. Pure."""
+"""The engine of the job's workers, and how long the job needs the engine's processes. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dyntrain.training.session.job.state import JobState
 
 
 def engine_of(job: JobState) -> EngineName:
-    """They all said the same (`generation.agreement`)."""
+    """The engine of the workers, which is the same for all (`generation.agreement`)."""
     return next((hello.engine for hello in job.roster.members.values()), "pslite")
 
 
 def only_while_it_forms(job: JobState) -> None:
-    """Horovod's workers train without any other process: the loss of the node where they found each other costs no more
-    than the loss of its worker.
+    """Forget Horovod's rendezvous after the formation.
+
+    Horovod's workers train without any other process, so the loss of the rendezvous' node costs no more than the loss
+    of its worker.
     """
     if engine_of(job) == "horovod":
         job.round.group = PsGroup()

@@ -1,10 +1,10 @@
-"""How a generation comes to be: ordered, gone, formed. Pure.
+"""The formation of a generation: the orders to form and to go, until all have formed. Pure.
 
-Members first prepare (leave the old group, lay the state ready) and wait; when all have, the word to go takes them into
-ps-lite together. A member lost before that word costs the others nothing: the generation is taken back (`rollback`).
-After it nobody can be freed from ps-lite's barriers, so all are restarted; their state is safe by then.
+Members first prepare (leave the old group, get the state ready) and wait. When all are prepared, the order to go takes
+them into ps-lite together. A member lost before that order costs the others nothing: the generation is taken back
+(`rollback`). After it nobody can be freed from ps-lite's barriers, so all are restarted; their state is safe by then.
 
-Each function returns the orders of one decision, in the order in which they are to be carried out.
+Each function returns the orders of one decision, in the order in which they must be carried out.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ UNLISTED, HALF = "not in the target", "a process of its node is missing: all of 
 
 
 def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Collection[str], now: float) -> list[Order]:
-    """Settle the next generation and order it. `holders` have the state in memory; nobody: the origin says where it
-    is.
+    """Settle the next generation and order it.
+
+    `holders` have the state in memory; if there are none, `origin` says where it is.
     """
     roster, before = job.roster, job.round
     hosts = servers(job, members)
@@ -100,7 +101,7 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
 def _settled(
     job: JobState, generation: Generation, origin: Origin, previous: Collection[str], begins: bool, now: float
 ) -> list[Order]:
-    """What is journaled and announced of a generation before anything is ordered. `begins`: the job or a loop."""
+    """The journal entries and event of a settled generation, before its orders. `begins`: the job or a loop begins."""
     source = job.roster.members[generation.source]
     begun = journal.JobBegun(
         job=job.options.job,
@@ -115,7 +116,7 @@ def _settled(
         at=now,
     )
     known = job.terms.get(job.loop)
-    begins = begins or known is None or known.epochs != begun.epochs  # a job that goes on may train longer
+    begins = begins or known is None or known.epochs != begun.epochs  # a resumed job may train longer
     if begins:
         job.agree(begun)
     settled = journal.GenerationSettled(
@@ -149,7 +150,7 @@ def _settled(
 
 
 def go_when_prepared(job: JobState, now: float) -> list[Order]:
-    """From here on nobody can be called back."""
+    """Order all members into ps-lite once all are prepared; after that nobody can be called back."""
     members = job.roster.members
     if job.phase is not Phase.PREPARING or not members or not job.round.prepared >= set(members):
         return []
@@ -158,7 +159,10 @@ def go_when_prepared(job: JobState, now: float) -> list[Order]:
 
 
 def finish_formation(job: JobState, now: float) -> list[Order]:
-    """When all have formed with equal state, they step. Leavers are not waited for: leaving needs nobody's help."""
+    """Let the members train once all have formed with equal state.
+
+    Those that leave are not waited for, as leaving does not depend on others.
+    """
     formed, generation = job.round.formed, job.round.generation
     if job.phase is not Phase.FORMING or generation is None or set(formed) < set(job.roster.members):
         return []
@@ -185,16 +189,18 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
 
 
 def start_group_again(job: JobState, instance: str) -> list[Order]:
-    """The order to start ps-lite processes, to a node that connected again: without them the workers would wait out the
-    formation's bound.
+    """Repeat the order to start ps-lite processes to a node that connected again.
+
+    Without these processes the workers would wait until the formation's bound passes.
     """
     due = job.phase in (Phase.PREPARING, Phase.FORMING)
     return [order for order in job.round.group.orders if order.instance_id == instance] if due else []
 
 
 def proceed(job: JobState) -> list[Order]:
-    """Everybody steps on from where the state stands; the boundary is behind them. One commits it: in a generation
-    always the same, since it deletes what others would write.
+    """Order all members to proceed from the boundary, and one of them to commit.
+
+    That one is the same for the whole generation, because it deletes the commits of others.
     """
     job.round.proceeded, job.round.checked_in = job.position, {}
     committer = job.members_present()[0]

@@ -1,11 +1,11 @@
-"""From one of a script's loops over epochs to the next: the job's phases, as people call them. Pure.
+"""The transition from one of a script's loops over epochs to the next: the job's phases, as people call them. Pure.
 
-Where a loop ends its members keep the state, outside any group, while their scripts do what stands between (layers are
-unfrozen, a trainer is made): the job is parked until all have come to the next loop, or to the end of the script. Who
-stands by, or comes anew, goes past the loops that are over, without their state, and joins in the next one.
+At the end of a loop its members keep the state, outside any group, while their scripts run the lines between the loops
+(for example unfreeze layers, make a trainer). The job is parked until all have reached the next loop, or the end of the
+script. Workers that stand by, and new ones, skip the finished loops, without their state, and join in the next one.
 
-A state is of one loop: another loop's trainers have no place for it. So where the state that is left is of an earlier
-loop, the job goes back to that one, and processes that are further are ended.
+A state belongs to one loop, as another loop's trainers cannot load it. So if the only state left is of an earlier loop,
+the job goes back to that loop, and processes beyond it are ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOO_FAR = "the job is in an earlier loop over epochs, to which no process goes b
 
 
 def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Order]:
-    """Or the job, where no other loop can follow. Members that are no `holders` lack its last step."""
+    """Finish the loop, or the job if no other loop can follow. Members not in `holders` lack the last step."""
     members = job.roster.members
     behind = [instance for instance in members if instance not in holders]
     if not any(hello.another for hello in members.values()):
@@ -50,15 +50,16 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
 
 
 def over_for(job: JobState, instance: str) -> Order:
-    """To a member that holds the state."""
+    """The order that ends the loop, for a member that holds the state."""
     writes = instance == job.writer
     order = LoopOver(generation=job.number, loop=job.loop, position=job.position, holds=True, writes=writes)
     return ToWorker(instance, order)
 
 
 def go_past(job: JobState, hello: WorkerHello) -> list[Order]:
-    """To a worker without the state, in an earlier loop: it will be heard of again from the loop after that one, which
-    may be over, too.
+    """Order a worker without the state, in an earlier loop, to skip that loop.
+
+    It reports again from the following loop, which may be over, too.
     """
     instance = hello.name
     job.roster.standing.pop(instance, None)
@@ -69,8 +70,9 @@ def go_past(job: JobState, hello: WorkerHello) -> list[Order]:
 
 
 def bring_to(job: JobState, loop: int) -> list[Order]:
-    """Where nobody holds the state: all who stand by come to this loop, of which the state is that is left. Nothing:
-    they are there.
+    """Bring all workers that stand by to the loop of the state that is left, when nobody holds a state in memory.
+
+    Returns no orders if all are in that loop already.
     """
     job.loop, job.between = loop, False
     orders: list[Order] = []
@@ -84,14 +86,14 @@ def bring_to(job: JobState, loop: int) -> list[Order]:
 
 
 def start_afresh(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
-    """No failure of its node, and no reason to wait until the process has noticed."""
+    """Have a worker's process replaced at once, without counting it as a failure of its node."""
     job.roster.replaced[hello.name] = hello.pid
     again = [] if job.phase is Phase.OVER else job.roster.end_again(hello.name, hello.pid, reason)
     return [DropWorker(hello.name, hello.pid, reason), *again]
 
 
 def between(job: JobState, now: float) -> list[Order] | None:
-    """What is to be done while members are on their way to the next loop. None: all have come to it."""
+    """Orders while members are on their way to the next loop; None once all have reached it."""
     members = job.roster.members
     ended = job.script_ended & set(members)
     entered = {instance for instance, hello in members.items() if hello.loop == job.loop}
@@ -112,7 +114,10 @@ def between(job: JobState, now: float) -> list[Order] | None:
 
 
 def keep_waiting(job: JobState) -> list[str]:
-    """Who keeps those waiting that have come to the next loop. While none has, the script may be at its last work."""
+    """The members that keep others waiting at the next loop. None counts until one has reached it.
+
+    Until then the script may be at its final work.
+    """
     members = job.roster.members
     entered = {instance for instance, hello in members.items() if hello.loop == job.loop}
     return sorted(set(members) - entered - job.script_ended) if entered else []

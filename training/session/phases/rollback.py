@@ -1,6 +1,4 @@
-"""Back from a generation: taken back before anybody began to form it, or restarted from what is safe outside the
-workers. Pure.
-"""
+"""Undoes a generation: takes it back before anybody began to form it, or restarts from safe state or commit. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +13,10 @@ from dyntrain.training.session.phases.ending import fail, stop_groups
 
 
 def take_back(job: JobState, reason: str, now: float) -> list[Order]:
-    """Nobody has begun to form: who holds the state waits for the next order in its process, joiners stand by again."""
+    """Take a generation back that nobody has begun to form.
+
+    The state's holders keep their processes and wait for the next order; joiners stand by again.
+    """
     generation, holders, roster = job.round.generation, job.round.holders, job.roster
     assert generation is not None
     hopeless = job.trouble.not_formed(now)
@@ -45,15 +46,16 @@ def take_back(job: JobState, reason: str, now: float) -> list[Order]:
 
 
 def go_back(job: JobState, reason: str, now: float) -> list[Order]:
-    """The members' states differ, so none of them is known to be right: from the last one that all had alike."""
+    """Restart from the last state that all had in common, because the members' states differ and any may be wrong."""
     if job.trouble.diverged():
         return fail(job, f"{reason}; once too often", now)
     return restart(job, reason, now, void_copies=job.phase is Phase.FORMING)
 
 
 def restart(job: JobState, reason: str, now: float, void_copies: bool = False) -> list[Order]:
-    """Nobody can be trusted to be free of ps-lite: all members' processes go, the next generation starts from what is
-    safe outside them. `void_copies`: not from what was kept when this generation was formed.
+    """End all members' processes, which may be stuck in ps-lite; the next generation starts from safe state or commit.
+
+    With `void_copies`, the safe states kept in this generation are not used.
     """
     if void_copies:
         job.lineage = job.lineage.without(job.number)

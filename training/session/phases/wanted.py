@@ -1,4 +1,4 @@
-"""Whom the target wants in the next generation, and who may serve it. Pure."""
+"""The nodes that the target wants in the next generation, and those that may run its servers. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dyntrain.training.session.orders import Announce, Order
 
 
 def wanted(job: JobState) -> Sequence[str] | None:
-    """None before the first target."""
+    """The instances that the target wants; None before the first target."""
     return None if job.target is None else (job.target.members or ())
 
 
 def refuse(job: JobState, target: Target, now: float) -> list[Order]:
-    """A target that is not obeyed. Said once, though it is read again and again."""
+    """Announce that a target is refused; once, though it is read repeatedly."""
     if target == job.refused:
         return []
     job.refused = target
@@ -30,9 +30,7 @@ def refuse(job: JobState, target: Target, now: float) -> list[Order]:
 
 
 def wanted_next(job: JobState) -> Sequence[str] | None:
-    """As wanted, except that a base node stays, and its successor does not join, until both can be exchanged at one
-    boundary.
-    """
+    """The wanted instances, but with a base node in place of its successor until both can change at one boundary."""
     names = wanted(job)
     if names is None or job.target is None:
         return None
@@ -46,8 +44,10 @@ def wanted_next(job: JobState) -> Sequence[str] | None:
 
 
 def servers(job: JobState, members: Collection[str] = ()) -> dict[str, ConnectedNode]:
-    """The nodes among which the ps-lite processes of a generation of these members are given out. Base nodes: whoever
-    else leaves takes no server along. Where all members serve, a machine that is lost takes one, and all restart.
+    """The nodes on which the ps-lite processes of a generation of `members` may run.
+
+    By default these are base nodes, so that no other node takes a server along when it leaves. If all members run
+    servers, the loss of any machine means a lost server and a restart of all.
     """
     replaced, everybody = _replaced(job), job.options.servers == "all"
     return {
@@ -58,15 +58,16 @@ def servers(job: JobState, members: Collection[str] = ()) -> dict[str, Connected
 
 
 def _replaced(job: JobState) -> set[str]:
-    """Base nodes that their successors relieve: at the next formation, once the successor can serve, or because they
-    train no more.
+    """The base nodes whose successors replace them at the next formation.
+
+    A base node is replaced once its successor can run a server, or if it does not train any more.
     """
     replacing = job.target.replacing if job.target is not None else {}
     return {old for old, new in replacing.items() if not _trains_on(job, old) or _can_serve(job, new)}
 
 
 def _trains_on(job: JobState, instance: str) -> bool:
-    """With one of its processes missing a node leaves at the next formation."""
+    """Whether the node stays at the next formation; one that lacks a process leaves."""
     members = job.roster.members
     return instance in members and instance in job.roster.ready(job.loop, besides=members)
 

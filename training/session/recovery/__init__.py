@@ -1,3 +1,1 @@
-"""What is not heard any more: workers, nodes and ps-lite groups that are lost, members that take too long, and a
-coordinator that came back.
-"""
+"""Recovery from lost workers, nodes and ps-lite groups, from members that take too long, and of the coordinator."""

@@ -1,10 +1,9 @@
-"""A coordinator that came back: it reads its journal, hears from each member where that is, and goes on from there.
-Pure.
+"""Recovery of a coordinator: it reads its journal, learns each member's position, and continues from there. Pure.
 
-The journal says which generation was settled last; the members know how far it came, and say so when they connect.
-Nothing is decided before all of them are back or known to be lost, and the hosts of the generation's ps-lite processes
-are back too, or patience has run out since the last one came: hundreds come one after another. One that comes again
-and again does not hold the others up for longer than a living job may take.
+The journal says which generation was settled last; the members know how far it came, and report it when they connect.
+Nothing is decided until all members are back or known to be lost, and the hosts of the generation's ps-lite processes
+are back too. The wait ends when the patience has passed since the last one connected, as hundreds come one after
+another. It also ends after the progress bound, so that a process that connects repeatedly does not block the others.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from dyntrain.training.session.phases.loops import go_past, over_for, start_afre
 from dyntrain.training.session.phases.rollback import restart, take_back
 from dyntrain.training.session.phases.wanted import wanted
 
-TRAINED = frozenset({"trains", "waits", "aborted", "free"})  # stages after the generation's first word to proceed
+TRAINED = frozenset({"trains", "waits", "aborted", "free"})  # stages after the generation's first order to proceed
 INSIDE = frozenset({"creates", "formed"})
 NOT_BACK = "it did not come back to the coordinator"
 
@@ -36,7 +35,7 @@ NOT_BACK = "it did not come back to the coordinator"
 def recovered(
     options: Options, transfer_token: Callable[[], str], entries: Sequence[journal.Entry], now: float
 ) -> JobState:
-    """The job as its journal leaves it; without a journal, one that begins."""
+    """Restore the job from its journal; from an empty one, begin a new job."""
     job = JobState(options, transfer_token, Roster(options.budget), since=now)
     workers: set[str] = set()
     for entry in entries:
@@ -99,8 +98,9 @@ def _round_of(settled: journal.GenerationSettled) -> Round:
 
 
 def member_returned(job: JobState, hello: WorkerHello) -> bool:
-    """Whether this is a member of the journaled generation that was not given up; another process in a member's place
-    says that the member is lost.
+    """Take back a member of the journaled generation that was not given up; returns whether it is one.
+
+    Another process in a member's place means that the member is lost.
     """
     instance = hello.name
     if instance not in job.round.instances or instance in job.round.lost:
@@ -114,7 +114,7 @@ def member_returned(job: JobState, hello: WorkerHello) -> bool:
 
 
 def recover(job: JobState, now: float) -> list[Order]:
-    """Go on once everything that there is has come back."""
+    """Continue once all that still exists has connected again, or the wait for it has ended."""
     if job.phase is not Phase.RECOVERING:
         return []
     members, nodes = job.roster.members, job.roster.nodes
@@ -122,14 +122,14 @@ def recover(job: JobState, now: float) -> list[Order]:
         only_while_it_forms(job)
     missing = set(job.round.instances) - set(members) - job.round.lost
     if not members and job.target is not None and not set(map(node_of, missing)) & set(wanted(job) or ()):
-        missing = set()  # whoever is wanted is lost, so the group is broken: nobody else need be heard
+        missing = set()  # all wanted members are lost, so the group is broken: no other need be waited for
     hosts_away = members and any(host not in nodes for host in job.round.group.hosts)
     unheard = missing or hosts_away or set(job.roster.absent) & set(members)
     clocks, came = job.options.clocks, max(job.since, job.roster.connected_at)
     if unheard and now - came <= clocks.patience and now - job.since <= clocks.progress:
         return []
     lost = sorted(set(job.round.instances) - set(members))
-    silent = set(lost) - job.round.lost  # they may live
+    silent = set(lost) - job.round.lost  # they may be alive
     stages = {instance: hello.stage for instance, hello in members.items()}
     orders: list[Order] = [Announce(events.Recovered(generation=job.number, stages=stages, lost=tuple(lost), at=now))]
     for instance in sorted(silent):
@@ -175,7 +175,7 @@ def _from_evidence(job: JobState, lost: list[str], now: float) -> list[Order]:
 
 
 def _between_again(job: JobState, now: float) -> list[Order]:
-    """The members had come to the end of a loop; some may not have heard so."""
+    """Resume between two loops; some members may not know yet that the earlier one is over."""
     members, holders = job.roster.members, job.round.holders
     lacking = [members.pop(instance) for instance in list(members) if instance not in holders]
     for hello in lacking:
@@ -187,7 +187,7 @@ def _between_again(job: JobState, now: float) -> list[Order]:
     park(job, position, now)
     orders: list[Order] = []
     for hello in lacking:
-        if hello.stage == "aborted":  # it may be inside the group for ever
+        if hello.stage == "aborted":  # it may be stuck inside the group
             orders += start_afresh(job, hello, "it lacks the last step of a loop over epochs, and is in its group")
         elif hello.loop < job.loop:
             orders += go_past(job, hello)
@@ -201,7 +201,7 @@ def _between_again(job: JobState, now: float) -> list[Order]:
 
 
 def _train_on(job: JobState, now: float) -> list[Order]:
-    """All members train, wait at a boundary, or have formed and missed the word to proceed."""
+    """Resume a generation whose members train, wait at a boundary, or have missed the order to proceed."""
     present, members = job.round, job.roster.members
     assert present.generation is not None
     positions = [hello.position for hello in members.values() if hello.position is not None]
@@ -215,7 +215,10 @@ def _train_on(job: JobState, now: float) -> list[Order]:
 
 
 def _verdict_again(job: JobState, now: float) -> list[Order]:
-    """The one before had told the verdict to some; whoever has it has left the group, so everybody is free to."""
+    """Repeat the verdict that the former coordinator had sent to some members.
+
+    Those have left the group, so all are free to leave it.
+    """
     members = job.roster.members
     free = [hello.position for hello in members.values() if hello.stage == "free" and hello.position is not None]
     verdict = StepVerdict(generation=job.number, position=free[0])
@@ -224,8 +227,9 @@ def _verdict_again(job: JobState, now: float) -> list[Order]:
 
 
 def _void(job: JobState, reason: str, now: float) -> list[Order]:
-    """Nobody has begun to form what was settled last. Who was told to abort before has not heard that everybody is
-    free.
+    """Take back the last settled generation, which nobody has begun to form.
+
+    Members that were ordered to abort before do not know yet that all are free, so they get the verdict.
     """
     verdicts = [
         ToWorker(instance, StepVerdict(generation=hello.generation or 0, position=job.position))

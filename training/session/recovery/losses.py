@@ -1,6 +1,6 @@
-"""Losses: who is lost when, by what is heard or because a bound has passed, and what that leads to. Pure.
+"""Losses: detected from messages or because a bound has passed, and what follows from them. Pure.
 
-What a loss costs the others depends on where the generation is; `_lose` has the table.
+What a loss costs the others depends on the generation's phase; see `_lose`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dyntrain.training.session.phases.rollback import restart, take_back
 from dyntrain.training.session.recovery.from_journal import recover
 from dyntrain.training.session.recovery.waiting import to_prepare, too_late
 
-# ---- what is heard
+# ---- losses known from messages and connections
 
 
 def node_lost(job: JobState, instance: str, now: float) -> list[Order]:
-    """The supervisor's connection is gone. Its worker may still train: the worker's own connection tells."""
+    """Handle a supervisor's lost connection. Its worker may still train, which the worker's own connection shows."""
     job.roster.nodes.pop(instance, None)
     orders: list[Order] = [Announce(events.NodeLost(instance=instance, at=now))]
     group = job.round.group
@@ -38,14 +38,14 @@ def node_lost(job: JobState, instance: str, now: float) -> list[Order]:
 
 
 def group_lost(job: JobState, reason: str, now: float) -> list[Order]:
-    """ps-lite processes of the generation are gone: before anybody is inside them that costs nothing."""
+    """Handle the loss of the generation's ps-lite processes, which costs nothing before a worker uses them."""
     if job.phase is Phase.PREPARING:
         return take_back(job, reason, now)
     return restart(job, reason, now) if job.phase in (Phase.FORMING, Phase.TRAINING, Phase.RELEASING) else []
 
 
 def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
-    """The connection is gone; the process may be too, which its supervisor would say, or it connects again."""
+    """Handle a worker's lost connection: it may connect again, or its supervisor reports that the process is gone."""
     roster = job.roster
     if pid != roster.pid(instance):
         return []
@@ -54,13 +54,13 @@ def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> l
         roster.passing.pop(instance, None)
         roster.unconnected[instance] = Unconnected(pid, now, now + job.options.clocks.patience, stood_by=True)
         return [Announce(events.WorkerLost(instance=instance, pid=pid, reason="connection closed", at=now))]
-    if not (job.between and instance in job.script_ended):  # it has nothing more to say
+    if not (job.between and instance in job.script_ended):  # its script has ended, so no more messages are due
         roster.absent.setdefault(instance, now)
     return []
 
 
 def worker_lost(job: JobState, instance: str, pid: int | None, reason: str, now: float) -> list[Order]:
-    """The worker's connection or process is gone; a notice about an earlier process (`pid`) changes nothing."""
+    """Handle the loss of a worker; a notice about an earlier process (`pid`) changes nothing."""
     roster = job.roster
     if pid is None or pid != roster.pid(instance):
         return []
@@ -78,7 +78,7 @@ def replace_worker(job: JobState, instance: str, pid: int, reason: str, now: flo
 
 
 def _lose(job: JobState, instances: list[str], reason: str, now: float) -> list[Order]:
-    """Members are lost, all at once: what follows depends on where the generation is."""
+    """Handle the loss of members, all at once; what follows depends on the generation's phase."""
     roster, release = job.roster, job.round.release
     orders: list[Order] = []
     for instance in instances:
@@ -100,17 +100,17 @@ def _lose(job: JobState, instances: list[str], reason: str, now: float) -> list[
         case Phase.RECOVERING:
             job.round.lost.update(instances)
             orders += recover(job, now)
-        # at a boundary their last step is in, so nobody can be blocked: the next generation just goes without them
+        # at a boundary they finished their last step, so nobody is blocked: the next generation forms without them
         case _:
             pass
     return orders + advance(job, now)
 
 
-# ---- what is not heard
+# ---- losses known because a bound has passed
 
 
 def tick(job: JobState, now: float) -> list[Order]:
-    """Everything that has a bound. One of them at a time: the next tick sees what is left."""
+    """Check all bounds, and handle one that has passed; the next tick handles others."""
     clocks, roster = job.options.clocks, job.roster
     if job.phase is Phase.RECOVERING:
         return recover(job, now)
@@ -169,8 +169,10 @@ def _did_not_connect(job: JobState, instance: str, away: Unconnected, now: float
 
 
 def _stuck(job: JobState, now: float) -> list[Order]:
-    """Living workers that do not get on: those who keep the others waiting at a boundary are lost; else one keeps them
-    waiting inside a step.
+    """Handle live workers without progress.
+
+    Those that keep the others waiting at a boundary count as lost. Otherwise somebody blocks the others inside a step,
+    and a release begins.
     """
     clocks, checked_in = job.options.clocks, job.round.checked_in
     late = sorted(set(job.roster.members) - set(checked_in))

@@ -1,8 +1,9 @@
-"""Who keeps the others waiting, and at what: told long before it counts as lost. Pure.
+"""Reports who keeps the others waiting, and where, long before a worker counts as lost. Pure.
 
-Inside a step nobody says anything, so the coordinator asks: whoever waits for sums has done its part, and whoever is in
-its script keeps the others. At boundaries and in formations it is known who has come. It is told once, and once more
-when it is over; `recovery.losses` has the bounds at which somebody is lost.
+Inside a step workers send no messages, so the coordinator asks them: a worker that waits for sums has done its part,
+and one that is in its script keeps the others waiting. At boundaries and in formations it is known who has arrived. A
+stall is announced once, and once more when it is over; the bounds after which a worker is lost are in
+`recovery.losses`.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from dyntrain.training.session.job.stall import Stall
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToWorker
 
-STALL_SECONDS = 30.0  # so long somebody waits before it is told
-ASK_AFTER = 15.0  # without a step of anybody
-ASK_SECONDS = 10.0  # between two times that all are asked
+STALL_SECONDS = 30.0  # of waiting before a stall is announced
+ASK_AFTER = 15.0  # without a step of any worker
+ASK_SECONDS = 10.0  # between two questions to all workers
 ANSWER_SECONDS = 3.0
 NAMED = 3  # instances in a sentence
 
 
 def watch(job: JobState, now: float) -> list[Order]:
-    """At each tick, after what has a bound."""
+    """Announce the beginning and the end of a stall; called at each tick, after the bounds were checked."""
     orders, before = _ask(job, now), job.stall
     stall = find(job, now)
     if before is not None and (stall is None or stall.at_what != before.at_what):
@@ -46,7 +47,7 @@ def _event_of(job: JobState, stall: Stall, now: float) -> events.Stalled:
 
 
 def find(job: JobState, now: float) -> Stall | None:
-    """Who waits for whom at `now`, for longer than STALL_SECONDS. None: nobody."""
+    """Find workers that have waited for others for longer than STALL_SECONDS; None if there are none."""
     present, members = job.round, job.roster.members
     everybody = [instance for instance in present.instances if instance in members]
     match job.phase:
@@ -86,7 +87,10 @@ def _missed(
 
 
 def _inside_a_step(job: JobState, everybody: Sequence[str], now: float) -> Stall | None:
-    """As they answered. All in their scripts: nobody waits. All inside the step: nobody is late."""
+    """Find a stall inside a step from the workers' answers.
+
+    If all are in their scripts, nobody waits. If all are inside the step, no worker is to blame.
+    """
     present, since = job.round, max(job.round.heard, job.since)
     if not everybody or now - since <= STALL_SECONDS or present.asked_at <= since:
         return None
@@ -116,7 +120,7 @@ def _named(instances: Sequence[str], one: str, several: str) -> str:
 
 
 def _ask(job: JobState, now: float) -> list[Order]:
-    """Only where nobody has said anything for a while: a job that steps is asked nothing."""
+    """Ask all workers where they are, only if none has reported a step for a while."""
     present = job.round
     quiet = job.phase is Phase.TRAINING and not present.checked_in
     if not quiet or now - max(present.heard, job.since) <= ASK_AFTER or now - present.asked_at <= ASK_SECONDS:

@@ -1,7 +1,7 @@
-"""How long the members of a generation wait for one of them to prepare, and whose fault it is. Pure.
+"""How long a generation waits for a member to prepare, and which members are too late. Pure.
 
-A large state takes its time, and the bound follows from its size. Whoever is too slow all the same stays out: nobody
-has begun to form, so the others lose nothing but the wait.
+The transfer of a large state takes longer, so the bound depends on its size. A member that is still too slow is left
+out: nobody has begun to form, so the others lose only the time they waited.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from dyntrain.training.session.job.round import Round
 
 
 def to_prepare(present: Round, instance: str, clocks: Clocks) -> float:
-    """Seconds from the order to "prepared". A survivor at an epoch's end may be in the script's own lines there: a
-    validation takes as long as at any boundary.
+    """Seconds allowed from the order to form until the member is prepared.
+
+    A survivor at an epoch's end may still run the script's own lines, such as a validation, so it has as long as at any
+    boundary.
     """
     size = max((fetch.size for fetch in present.fetching.values()), default=0)
     at_epochs_end = present.generation is not None and not present.generation.position.offset
@@ -23,9 +25,7 @@ def to_prepare(present: Round, instance: str, clocks: Clocks) -> float:
 
 
 def too_late(present: Round, members: Collection[str], clocks: Clocks, waited: float) -> list[str]:
-    """Of those who are not prepared after `waited` seconds, the ones that do not just wait for another: who is behind a
-    slow one in its chain is slow for that alone.
-    """
+    """The members that are late after `waited` seconds, without those that only wait for a slow one in their chain."""
     missing = sorted(set(members) - present.prepared)
     late = [instance for instance in missing if waited > to_prepare(present, instance, clocks)]
     return [instance for instance in late if _before(present, instance) not in missing]
