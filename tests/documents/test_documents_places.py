@@ -25,6 +25,7 @@ NAME = re.compile(r"[a-z]+_\w+|[A-Z][a-z]+[A-Z]\w+|[A-Z]{2,}_[A-Z_]+")
 OTHER_NAMES = {  # of other programs, and with places for a person's own
     *("CostCenter", "SM_CHANNEL_NAME", "NAME_RANK", "broadcast_parameters", "fish_source", "zsh_source"),
     "cli_follow_urlparam",
+    *("ShardedByS3Key", "record_wrapping"),
     *("sagemaker_tensorflow", "train_0", "train_0_0", "train_1_0", "train_2_0", "train_3_0", "train_RANK_EPOCH"),
 }
 OF_A_PERSON = {  # files and folders that are made or brought
