@@ -132,14 +132,14 @@ def _supervisor(
     program = Program(spec.command, variables, None, str(Path.cwd()))
     worker = make_worker(joining(program, control_file), children, channel, status, timing, spec.warm_spares)
     isolation = make_isolation(worker, _is_wanted, status, clocks.patience, timing)
-    base = None
+    base_duties = None
     if spec.servers and not slot:
         # explicit address: ps-lite would otherwise pick an interface itself
         blank = Program(BLANK, {**spec.server_environment, "DMLC_NODE_HOST": spec.private_ip}, None)
         group = PsGroup(blank, spec.servers + 1, spec.private_ip, children, channel.tell, timing)
-        base = BaseDuties(at_once if spec.base else never, group, all_serve=not spec.base)
+        base_duties = BaseDuties(at_once if spec.base else never, group, all_serve=not spec.base)
     node = SupervisedNode(identity, 1, spec.mount, control_file, timing, clocks, slot=slot, slots=spec.slots)
-    return Supervisor(node, channel, status, worker, isolation, base, others=others)
+    return Supervisor(node, channel, status, worker, isolation, base_duties, others=others)
 
 
 async def _access(spec: NodeSpec) -> Access | None:

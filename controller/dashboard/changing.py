@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal, assert_never
 
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.changing.asking import (
+    add_request,
     carry_out,
-    to_choose,
-    to_launch,
-    to_remove,
-    to_replace,
-    to_scale,
-    to_take,
+    launch_request,
+    remove_request,
+    replace_request,
+    scale_request,
+    sizes_to_choose_from,
 )
 from dyntrain.controller.cli.changing.requests import Request
 from dyntrain.controller.contract.messages import ClusterName, InstanceId
@@ -87,7 +87,7 @@ def groups(connection: Connection, cluster: str) -> dict[str, Any]:
     """The groups that can be resized. Raises ControllerError."""
     sizes = [
         {"group": group, "desired": size.desired, "minimum": size.minimum, "maximum": size.maximum}
-        for group, size in to_choose(connection, cluster).items()
+        for group, size in sizes_to_choose_from(connection, cluster).items()
     ]
     return {"problem": "", "groups": sizes}
 
@@ -95,14 +95,14 @@ def groups(connection: Connection, cluster: str) -> dict[str, Any]:
 def _planned(connection: Connection, change: Change) -> Request:
     match change:
         case Scale():
-            return to_scale(connection, change.cluster, change.n, change.group)
+            return scale_request(connection, change.cluster, change.n, change.group)
         case Add():
-            return to_launch(connection, change.cluster, change.count, change.group)
+            return launch_request(connection, change.cluster, change.count, change.group)
         case Take():
-            return to_take(connection, change.cluster, [change.instance])
+            return add_request(connection, change.cluster, [change.instance])
         case Remove():
-            return to_remove(connection, [change.instance], now=change.now)
+            return remove_request(connection, [change.instance], now=change.now)
         case Replacing():
-            return to_replace(connection, change.old, change.new)
+            return replace_request(connection, change.old, change.new)
         case _:
             assert_never(change)

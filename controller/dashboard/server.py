@@ -136,8 +136,8 @@ class Page:
 
 
 class Server(uvicorn.Server):
-    """A server on a listening socket, until SIGINT or SIGTERM. It ends its streams first, which would keep it
-    running.
+    """A server on a listening socket, until SIGINT or SIGTERM. It then closes its open streams first, because uvicorn
+    waits for them.
     """
 
     def __init__(self, page: Page, token: str, listening: socket.socket) -> None:

@@ -203,8 +203,9 @@ def _pass(
 
 
 def _parameter(ports: Ports, cluster: str, membership: Membership) -> tuple[int, str, Membership]:
-    """The revision in the parameter; why it cannot be ours; and the membership to continue with. That one is above the
-    parameter's then, because a coordinator refuses a lower or contradicting revision.
+    """The target parameter's revision, why another controller must have written it (or ""), and the membership to go
+    on with. If another wrote it, our membership's revision is raised above it: coordinators refuse a lower or
+    contradicting one.
     """
     published = parameter_target(ports, cluster)
     if published is None:

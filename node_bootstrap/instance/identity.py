@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Identity:
-    """Who the node is. `signed` proves it to others; None if the metadata service has no such document."""
+    """Who the node is. `signed`: the identity document that proves it; None if the metadata service has none."""
 
     instance_id: str
     private_ip: str

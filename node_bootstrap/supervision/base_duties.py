@@ -51,5 +51,5 @@ async def at_once() -> None:
 
 
 async def never() -> None:
-    """Wait forever, as `wait_until_due` of a node that will not be a base node."""
+    """Wait forever: the `wait_until_due` of nodes that are no base nodes."""
     await asyncio.Event().wait()

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Process:
-    """A blank, or what it became."""
+class GroupProcess:
+    """A process that is blank, or a ps-lite scheduler or server by now."""
 
     blank: Blank
     server: Child
@@ -76,8 +76,8 @@ class PsGroup:
         self._children, self._tell, self._timing = children, tell, timing
         self._server: tuple[Child, ForkServerSocket] | None = None
         self._turn = asyncio.Lock()  # the pool and an order may both need to start the server
-        self._pool: list[Process] = []
-        self._live: dict[int, list[Process]] = {}
+        self._pool: list[GroupProcess] = []
+        self._live: dict[int, list[GroupProcess]] = {}
         self._base = False
         self._last_stopped = 0
         self._refill_at = 0.0
@@ -191,20 +191,20 @@ class PsGroup:
         if self._server:
             await self._server[0].stop()
 
-    def _take(self) -> Process | None:
+    def _take(self) -> GroupProcess | None:
         """The blank that is closest to ready."""
         return max(self._usable_blanks(), key=lambda process: process.ready, default=None)
 
-    def _usable_blanks(self) -> list[Process]:
+    def _usable_blanks(self) -> list[GroupProcess]:
         """The blanks whose server is not being ended: the others die with theirs."""
         return [process for process in self._pool if self._server and process.server is self._server[0]]
 
-    async def _spawn(self) -> Process:
+    async def _spawn(self) -> GroupProcess:
         async with self._turn:
             if self._server is None:
                 self._server = await self._start_server()
             child, line = self._server
-        process = Process(await line.fork(), child)
+        process = GroupProcess(await line.fork(), child)
         self._pool.append(process)
         self._watch(self._follow(process))
         return process
@@ -239,7 +239,7 @@ class PsGroup:
         await child.stop()
         self._changed.set()
 
-    async def _follow(self, process: Process) -> None:
+    async def _follow(self, process: GroupProcess) -> None:
         """Watch a process from the request to its end."""
         server = process.server
         try:

@@ -27,9 +27,9 @@ class Isolation:
     `on_stopped` reports to the controller that this happened; `is_wanted` asks it whether the node may continue, and
     raises ServiceUnavailable without an answer.
 
-    `stop` returns False if the worker was given up. Then the controller already knows and does not want the node.
-    Asking it would keep the node from the next coordinator, which may have the worker restarted: so that one is
-    welcomed as usual.
+    `stop` returns False if the worker was given up. The controller knows that already, and would answer that the node
+    may not continue. The next coordinator may restart the worker all the same, so the node then connects to it without
+    asking the controller.
     """
 
     def __init__(

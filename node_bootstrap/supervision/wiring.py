@@ -101,8 +101,8 @@ def make_isolation(
 class Ec2Node:
     """A node of a cluster, with its configuration.
 
-    `environment` is for all its processes; `coordinator` and `blank` are commands. `account` runs them and the training
-    script; None: the current user.
+    `environment` is that of all its processes; `coordinator` and `blank` are commands. `account`: the user of the
+    operating system that runs them and the training script; None: the current user.
     """
 
     identity: Identity

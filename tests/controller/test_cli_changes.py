@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import snapshot
-from dyntrain.controller.cli.changing.asking import carried_out, to_remove
+from dyntrain.controller.cli.changing.asking import carried_out, remove_request
 from dyntrain.controller.cli.changing.requests import Resize, Tag, resize, tag, untag
 from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
 from dyntrain.controller.contract.errors import GiveUp
@@ -94,15 +94,15 @@ def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_alread
     worker = world.launch(1)
     world.hear(world.tag(worker), world.report(worker))
     connection = Connection(world.ports, world.registry, ELASTIC)
-    output = carried_out(world.ports, to_remove(connection, [worker], now=True), dry_run=False, say_where=print)
+    output = carried_out(world.ports, remove_request(connection, [worker], now=True), dry_run=False, say_where=print)
     assert f"create-tags --resources {worker} --tags Key={LEAVE_TAG},Value=now && aws ec2 delete-tags" in output
     assert (KEY in world.machines[worker].tags, world.machines[worker].tags[LEAVE_TAG]) == (False, "now")
     assert [call[0] for call in world.calls if call[0].endswith("tag")][-2:] == ["instances.tag", "instances.untag"]
 
     world.hear(world.tag(worker, present=False))
     with pytest.raises(GiveUp, match="does not work for demo any more"):
-        to_remove(connection, [worker])
-    again = to_remove(connection, [worker], now=True)
+        remove_request(connection, [worker])
+    again = remove_request(connection, [worker], now=True)
     assert (again.instances, again.hurried) == ((), (worker,))
     assert "delete-tags" not in carried_out(world.ports, again, dry_run=False, say_where=print)
 

@@ -7,7 +7,14 @@ from __future__ import annotations
 import pytest
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import explanation, snapshot, summary
-from dyntrain.controller.cli.changing.asking import carried_out, to_launch, to_remove, to_restart, to_scale, to_take
+from dyntrain.controller.cli.changing.asking import (
+    add_request,
+    carried_out,
+    launch_request,
+    remove_request,
+    restart_request,
+    scale_request,
+)
 from dyntrain.controller.cli.changing.restarts import CLOSING_SECONDS
 from dyntrain.controller.cli.text.status import cluster_lines
 from dyntrain.controller.contract.errors import GiveUp
@@ -54,9 +61,9 @@ def test_nothing_is_launched_into_a_job_that_is_over_and_the_way_on_is_told(stat
     world, _, _ = job_over(state, reason="out of data" if state == "failed" else "")
     spare = world.launch(7, elastic=False, owned=False)
     for ask in (
-        lambda: to_launch(asking(world), "demo", 1, None),
-        lambda: to_scale(asking(world), "demo", 2, None),
-        lambda: to_take(asking(world), "demo", [spare]),
+        lambda: launch_request(asking(world), "demo", 1, None),
+        lambda: scale_request(asking(world), "demo", 2, None),
+        lambda: add_request(asking(world), "demo", [spare]),
     ):
         with pytest.raises(GiveUp) as refused:
             ask()
@@ -67,17 +74,17 @@ def test_nothing_is_launched_into_a_job_that_is_over_and_the_way_on_is_told(stat
 def test_fewer_can_be_had_of_a_job_that_is_over() -> None:
     world, _, _ = job_over()
     world.limits[GROUP] = (0, 4, 2)
-    assert to_scale(asking(world), "demo", 0, None).after == 0
-    assert to_scale(asking(world), "demo", 2, None).after == 2
+    assert scale_request(asking(world), "demo", 0, None).after == 0
+    assert scale_request(asking(world), "demo", 2, None).after == 2
 
 
 def test_a_job_that_runs_grows_as_ever() -> None:
     world, _, (worker,) = running_cluster()
     world.limits[GROUP] = (0, 4, 0)
-    assert to_launch(asking(world), "demo", 1, None).after == 1
-    assert to_remove(asking(world), [worker]).instances == (worker,)
+    assert launch_request(asking(world), "demo", 1, None).after == 1
+    assert remove_request(asking(world), [worker]).instances == (worker,)
     with pytest.raises(GiveUp, match="no job that is over"):
-        to_restart(asking(world), "demo")
+        restart_request(asking(world), "demo")
 
 
 def test_the_job_begins_again_when_its_base_nodes_boot_anew() -> None:
@@ -86,7 +93,7 @@ def test_the_job_begins_again_when_its_base_nodes_boot_anew() -> None:
     second = world.launch(1001, base=True)
     world.machines[second].state = "stopped"
     world.resync()
-    request = to_restart(asking(world), "demo")
+    request = restart_request(asking(world), "demo")
     assert (request.booted, request.started) == ((master,), (second,))
     output = carried_out(world.ports, request, dry_run=True, say_where=print)
     assert f"aws ec2 reboot-instances --instance-ids {master} && aws ec2 start-instances" in output
@@ -100,12 +107,12 @@ def test_a_job_whose_last_word_is_not_said_is_not_begun_again_before_it_is() -> 
     """A coordinator that started now would find a job that is not closed, say once more that it is over, and end."""
     world, master, _ = job_over(closed=False)
     with pytest.raises(GiveUp, match="only just ended"):
-        to_restart(asking(world), "demo")
+        restart_request(asking(world), "demo")
     world.wait(CLOSING_SECONDS)
-    assert to_restart(asking(world), "demo").booted == (master,), "its coordinator may have died over it"
+    assert restart_request(asking(world), "demo").booted == (master,), "its coordinator may have died over it"
     world, master, _ = job_over(closed=False)
     over(world, master)
-    assert to_restart(asking(world), "demo").booted == (master,)
+    assert restart_request(asking(world), "demo").booted == (master,)
 
 
 def test_while_the_next_job_begins_nobody_is_sent_to_begin_it_again() -> None:
@@ -113,18 +120,18 @@ def test_while_the_next_job_begins_nobody_is_sent_to_begin_it_again() -> None:
     world.wait(30)
     world.hear(world.report(master, attempt=2))
     with pytest.raises(GiveUp, match="its base nodes begin another one; try again in a minute"):
-        to_launch(asking(world), "demo", 1, None)
+        launch_request(asking(world), "demo", 1, None)
     world.hear(world.job_event(master, job="job-2", started_at=world.now, revision=world.target().revision))
-    assert to_launch(asking(world), "demo", 1, None).after == 1
+    assert launch_request(asking(world), "demo", 1, None).after == 1
 
 
 def test_without_base_nodes_nobody_can_begin_and_what_is_on_its_way_down_is_waited_for() -> None:
     world, master, _ = job_over()
     world.hear(world.state_event(master, "stopping"))
     with pytest.raises(GiveUp, match=f"{master} of demo is stopping"):
-        to_restart(asking(world), "demo")
+        restart_request(asking(world), "demo")
     world.hear(world.state_event(master, "shutting-down"), world.state_event(master, "terminated"))
-    for ask in (lambda: to_restart(asking(world), "demo"), lambda: to_launch(asking(world), "demo", 1, None)):
+    for ask in (lambda: restart_request(asking(world), "demo"), lambda: launch_request(asking(world), "demo", 1, None)):
         with pytest.raises(GiveUp, match="is over: no base node is left to begin another; set the desired capacity"):
             ask()
 

@@ -74,7 +74,7 @@ def test_which_variables_hold_loaders_is_a_part_of_the_place(tmp_path: Path) -> 
     inside = "def f(loader):\n    batches = loader\n    ask()\nf(loader)\n"
     for value in (loader, [1, 2]):
         assert analyse(analysis, file, inside, loader=value) == ["ask()"]
-    assert [sorted(site.loaders) for site in analysis.sites] == [["batches", "loader"], []]
+    assert [sorted(site.loader_names) for site in analysis.sites] == [["batches", "loader"], []]
 
 
 def test_a_variable_that_is_not_fit_to_be_asked_is_left_alone(tmp_path: Path) -> None:

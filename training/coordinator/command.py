@@ -84,7 +84,9 @@ async def _serve(args: argparse.Namespace) -> None:
         events=args.events,
         identity=SignedDocument.model_validate_json(signed) if signed else None,
         mirror=current_job_file(args.mount, args.cluster).parent,
-        uploads=_uploads(args.output_location, JobFolder.of(args.mount, args.cluster, job), options.checkpoint_dir),
+        uploads=_upload_command(
+            args.output_location, JobFolder.of(args.mount, args.cluster, job), options.checkpoint_dir
+        ),
     )
     task = asyncio.current_task()
     assert task is not None
@@ -92,7 +94,7 @@ async def _serve(args: argparse.Namespace) -> None:
     await coordinator.run()
 
 
-def _uploads(location: str | None, folder: JobFolder, commits: str | None) -> list[str] | None:
+def _upload_command(location: str | None, folder: JobFolder, commits: str | None) -> list[str] | None:
     if location is None:
         return None
     elsewhere = [] if commits is None else ["--commits", commits]

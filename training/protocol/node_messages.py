@@ -56,8 +56,8 @@ class GroupFailed(Message):
 
 
 class WorkerStarted(Message):
-    """A worker process runs on the node; until it connects, only the coordinator limits its time. `spare`: it was a
-    spare.
+    """A worker process runs on the node. If it does not connect in time, only the coordinator can give it up. `spare`:
+    it was a spare before.
     """
 
     type: Literal["worker_started"] = "worker_started"

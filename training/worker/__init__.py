@@ -26,7 +26,7 @@ digest.
 
 **Release.** In `dist_sync` a server counts the requests for a key and does not ask who sent them, so a blocked
 survivor's control thread can push the zeros that a dead worker owed (`session/generation/release.py` decides, `step`
-does it). On Horovod nobody can do that, and nobody needs to: the control thread breaks off the all-reduce, after which
-the training thread has its sums or has lost them. A worker that lost the sums of a step that another worker applied
-fetches that worker's state.
+does it). On Horovod nobody can contribute for a dead worker, and nobody needs to: the control thread aborts the
+all-reduce, and the training thread then either has all sums or reports them as lost. A worker that lost the sums of a
+step that another worker applied fetches that worker's state.
 """

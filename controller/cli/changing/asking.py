@@ -33,7 +33,7 @@ from dyntrain.controller.loops.ports import Batch, Ports
 from dyntrain.controller.loops.resync import facts_of_instance
 
 
-def to_scale(connection: Connection, cluster: str, n: int, group: str | None) -> Resize:
+def scale_request(connection: Connection, cluster: str, n: int, group: str | None) -> Resize:
     """The request to resize. Raises GiveUp, also for more workers of a job that is over; fewer are possible."""
     policy = registered(connection.registry, cluster)
     request = resize(policy, _sizes(connection, cluster), group, to=n)
@@ -42,14 +42,14 @@ def to_scale(connection: Connection, cluster: str, n: int, group: str | None) ->
     return request
 
 
-def to_launch(connection: Connection, cluster: str, count: int, group: str | None) -> Resize:
+def launch_request(connection: Connection, cluster: str, count: int, group: str | None) -> Resize:
     """The request to launch workers. Raises GiveUp, also where the job is over."""
     policy = registered(connection.registry, cluster)
     must_not_be_over(_seen(connection, cluster))
     return resize(policy, _sizes(connection, cluster), group, by=count)
 
 
-def to_take(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
+def add_request(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
     """The request to tag machines that already run. Raises GiveUp, also where the job is over, which would end them."""
     ports, registry, elastic = connection
     registered(registry, cluster)
@@ -57,12 +57,12 @@ def to_take(connection: Connection, cluster: str, instances: Sequence[str]) -> T
     return tag(cluster, instances, ports.instances.by_id(instances), elastic.of(cluster))
 
 
-def to_choose(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
+def sizes_to_choose_from(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
     """The groups of elastic workers that a person may resize."""
     return elastic_groups(registered(connection.registry, cluster), _sizes(connection, cluster))
 
 
-def to_remove(connection: Connection, instances: Sequence[str], *, now: bool = False) -> Untag:
+def remove_request(connection: Connection, instances: Sequence[str], *, now: bool = False) -> Untag:
     """The request that workers leave. `now`: without waiting for a leave window."""
     ports, registry, elastic = connection
     clusters = {cluster_of_instance(ports, registry, instance) for instance in instances}
@@ -73,7 +73,7 @@ def to_remove(connection: Connection, instances: Sequence[str], *, now: bool = F
     return untag(cluster, instances, views, elastic.of(cluster), now=now)
 
 
-def to_replace(connection: Connection, old: str, new: str) -> Replace:
+def replace_request(connection: Connection, old: str, new: str) -> Replace:
     """The request to put NEW in the base node OLD's place. Raises GiveUp when that is impossible."""
     ports, registry, elastic = connection
     cluster = cluster_of_instance(ports, registry, new)
@@ -100,7 +100,7 @@ def to_replace(connection: Connection, old: str, new: str) -> Replace:
     return Replace(cluster, old, new, policy.resync_seconds, base_profile(new, base, shown), bare)
 
 
-def to_restart(connection: Connection, cluster: str) -> Restart:
+def restart_request(connection: Connection, cluster: str) -> Restart:
     """The request to restart the cluster's job. Raises GiveUp where it is not over, or cannot restart."""
     return restart(_seen(connection, cluster))
 

@@ -29,8 +29,8 @@ def replace(old: str, new: str, dry_run: bool) -> None:
     """
     with asking("asking AWS"):
         only_ids((old, new))
-        from dyntrain.controller.cli.changing.asking import carried_out, to_replace
+        from dyntrain.controller.cli.changing.asking import carried_out, replace_request
 
         connection = connect()
-        result = carried_out(connection.ports, to_replace(connection, old, new), dry_run, say_where)
+        result = carried_out(connection.ports, replace_request(connection, old, new), dry_run, say_where)
     click.echo(result)

@@ -41,10 +41,10 @@ class WithNumber(click.Command):
 def scale(cluster: str, n: int, group: str | None, dry_run: bool) -> None:
     """Have N elastic workers in CLUSTER's group, besides its base nodes."""
     with asking("asking AWS"):
-        from dyntrain.controller.cli.changing.asking import carried_out, to_scale
+        from dyntrain.controller.cli.changing.asking import carried_out, scale_request
 
         connection = connect()
-        result = carried_out(connection.ports, to_scale(connection, cluster, n, group), dry_run, say_where)
+        result = carried_out(connection.ports, scale_request(connection, cluster, n, group), dry_run, say_where)
     click.echo(result)
 
 
@@ -63,14 +63,14 @@ def add(cluster: str, count: int | None, instances: tuple[str, ...], group: str 
         if instances and (count is not None or group is not None):
             raise Misconfigured("--instance names machines that run; --count and --group are for launching others")
         only_ids(instances)
-        from dyntrain.controller.cli.changing.asking import carried_out, to_launch, to_take
+        from dyntrain.controller.cli.changing.asking import add_request, carried_out, launch_request
 
         connection = connect()
         request: Request
         if instances:
-            request = to_take(connection, cluster, instances)
+            request = add_request(connection, cluster, instances)
         else:
-            request = to_launch(connection, cluster, count or 1, group)
+            request = launch_request(connection, cluster, count or 1, group)
         result = carried_out(connection.ports, request, dry_run, say_where)
     click.echo(result)
 
@@ -86,8 +86,8 @@ def remove(instances: tuple[str, ...], now: bool, dry_run: bool) -> None:
     """Ask elastic workers to leave their job at the next boundary, by deleting their tag."""
     with asking("asking AWS"):
         only_ids(instances)
-        from dyntrain.controller.cli.changing.asking import carried_out, to_remove
+        from dyntrain.controller.cli.changing.asking import carried_out, remove_request
 
         connection = connect()
-        result = carried_out(connection.ports, to_remove(connection, instances, now=now), dry_run, say_where)
+        result = carried_out(connection.ports, remove_request(connection, instances, now=now), dry_run, say_where)
     click.echo(result)

@@ -262,10 +262,10 @@ def restart(name: str, dry_run: bool) -> None:
     Its base nodes boot anew; those that were stopped are started.
     """
     with asking("asking AWS"):
-        from dyntrain.controller.cli.changing.asking import carried_out, to_restart
+        from dyntrain.controller.cli.changing.asking import carried_out, restart_request
 
         connection = connect()
-        result = carried_out(connection.ports, to_restart(connection, name), dry_run, say_where)
+        result = carried_out(connection.ports, restart_request(connection, name), dry_run, say_where)
     click.echo(result)
 
 

@@ -39,9 +39,10 @@ def generate_trainer(
     python: str,
     arguments: tuple[str, ...],
 ) -> None:
-    """Write what starts a distributed TensorFlow training on each host, as HOST.sh.
+    """Write a script HOST.sh for each host, to start a distributed TensorFlow training.
 
-    One parameter server a host, one worker a GPU; `bash HOST.sh` there starts them and returns. Not elastic.
+    Run `bash HOST.sh` on the host HOST: it starts a parameter server, and a worker for each GPU, and returns. The
+    training is not elastic.
     """
     from dyntrain.training.launch.parameter_servers import TrainerError, Training, hosts_of, scripts
 

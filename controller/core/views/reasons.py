@@ -113,7 +113,7 @@ _SENTENCES = {
 }
 
 _FINAL = (Reason.TERMINATED, Reason.TERMINATE_ISSUED, Reason.GROUP_TERMINATES, Reason.ABANDONED, Reason.HOOK_CAP)
-_RETAG = "removing its elastic tag asks it to leave"
+_UNTAG_TO_LEAVE = "removing its elastic tag asks it to leave"
 _NEW_INSTANCE = "nothing; launch another instance"
 _WOULD_CHANGE = {
     Reason.TERMINATED: _NEW_INSTANCE,
@@ -132,7 +132,7 @@ _WOULD_CHANGE = {
     Reason.NO_BASE_NODE: "a base node that is prepared: it takes the job over",
     Reason.WAITS_FOR_BOUNDARY: "the next boundary of the job",
     Reason.JOINING: "its first step in the new generation",
-    Reason.TRAINING: _RETAG,
+    Reason.TRAINING: _UNTAG_TO_LEAVE,
     Reason.HELD_BY_MINIMUM: "another worker that joins, a lower min_workers in the policy, or its elastic tag put back",
     Reason.BASE_PROTECTED: "the machine comes back, or is replaced on purpose",
     Reason.BASE_UNTAGGED: "the tag dyntrain:base put back; to take it out of the job, name a successor",

@@ -113,7 +113,7 @@ class Machine:
         return self._process is not None and self._process.poll() == OFF_BY_ITSELF
 
     def shut_down(self) -> None:
-        """Shut down in order; `on` turns false within the stop time and a little."""
+        """Ask the machine's init process to shut down; `on` turns false soon after the stop time, at the latest."""
         self._signal(signal.SIGTERM)
 
     def cut_power(self) -> None:

@@ -48,7 +48,7 @@ class Listener:
         """After an operator, given by its handle, has made new arrays while MXNet records."""
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
-        """Before a backward pass, which runs within the returned context."""
+        """Return the context in which a backward pass runs. Called before the pass."""
         raise NotImplementedError
 
     def writes(self, array: Any, writer: str, to_zero: bool) -> None:

@@ -55,6 +55,6 @@ def is_of_batches(expression: ast.expr, site: Site, epoch: set[str]) -> bool:
         if isinstance(node, ast.Attribute) and node.attr in ("batches", "enumerate", "indices"):
             if isinstance(node.value, ast.Name) and node.value.id in epoch:
                 return True
-        elif isinstance(node, ast.Name) and node.id in site.loaders:
+        elif isinstance(node, ast.Name) and node.id in site.loader_names:
             return True
     return False

@@ -24,13 +24,13 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 class Site(NamedTuple):
     """Where a loop is about to begin: the input of an analysis.
 
-    `loaders`: variables that hold a loader of the job.
+    `loader_names`: of variables that hold a loader of the job.
     """
 
     file: str
     line: int
     source: str
-    loaders: frozenset[str]
+    loader_names: frozenset[str]
 
 
 class _NoTree(Exception):

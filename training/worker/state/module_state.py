@@ -85,6 +85,7 @@ class ModuleState:
 
     @property
     def layout(self) -> str:
+        """Digest of the parameters' names, shapes and types."""
         return self._now().layout
 
     @property

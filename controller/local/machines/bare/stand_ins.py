@@ -15,7 +15,7 @@ pip, systemd, mount, and the user data's own text.
 Not covered at all: Amazon Linux 2023, its package names and dnf; the stack's wait condition, which moto lacks, so that
 `dyntrain-ready.service` runs and has no address to tell.
 
-Of these (3) was read, at that tag. The others are believed, from these addresses; what names no server is below
+Source (3) was read, at the tag v1.36.0; the rows with other sources are believed. Paths without a server are below
 https://docs.aws.amazon.com/:
 
 (1) https://cloud-images.ubuntu.com/releases/noble/release/ubuntu-24.04-server-cloudimg-amd64.manifest

@@ -69,7 +69,7 @@ def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[in
     `known`: meanings that fitted the steps before. Raises NoMeaning if none fits, or several with different divisors.
     """
     meanings = counts.meanings(n)
-    left = {name: by for name, (number, by) in meanings.items() if number == n and (known is None or name in known)}
+    left = {name: by for name, (size, by) in meanings.items() if size == n and (known is None or name in known)}
     if not left:
         raise NoMeaning("DT401", n=n, here=counts.own[0], all=counts.all_[0], batch=counts.nominal[0])
     if len(set(left.values())) > 1:
