@@ -1,4 +1,4 @@
-"""The training loop of the accuracy benchmark: LeNet on digits, or a ResNet with BatchNorm on synthetic CIFAR-10 data.
+"""The training loop of the accuracy benchmark: LeNet on digits, or a ResNet with BatchNorm on data like CIFAR-10.
 
 At the end of an epoch for which a file `<gates>/stop-<epoch>` exists, the loop waits until that file is gone, so that a
 membership change happens exactly there. Worker 0 writes its weights and its accuracy to files.
