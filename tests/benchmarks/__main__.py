@@ -1,8 +1,7 @@
-"""`make bench [BENCH="core burst"]`: runs the benchmarks, prints their figures beside the bounds; exit code 1 when one
-is missed.
+"""`make bench [BENCH="core burst"]`: runs the benchmarks and prints their figures and bounds; exit code 1 for a miss.
 
-A benchmark is a module `bench_<name>.py` here with `main(out: Path) -> list[Figure]`, which writes `<out>/<name>.json`
-and says what it measures in its docstring. Each runs in an interpreter of its own, so that none disturbs the next.
+A benchmark is a module `bench_<name>.py` here with `main(out: Path) -> list[Figure]`, which writes `<out>/<name>.json`;
+its docstring says what it measures. Each runs in an interpreter of its own, so that none disturbs the next.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ def names() -> list[str]:
 
 
 def measured(name: str, out: Path, into: Path) -> int:
-    """In this interpreter; the figures go to the file `into`."""
+    """Run a benchmark in this interpreter, and write its figures to the file `into`."""
     figures = importlib.import_module(f"{PREFIX}{name}").main(out)
     into.write_text(json.dumps([asdict(figure) for figure in figures]), encoding="utf-8")
     return 0
 
 
 def reported(name: str, out: Path) -> bool:
-    """In an interpreter of its own. Whether all bounds were met."""
+    """Run a benchmark in an interpreter of its own, and return whether all bounds were met."""
     from figures import Figure
 
     with tempfile.TemporaryDirectory() as folder:

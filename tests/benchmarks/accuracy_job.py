@@ -1,8 +1,7 @@
-"""The training loop of the accuracy benchmark: LeNet on digits, or a ResNet with BatchNorm on a made-up set like
-CIFAR-10.
+"""The training loop of the accuracy benchmark: LeNet on digits, or a ResNet with BatchNorm on data like CIFAR-10.
 
-At the end of an epoch for which there is a file `<gates>/stop-<epoch>` it waits until that file is gone, so that a
-change of membership falls exactly there. The worker with number 0 leaves its weights and its accuracy behind.
+At the end of an epoch for which a file `<gates>/stop-<epoch>` exists, the loop waits until that file is gone, so that a
+membership change happens exactly there. Worker 0 writes its weights and its accuracy to files.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ WEIGHTS, RESULT = "weights.npz", "result.json"
 
 
 def load(data: Path | None, smooth: bool) -> tuple[ArrayBatches, ArrayBatches, Any]:
-    """(training, validation, net), of CIFAR-10's format in `data`, else digits.
+    """Return (training, validation, net): of data in CIFAR-10's format in `data`, else of digits.
 
-    `smooth`: where weights are compared, max pooling would not do. When two pixels are equal but for rounding, the
-    order of a sum decides which of them gets the gradient, and from there on two jobs part that were both right.
+    `smooth` avoids max pooling, for jobs whose weights are compared. When two pixels are equal except for rounding, the
+    order of a sum decides which of them gets the gradient, so the weights of two correct jobs would diverge.
     """
     if data is None:
         return *load_digits(None, 16), lenet(6, "tanh", gluon.nn.AvgPool2D) if smooth else lenet(6)

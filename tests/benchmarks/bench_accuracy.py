@@ -1,14 +1,14 @@
-"""What elasticity does to a model: accuracy and weights of elastic jobs beside static ones.
+"""The effect of elasticity on a model: accuracy and weights of elastic jobs compared with static ones.
 
-With a fixed global batch, LeNet on digits and a small ResNet on a made-up set like CIFAR-10 are trained by one worker,
+With a fixed global batch, LeNet on digits and a small ResNet on synthetic data like CIFAR-10 are trained by one worker,
 by four, and by 2->4->1->3. LeNet, in its smooth form, has no BatchNorm and no choice between pixels, so only the order
-of summation differs and the weights must agree; the ResNet normalises over each worker's share of a batch, so its
-weights depend on the number of workers, in a static job too.
+of summation differs, and the weights must agree. The ResNet normalises over each worker's share of a batch, so its
+weights depend on the number of workers, even in a static job.
 
-With a batch per worker, LeNet with ReLU and max pooling, which a sudden change upsets more, goes from one worker to
-four after two epochs: with the rate at once and momentum as it is (`plain`), and with the rate over a ramp and momentum
-scaled with it (`compensated`), three seeds each. `peak` is the highest epoch loss after the change over the one before
-it.
+With a batch per worker, LeNet with ReLU and max pooling, which is more sensitive to a sudden change, goes from one
+worker to four after two epochs: once with the new rate at once and unchanged momentum (`plain`), and once with a ramp
+of the rate and momentum scaled with it (`compensated`), three seeds each. `peak` is the highest epoch loss after the
+change, divided by the loss of the epoch before it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from figures import Figure, at_least, at_most, progress, unbounded, write
 
 EPOCHS = 8
 SEEDS = (1, 2, 3)
-BOUND_DIFFERENCE, BOUND_ACCURACY = 1e-3, 0.02  # of LeNet, elastic to static
+BOUND_DIFFERENCE, BOUND_ACCURACY = 1e-3, 0.02  # for LeNet, elastic against static
 CHANGES = {1: "ABCD", 3: "A", 5: "ABC"}  # at the end of these epochs, from AB
 
 
 @dataclass
 class Job:
-    """What a job left behind."""
+    """The results of a job."""
 
     accuracy: float
     weights: list[Any]
@@ -134,7 +134,7 @@ def _per_worker() -> tuple[dict[str, Any], list[Figure]]:
 
 
 def train(options: tuple[str, ...], base: str, changes: dict[int, str]) -> Job:
-    """Runs a job to its end, with `changes` at the ends of those epochs."""
+    """Run a job to its end, with membership `changes` at the ends of the given epochs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for epoch in changes:
@@ -179,8 +179,9 @@ def _formed(cluster: Cluster) -> list[int]:
 
 
 def _prepare(cluster: Cluster, letters: str, here: set[str]) -> None:
-    """Those who come stand ready, ps-lite processes too, and the coordinator has read whom it wants. Whom a job starts
-    with is wanted last: it would start without those who are late.
+    """Wait until joiners and ps-lite processes are ready, and the coordinator has read the target.
+
+    At the job's start the target is set last, as otherwise the job would start without late nodes.
     """
     if here:
         cluster.wait_for(lambda: cluster.events("joined"), "the first generation")

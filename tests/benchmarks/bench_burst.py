@@ -1,14 +1,13 @@
-"""1,000 tag events for 1,000 prepared nodes, each delivered twice, shuffled, on the embedded cloud; calls are counted
-at its endpoint.
+"""1,000 tag events for 1,000 prepared nodes, each delivered twice and shuffled, on the embedded cloud.
 
-Everything is published at once, to the real handlers in the app's processes, as the cloud runs them; changes come in
-the batches that are deployed. The nodes begin as people's machines do that were prepared before anybody asked for them:
-their bootstrap has reported, and nothing else is known or was ever acknowledged of them. So each node costs two writes:
-its event, and the acknowledgement of its status and its tag.
+Calls are counted at the cloud's endpoint. All events are published at once to the real handlers in the app's processes,
+as the cloud runs them; changes arrive in batches of the deployed size. The nodes begin like machines that were prepared
+before anybody asked for them: their bootstrap has reported, and nothing else is known or acknowledged. So each node
+costs two writes: its event, and the acknowledgement of its status and its tag.
 
-How long it takes is the machine's affair, so what is bounded is the processor time of the cloud and its handlers, over
-that of as many bare writes to the same table in the same run; and what one event takes beyond the stream's window, over
-a process that starts and imports a little.
+Durations depend on the machine, so the bounds are on ratios: the processor time of the cloud and its handlers to that
+of as many bare writes to the same table in the same run; and the time of one event beyond the stream's window to that
+of a process that starts and makes a few imports.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def main(out: Path) -> list[Figure]:
 
 
 def burst(events: int = 1000, singles: int = 7) -> dict[str, Any]:
-    """The numbers of build/bench/burst.json."""
+    """Measure the numbers of build/bench/burst.json."""
     with Cloud(resync_seconds=3600.0, options=QUIET) as cloud:
         policy = {"cluster": CLUSTER, "max_workers": events + singles + 1}
         cloud.client("ssm").put_parameter(Name=f"/dyntrain/{CLUSTER}/policy", Type="String", Value=json.dumps(policy))
@@ -120,12 +119,12 @@ def burst(events: int = 1000, singles: int = 7) -> dict[str, Any]:
 
 
 def _processor(cloud: Cloud) -> float:
-    """Seconds of this process, in which the cloud's endpoint is, and of the handlers'."""
+    """Processor seconds of this process, in which the cloud's endpoint runs, and of the handlers' processes."""
     return time.process_time() + sum(map(processor_seconds, cloud.handler_pids))
 
 
 def _launched(cloud: Cloud, count: int) -> list[str]:
-    """Straight into EC2's memory: boots and their events are no part of what is measured."""
+    """Create instances directly in EC2's memory, as boots and their events are not measured."""
     ec2 = cloud.account.ec2
     image = cloud.client("ec2").describe_images()["Images"][0]["ImageId"]
     reservation = ec2.run_instances(image, count, "", [], instance_type="t3.small", is_instance_type_default=False)
@@ -163,7 +162,7 @@ def _tagged(cloud: Cloud, instance: str) -> dict[str, Any]:
 
 
 def _target(cloud: Cloud) -> Target:
-    """Read from the cloud's memory, so that looking is not counted as a call."""
+    """Read the target from the cloud's memory, so that the read does not count as a call."""
     with cloud.account.lock:
         parameter = ssm_backends[cloud.account.number][cloud.account.region].get_parameter(
             f"/dyntrain/{CLUSTER}/target"
@@ -182,7 +181,7 @@ def _wait_for_tags(cloud: Cloud, instances: list[str], until: float) -> int:
 
 
 def _quiet(cloud: Cloud) -> None:
-    """Nothing was called for a second."""
+    """Wait until nothing was called for a second."""
     before, since = -1, time.monotonic()
     until = since + patient(DEADLINE)
     while time.monotonic() < min(since + 1.0, until):
@@ -193,7 +192,7 @@ def _quiet(cloud: Cloud) -> None:
 
 
 def _single(cloud: Cloud, instance: str) -> float:
-    """From one event to the target that names one member more."""
+    """Seconds from one event to the target with one more member."""
     before = _target(cloud).count
     started, deadline = time.monotonic(), Deadline(DEADLINE)
     cloud.bus.publish(_tagged(cloud, instance))

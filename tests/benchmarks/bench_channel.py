@@ -1,8 +1,8 @@
-"""How long until the first batch of a channel in S3 is there, with 10 objects and with 100: read while it trains, and
-copied to the node first, as a prepare-data script would.
+"""Time to the first batch of an S3 channel, with 10 objects and with 100.
 
-Objects of 1 MB with 64 records each, behind a server that gives all connections together 40 MB/s. The two ways and
-sizes take turns; figures are medians of `ROUNDS`. `tenfold` is the time of 100 objects over that of 10.
+The channel is read during training, or first copied to the node, as a prepare-data script would. Objects have 1 MB and
+64 records each; the server limits all connections together to 40 MB/s. The two methods and sizes take turns; figures
+are medians of `ROUNDS`. `tenfold` is the time with 100 objects divided by that with 10.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def written(file: Path, records: int, size: int) -> None:
 
 @contextmanager
 def serving(folder: Path, speed: float, address: str = "127.0.0.1", within: Sequence[str] = ()) -> Iterator[str]:
-    """`within`: the words before a command that take it to where the server is to run."""
+    """Run the server; `within` is the prefix of a command that starts it in another network namespace."""
     command = [*within, sys.executable, __file__, str(folder), str(speed), address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -117,7 +117,7 @@ def serving(folder: Path, speed: float, address: str = "127.0.0.1", within: Sequ
             server.kill()
 
 
-# ---- the server, a process of its own: as much of S3 as is asked for here
+# ---- the server, a process of its own: the part of S3 that is used here
 
 
 def serve(folder: Path, speed: float, address: str) -> None:
@@ -127,7 +127,7 @@ def serve(folder: Path, speed: float, address: str) -> None:
         protocol_version = "HTTP/1.1"
 
         def handle(self) -> None:
-            with suppress(ConnectionError):  # the reader has what it wanted
+            with suppress(ConnectionError):  # the reader closed the connection once it had its data
                 super().handle()
 
         def do_GET(self) -> None:
@@ -179,7 +179,7 @@ def _listing(folder: Path, prefix: str) -> bytes:
 
 
 class _Link:
-    """What all connections share."""
+    """A link that all connections share."""
 
     def __init__(self, speed: float) -> None:
         self._speed, self._free = speed, time.monotonic()

@@ -1,13 +1,11 @@
-"""What a first event costs: import of the deployed zip and the first event handled, above the bare interpreter, in
-processes of its own.
+"""The cost of a first event: import of the deployed zip and handling of one event, without the bare interpreter.
 
-As in Lambda: the runtime's boto3 is compiled, the zip's folder cannot be written to, so only bytecode that the zip
-brings is used. Medians of rounds in which the bare interpreter, the libraries and every handler take turns, so that
-what else the machine does falls on all alike.
+As in Lambda, the runtime's boto3 is compiled and the zip's folder is read-only, so only bytecode in the zip is used.
+Figures are medians of rounds in which the bare interpreter, the libraries and every handler take turns, each in a
+process of its own, so that other load on the machine affects all equally.
 
-How many milliseconds that is, is the machine's affair. What is bounded is the processor time of the event over that of
-the bare import of what no handler can do without: pydantic, Chalice's runtime and Powertools out of the same zip, and
-the runtime's boto3.
+Milliseconds depend on the machine. The bound is on the processor time of the event, divided by that of the bare import
+of what every handler needs: pydantic, Chalice's runtime and Powertools from the same zip, and the runtime's boto3.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ json.load(sys.stdin)
 
 
 class Cost(NamedTuple):
-    """Of a process: until it ended, and of a processor."""
+    """The cost of a process: wall-clock seconds until its end, and processor seconds."""
 
     seconds: float
     processor: float
@@ -89,7 +87,7 @@ def main(out: Path) -> list[Figure]:
 
 
 def coldstart(package: Path) -> dict[str, Any]:
-    """The numbers of build/bench/coldstart.json."""
+    """Measure the numbers of build/bench/coldstart.json."""
     archive = package / "deployment.zip"
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it would print every request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -157,13 +155,13 @@ def _cost(program: str, arguments: list[str], event: dict[str, Any], environment
 
 
 def _of_children() -> float:
-    """Processor seconds of those that have ended."""
+    """Processor seconds of the child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def _events() -> dict[str, dict[str, Any]]:
-    """One of each kind that a function gets; every intake handler is the same code behind another rule."""
+    """One event for each kind of function; all intake handlers have the same code behind different rules."""
     tag = {"changed-tag-keys": [KEY], "service": "ec2", "resource-type": "instance", "version": 1, "tags": {KEY: ""}}
     hook = {
         "AutoScalingGroupName": "demo-workers",

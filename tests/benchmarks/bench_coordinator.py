@@ -1,11 +1,11 @@
-"""The coordinator with 256 workers on real TLS connections, 512 of them with their nodes': processes that speak the
-protocol and train nothing.
+"""The coordinator with 256 workers and their nodes on 512 real TLS connections.
 
-What a round of checks at a boundary costs it in processor time, how long a change 128 -> 256 takes, and how long until
-everybody trains on after its SIGKILL and return. Nobody may be lost on the way.
+The workers are processes that speak the protocol without training. Measured are the coordinator's processor time for a
+round of check-ins at a boundary, the duration of a change 128 -> 256, and the time until all workers train again after
+the coordinator's SIGKILL and return. No worker may be lost on the way.
 
-All of that is the machine's affair, so what is bounded are ratios: a worker's share of a round over the processor time
-that its check-in and the answer cost to be read and written, and both spans over the first start of 128.
+All of these depend on the machine, so the bounds are on ratios: a worker's share of a round to the processor time for
+parsing its check-in and writing the answer, and both durations to that of the first start with 128 workers.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Bench:
         return processor_seconds(self._coordinator.pid)
 
     def until(self, condition: Callable[[], bool], what: str) -> float:
-        """Seconds that it took. Raises TimeoutError."""
+        """Wait until `condition` is true, and return the seconds that it took. Raises TimeoutError."""
         began = time.monotonic()
         while not condition():
             if time.monotonic() - began > LONGEST:
@@ -90,7 +90,7 @@ class Bench:
         return time.monotonic() - began
 
     def a_round(self, workers: int) -> float:
-        """CPU milliseconds of the coordinator a worker."""
+        """CPU milliseconds of the coordinator for each worker in a round of check-ins."""
         now, used, before = time.time(), self.processor(), self.rounds(workers)
         time.sleep(ROUND_SECONDS)
         used, rounds = self.processor() - used, self.rounds(workers) - before
@@ -145,7 +145,7 @@ def main(out: Path) -> list[Figure]:
 
 
 def bare_messages() -> float:
-    """CPU milliseconds in which one check-in with all its checks is read and one word to proceed is written."""
+    """CPU milliseconds to parse one check-in with all its checks and to write one order to proceed."""
     position = Position(epoch=1, offset=0, step=1)
     text = CheckIn(generation=1, position=position, pid=1, checks=CHECKS).model_dump_json()
     began = time.process_time()

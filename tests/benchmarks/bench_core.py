@@ -1,8 +1,9 @@
-"""The decision core alone: joins of facts, and a resync of 10,000 nodes on ports in memory, in processor time.
+"""The decision core alone: joins of facts, and a resync of 10,000 nodes with in-memory ports, in processor time.
 
-Before and after each, as many joins of plain dictionaries with as many fields, of as many nodes: the least that such
-joins could cost in Python. They walk through as much memory, as a neighbour who takes the caches would else slow only
-what is measured. The bounds are on the medians of the ratios, a pair each, which no machine decides.
+The reference, run before and after each measurement, joins as many plain dictionaries with as many fields, of as many
+nodes: the minimum that such joins can cost in Python. It walks through as much memory, because otherwise another
+process that occupies the caches would slow only the measurement. The bounds are on the medians of the ratios, which do
+not depend on the machine.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ def main(out: Path) -> list[Figure]:
 
 
 def _paired(measured: Callable[[], None]) -> tuple[float, float]:
-    """Processor seconds of it, and of the reference around it."""
+    """Processor seconds of `measured`, and the mean of those of the reference before and after it."""
     reference = _reference()
-    gc.collect()  # what earlier rounds left
-    gc.freeze()  # the world that stands for AWS is no work of the controller's
+    gc.collect()  # garbage of earlier rounds
+    gc.freeze()  # collecting the objects that stand for AWS is not the controller's work
     before, seconds, after = (_seconds(part) for part in (reference, measured, reference))
     gc.unfreeze()
     return seconds, (before + after) / 2
@@ -77,7 +78,7 @@ def _reference() -> Callable[[], None]:
 
 
 def _merges() -> Callable[[], None]:
-    """Tag, state and node reports, joined one after the other into what is known of a node; parsing is not counted."""
+    """Join tag, state and node reports one after another into a node's facts; parsing is not measured."""
     world = World()
     instance = world.launch(1)
     events = [
@@ -97,7 +98,7 @@ def _merges() -> Callable[[], None]:
 
 
 def _resync() -> Callable[[], None]:
-    """Every tenth node has another tag than is known; the others confirm what is."""
+    """Resync nodes, of which every tenth has a changed tag; the others are as known."""
     world = World()
     for number in range(NODES):
         world.launch(number)

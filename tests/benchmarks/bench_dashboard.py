@@ -1,8 +1,8 @@
-"""The dashboard in Chromium with 1,000 nodes and 100,000 events: when the rows are painted, and how long the browser's
-main thread is kept by a change of every tenth node and by a word typed into the filter of events.
+"""The dashboard in Chromium with 1,000 nodes and 100,000 events.
 
-Both over what the same browser takes for a bare page's work of that size: to parse as many events, and to lay out a
-plain table of as many rows.
+Measured are the time until the rows are painted, and how long the browser's main thread is blocked by a change of every
+tenth node and by a word typed into the filter of events. Both are divided by the time that the same browser takes for a
+bare page of that size: to parse as many events, and to lay out a plain table of as many rows.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _measured(page: Page, bed: Bed, crowd: Crowd) -> dict[str, Any]:
     page.get_by_label("Filter events").fill("e000007")
     expect(page.locator(".events .space .row")).to_have_count(1)
     rows = page.locator(".space .row").count()
-    longest = page.evaluate(LONGEST)  # tasks below 50 ms are not told
+    longest = page.evaluate(LONGEST)  # the browser does not report tasks below 50 ms
     bare = statistics.median(page.evaluate(BARE, [NODES, EVENTS]) for _ in range(TURNS))
     return {
         "rows_shown_seconds": round(shown, 2),

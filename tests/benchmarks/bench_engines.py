@@ -1,12 +1,13 @@
-"""ps-lite and Horovod side by side, each under the elastic loop: what a change and a killed worker cost, and what the
-elastic loop costs over plain Horovod. Wants `make horovod`.
+"""ps-lite compared with Horovod under the elastic loop: the cost of a change, of a killed worker, and of the loop.
 
-ResNet-18. Pauses are those of `reform`, medians of its rounds; `killed` is `recovery`'s, from the kill to the step
-after which all who train have made one, so one step is in it. `elastic_over_plain` is measured as in `overhead`,
-against Horovod's own `DistributedTrainer`: two workers, 128 images of 64x64 in a step.
+The loop's cost is compared with plain Horovod. Needs `make horovod`. The network is ResNet-18. Pauses are those of
+`reform`, as medians of its rounds; `killed` is that of `recovery`, from the kill to the end of the step after which all
+training workers have made one, so it includes one step. `elastic_over_plain` is measured as in `overhead`, against
+Horovod's own `DistributedTrainer`, with two workers and 128 images of 64x64 in a step.
 
-`links`: seconds of an exchange of ResNet-50's gradients (102 MB) among 2, 4 and 8 workers on hosts whose links are held
-to 1 Gb/s, through the servers of two base nodes and by all-reduce; nothing is computed. Root, `ip` and `tc`.
+`links` are the seconds of an exchange of ResNet-50's gradients (102 MB) among 2, 4 and 8 workers on hosts with links
+limited to 1 Gb/s, through the servers of two base nodes and by all-reduce, without computation. That part needs root,
+`ip` and `tc`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A state of 256 MB on its way to 1, 4 and 8 members that lack it, over links of 200 Mb/s: so that the links decide,
-and not the cores. Eight take hardly longer than one, as each hands on what it has; one takes what its link allows.
+"""State transfer of 256 MB to 1, 4 and 8 members over links of 200 Mb/s, so that links and not cores are the limit.
 
-Then what encryption costs the processor: the same transfer in the clear, in turn. Root, `ip` and `tc`.
+Eight members should take hardly longer than one, as each passes on what it has; one is limited by its link. The same
+transfer without encryption, in turns, shows the processor time of encryption. Needs root, `ip` and `tc`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def line_of(process: subprocess.Popen[str]) -> str:
 
 
 def transfer(here: Hosts, receivers: int, way: str, size: int = SIZE) -> tuple[float, float]:
-    """(seconds until the last one had it, CPU seconds of the first)."""
+    """Return (seconds until the last member had the state, CPU seconds of the first)."""
     members = [member(here, 0, "source", way, size)]
     members += [member(here, 1 + n, "member", way, size) for n in range(receivers)]
     try:

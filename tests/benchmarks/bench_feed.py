@@ -1,18 +1,18 @@
-"""What a job's loader costs beside Gluon's: samples a second of JPEG decode, crop, flip and normalise, with two
-processes each, through a small net that trains.
+"""The speed of a job's loader compared with Gluon's, in samples a second through a small net that trains.
 
-Passes of `job.loader` and of a plain `gluon.data.DataLoader` over the same files take turns, and the figure is the
-median over the pairs of neighbours; each pass begins with nothing loaded ahead. Of each the last batches are not
-counted: meanwhile the job's loader loads the next pass, where Gluon's does nothing, and in turns that is of no use.
+Both decode, crop, flip and normalise JPEGs with two processes. Passes of `job.loader` and of a plain
+`gluon.data.DataLoader` over the same files take turns, and the figure is the median over pairs of neighbours; each pass
+begins with nothing prefetched. The last batches of each pass are not counted: meanwhile the job's loader already loads
+the next pass, which Gluon's does not, and which is of no use when the passes take turns.
 
 In every second pair the membership changes twice in the middle of the pass (this worker is one of two for a step, then
-alone again), so that what was loaded ahead is dropped. Each change takes FORMING_SECONDS, in which the new share is
-loaded already; `BENCH=reform` says how long it really takes, which is longer. `across_a_change` leaves those seconds
-out: it is what changes cost a job because it loads. `forming_counted` has them in. `dip_seconds` is how much longer
-than a usual one the first batch after a change takes, without them; `pass_seconds` the length of a pass.
+alone again), so that prefetched batches are dropped. Each change takes FORMING_SECONDS, during which the new share is
+already loaded; a real change takes longer, see `BENCH=reform`. `across_a_change` excludes those seconds, so it is the
+cost of changes due to loading; `forming_counted` includes them. `dip_seconds` is how much longer than usual the first
+batch after a change takes, without them; `pass_seconds` is the length of a pass.
 
-The transforms are those of `mx.image`, which draw from Python's generator. `gluons_flip` has Gluon's own in their
-place, of which `RandomFlipLeftRight` draws from MXNet's: a thread that is seeded for each sample has its turn.
+The transforms are those of `mx.image`, which draw from Python's generator. `gluons_flip` uses Gluon's own instead,
+whose `RandomFlipLeftRight` draws from MXNet's generator, so that a seeded thread runs it for each sample.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BOUND = 0.97
 
 
 def jpegs() -> list[bytes]:
-    """Smooth, with some noise: about 20 KB each, as photographs of this size."""
+    """Smooth images with some noise, of about 20 KB each, like photographs of this size."""
     rng, images = np.random.default_rng(0), []
     for _ in range(FILES):
         smooth = np.asarray(Image.fromarray(rng.integers(0, 255, (16, 16, 3), np.uint8)).resize((SIDE, SIDE)))
@@ -90,7 +90,7 @@ def gluons() -> Callable[[Any], Any]:
 
 
 class Net:
-    """So small that loading is what takes the time."""
+    """A network so small that loading is the bottleneck."""
 
     def __init__(self) -> None:
         self.net = gluon.nn.HybridSequential()
@@ -108,8 +108,9 @@ class Net:
 
 
 class Changing(Membership):
-    """One worker, which is told in the middle of every second pass that it is one of two for a step. Boundaries are
-    there, after that step, and at the end of each pass.
+    """One worker that becomes one of two for a step in the middle of every second pass.
+
+    Boundaries are before and after that step, and at the end of each pass.
     """
 
     def __init__(self) -> None:
@@ -128,7 +129,7 @@ class Changing(Membership):
 
 
 def elastic(dataset: Images, passes: int) -> Iterator[list[tuple[float, int]]]:
-    """Of each pass: (seconds, samples) of its batches, those of forming among them."""
+    """For each pass, (seconds, samples) of its batches, including the seconds of formations."""
     model, job = Net(), ElasticJob(Changing())
     trainer = job.trainer(model.net.collect_params(), "sgd", {"learning_rate": 0.01})
     loader = job.loader(dataset, num_workers=PROCESSES)
@@ -139,7 +140,7 @@ def elastic(dataset: Images, passes: int) -> Iterator[list[tuple[float, int]]]:
             now = time.perf_counter()
             batches.append((now - began, len(batch[1])))
             began = now
-        loader.drop()  # else it would load its next pass while the other one takes its turn
+        loader.drop()  # else it would load its next pass during the other loader's turn
         yield batches
 
 
@@ -158,14 +159,14 @@ def plain(dataset: Images) -> Iterator[list[tuple[float, int]]]:
 
 
 def rate(batches: list[tuple[float, int]], formed: int = 0) -> float:
-    """Samples a second, without the seconds of `formed` formations."""
+    """Samples a second, excluding the seconds of `formed` formations."""
     counted = batches[:-AHEAD]
     seconds = sum(seconds for seconds, _ in counted) - formed * FORMING_SECONDS
     return sum(samples for _, samples in counted) / seconds
 
 
 def pairs(dataset: Images, count: int) -> list[tuple[list[tuple[float, int]], list[tuple[float, int]]]]:
-    """Passes of both, one after the other; the first two warm up."""
+    """Pairs of passes, in turns; the first two pairs are a warm-up and are left out."""
     static, turns = plain(dataset), []
     for mine in elastic(dataset, count + 2):
         theirs = next(static)

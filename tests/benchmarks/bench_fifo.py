@@ -1,9 +1,10 @@
-"""A program that reads S3 through FIFOs: how soon, how fast, and how much sooner than from a folder.
+"""Latency and speed of a program that reads S3 through FIFOs, also compared with a folder.
 
-`tenfold`: from the start of the feed until a reader has the first 64 records, of 100 objects over that of 10, behind a
-server of 40 MB/s. `of_channel`: bytes a second through a FIFO over those of `job.channel`, of the same object from a
-server without a limit, by pairs. `sooner`: until the first record of 1 GB over a link of 1 Gb/s, from a folder over
-through a FIFO (wants root and iproute2). Ways take turns; figures are medians.
+`tenfold`: time from the start of the feed until a reader has the first 64 records, with 100 objects divided by that
+with 10, from a server of 40 MB/s. `of_channel`: bytes a second through a FIFO divided by those of `job.channel`, for
+the same object from a server without a limit, in pairs. `sooner`: time to the first record of 1 GB over a link of
+1 Gb/s, from a folder divided by that through a FIFO (needs root and iproute2). Variants take turns; figures are
+medians.
 """
 
 from __future__ import annotations

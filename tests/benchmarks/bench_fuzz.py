@@ -1,9 +1,8 @@
-"""N6 for as long as FUZZ_SECONDS says (20; the hour's worth is FUZZ_SECONDS=3600): forged messages at the real door of
-a real session.
+"""N6 for FUZZ_SECONDS (default 20; 3600 for the full hour): forged messages to a real control server and session.
 
-Strangers say noise and changed messages, to the parser and over TLS: nobody may be let in. A node and its worker that
-were let in say anything that their protocol can express, in any order: their connection may end, but neither the
-handler nor the session may fail. A crash is an error in the log of the server's library, a case one message.
+Strangers send noise and mutated messages, to the parser and over TLS: none may be admitted. An admitted node and its
+worker send any messages that their protocol can express, in any order: their connection may end, but neither handler
+nor session may fail. A case is one message; a crash is an error in the log of the server's library.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ from pydantic import SecretStr, ValidationError
 from websockets.exceptions import WebSocketException
 
 TOKEN = "the-token-of-this-job"
-CASES = 2_000  # of one round of the parser
-BATCH = 100  # drawn at once for the connections
-SHARES = (0.4, 0.2, 0.4)  # of the time: parser, strangers, those who were let in
+CASES = 2_000  # in one round of the parser
+BATCH = 100  # cases drawn at once for the connections
+SHARES = (0.4, 0.2, 0.4)  # of the time: parser, strangers, admitted members
 MANY = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
 class Crashes(logging.Handler):
-    """Counts what the server could not handle, and shows the first."""
+    """Counts errors that the server did not handle, and prints the first."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -60,7 +59,7 @@ class Crashes(logging.Handler):
 
 
 class Door:
-    """A coordinator's door on this machine; without keys nodes are let in by the token alone."""
+    """A coordinator's control server on this machine; without keys, the token alone admits nodes."""
 
     def __init__(self, keys: str = "") -> None:
         options = Options(
@@ -80,7 +79,7 @@ class Door:
     async def connections(
         self, draw: Callable[[], list[Any]], talk: Callable[[Any, Any], Awaitable[None]], until: float
     ) -> None:
-        """One after the other, each closed after `talk` about one of what was drawn."""
+        """Make connections one after another, each of which runs `talk` with one drawn case."""
         drawn: list[Any] = []
         async with self.server.listen("127.0.0.1", self.certificate.server_context(), Clocks()) as port:
             while time.monotonic() < until:
@@ -112,7 +111,7 @@ def main(out: Path) -> list[Figure]:
 
 
 def parser_cases(seconds: float) -> tuple[int, int]:
-    """Cases, and hellos that the gate let in. An error other than the one that is handled ends the benchmark."""
+    """Count cases and the hellos that the gate admitted. An unexpected error ends the benchmark."""
     gate = Gate("demo", TOKEN, parse_keys(Signer().public_key))
     count = let_in = 0
 
@@ -144,7 +143,7 @@ def drawn(strategy: st.SearchStrategy[Any], wanted: int) -> list[Any]:
 
 
 def stranger_cases(seconds: float) -> tuple[int, int]:
-    """Cases over TLS, and connections on which the coordinator said welcome."""
+    """Count cases over TLS, and the connections on which the coordinator sent a Welcome."""
     door, until = Door(Signer().public_key), time.monotonic() + seconds
     count = welcomes = 0
 
@@ -161,7 +160,7 @@ def stranger_cases(seconds: float) -> tuple[int, int]:
 
 
 def member_cases(seconds: float) -> int:
-    """Words of a node and of its worker that were let in, to one session that lives on."""
+    """Count messages of an admitted node and its worker, all to one session."""
     door, until = Door(), time.monotonic() + seconds
     script = st.booleans().flatmap(
         lambda node: st.tuples(

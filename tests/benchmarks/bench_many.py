@@ -1,16 +1,15 @@
-"""Many workers: what a join, a leave, a kill and a growth from two at once cost those that stay, and what a worker
-takes of memory and processor.
+"""Many workers: the survivors' cost of a join, a leave, a kill and a growth from two at once, and a worker's resources.
 
-WORKERS="8 14" says how many; NETWORK which network (of the model zoo, or lenet); ROUNDS and KILLS how often. Servers
-are on two base nodes. A change is told by its parts, which add up to the pause; a kill by the seconds from SIGKILL to
-the step after which all who train have made one, and by the release within them.
+WORKERS="8 14" sets the numbers of workers, NETWORK the network (of the model zoo, or lenet), ROUNDS and KILLS the
+repetitions. Servers are on two base nodes. A change is reported by its phases, which add up to the pause; a kill by the
+seconds from SIGKILL to the end of the step after which all training workers have made one, and by the release in them.
 
-How long that takes is the machine's affair, which runs all workers: bounded are ratios. BEFORE=path measures the
-product of another checkout, which has its .venv, too: TURNS of each, one after the other by turns, so that what else
-the machine does comes to both; `over_before` is ours over that one's, by medians. PEER=1 has torchrun train the same
-over gloo (`peer_changes`). ALL=1 has all members serve, and says what `dyntrain model` expects of that for a step's
-exchange, from what one step with servers on the base nodes takes. A worker's memory and processor are beside those of
-MXNet alone that trains the same share of the batch.
+These times depend on the machine, which runs all workers, so the bounds are on ratios. BEFORE=path also measures the
+product of another checkout that has its .venv: TURNS of each, in turns, so that other load on the machine affects both;
+`over_before` is our median divided by the other's. PEER=1 runs the same training with torchrun over gloo
+(`peer_changes`). ALL=1 runs servers on all members, and compares a step with the prediction of `dyntrain model`, made
+from a step with servers on the base nodes. A worker's memory and processor time are compared with those of MXNet alone
+that trains the same share of the batch.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ NETWORK = os.environ.get("NETWORK", "lenet" if FEW else "resnet18_v1")
 ROUNDS, KILLS = int(os.environ.get("ROUNDS", "6")), int(os.environ.get("KILLS", "8"))
 TURNS = int(os.environ.get("TURNS", "2"))
 BATCH, STEPS_ALONE, BASES, PEER_ROUNDS = 48, 40, 2, 2
-RELEASE_OVER_STEP = 3.0  # and a quarter of a second: two workers that share a core wait for each other
-MEMORY_OVER_PLAIN = 1.1  # and one copy of the state
+RELEASE_OVER_STEP = 3.0  # plus a quarter of a second, as two workers that share a core wait for each other
+MEMORY_OVER_PLAIN = 1.1  # plus one copy of the state
 
 
 def main(out: Path) -> list[Figure]:
@@ -64,7 +63,7 @@ def main(out: Path) -> list[Figure]:
 
 
 def _by_turns(workers: int, before: str | None) -> tuple[Any, Any]:
-    """What is measured of this product, and of the one before."""
+    """Measure this product and the one before, in turns."""
     turns = TURNS if before else 1
     pythons = [sys.executable, *([str(Path(before).absolute() / ".venv" / "bin" / "python")] if before else [])]
     each: list[list[Any]] = [[] for _ in pythons]
@@ -77,7 +76,7 @@ def _by_turns(workers: int, before: str | None) -> tuple[Any, Any]:
 
 
 def _merged(runs: list[Any]) -> Any:
-    """One after another, as if they were one."""
+    """Merge several runs into one."""
     first = runs[0]
     return {
         **{
@@ -93,7 +92,10 @@ def _merged(runs: list[Any]) -> Any:
 
 
 def _everywhere(name: str, workers: int, new: Any, everywhere: Any, alone: dict[str, Any]) -> list[Figure]:
-    """Servers on all members. What the model expects is in proportion: to the bytes of the fullest server."""
+    """The figures with servers on all members.
+
+    The predicted exchange is in proportion to the bytes on the fullest server.
+    """
     values = _medians(everywhere)
     compute = min(alone["seconds"] * max(1.0, workers / CORES), new["step"])
     base, every = (deal(_keys(alone), servers).fullest for servers in (BASES, workers))
@@ -179,7 +181,7 @@ def _changes(workers: int, python: str, rounds: int, kills: int, servers: str = 
 
 
 def _alone(batch: int) -> dict[str, Any]:
-    """MXNet by itself, with a worker's share of the batch."""
+    """Run MXNet by itself, with a worker's share of the batch."""
     command = [sys.executable, str(HERE / "resnet_job.py"), "--network", NETWORK, "--batch-size", str(batch), "--alone"]
     environment = {**os.environ, **ENVIRONMENT}
     done = subprocess.run([*command, "--steps", str(STEPS_ALONE)], env=environment, check=True, stdout=subprocess.PIPE)

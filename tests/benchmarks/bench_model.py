@@ -1,11 +1,12 @@
-"""The model of `dyntrain model` against the real thing: ps-lite by the engine's own functions, between hosts whose
-links are held to 200 Mb/s, so that the links and not the cores decide. Nothing is computed; ResNet-50's keys are
-exchanged at a quarter of their size.
+"""The model of `dyntrain model` compared with real ps-lite groups, formed by the engine's own functions.
 
-One placement, three workers and one server, says what the links and an exchange of nothing take here. The others are
-predicted from that, and then measured: exchanges, what ps-lite's init takes, the release of a crash, the state's way to
-joiners, and a step whose gradients come one after another. Bytes on the busiest link are counted, too: they follow from
-how keys are dealt, whatever the machine. Root, `ip` and `tc`.
+The hosts' links are limited to 200 Mb/s, so that the links and not the cores are the limit. There is no computation;
+ResNet-50's keys are exchanged at a quarter of their size.
+
+One placement, three workers and one server, calibrates the links and the latency. The others are predicted from that
+and then measured: exchanges, ps-lite's init, the release after a crash, the state transfer to joiners, and a step whose
+gradients arrive one after another. Bytes on the busiest link are counted too; they follow from how keys are dealt, on
+any machine. Needs root, `ip` and `tc`.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ KEYS: list[Key] = [(f"{part.key}.{part.start}", (max(1, part.length // 4),), "fl
 NOTHING: list[Key] = [(name, (1,), "float32") for name, _, _ in KEYS[:8]]
 CALIBRATED = (3, 1)  # workers, servers
 PREDICTED = ((2, 1), (2, 2), (3, 2), (3, 3), (4, 1), (4, 2), (4, 4))
-RELEASES = ((4, 2), (3, 1))  # each costs a worker: the last one
+RELEASES = ((4, 2), (3, 1))  # each kills a worker, the last one
 RECEIVERS = (1, 3)
 STATE = 32_000_000
 TIMES = 5
 
 
 def serving(groups: Groups) -> float:
-    """Bytes that a server adds up with one second of a core; over the loopback, as no link is to be in the way."""
+    """Bytes that a server adds up in one second of a core, over the loopback, so that no link limits it."""
     groups.form(KEYS, 1, 1)
     groups.exchange(1, 1)
     before = processor_seconds(groups.first_server)
@@ -78,9 +79,10 @@ def placement(here: Hosts, groups: Groups, workers: int, servers: int, machines:
 
 
 def overlap(groups: Groups, machines: Machines) -> dict[str, float]:
-    """A step whose gradients come one after another for as long as their exchange takes: hidden behind each other, it
-    would take that long, and otherwise twice. The guard of a step forgoes that now and then, to measure the step; not
-    so soon after it has done so.
+    """Measure a step whose gradients arrive one after another, over as long as their exchange takes.
+
+    With full overlap the step takes that long, without any twice as long. The step guard gives the overlap up now and
+    then, to measure the step; but not again so soon after it has done so.
     """
     workers, servers = PREDICTED[0]
     exchanged = exchange(deal(KEYS, servers), workers, machines).seconds
@@ -92,7 +94,7 @@ def overlap(groups: Groups, machines: Machines) -> dict[str, float]:
 
 
 def busiest(dealt: Dealt, workers: int) -> float:
-    """Bytes that leave the busiest node in an exchange: the model's, without the time that the last key takes."""
+    """Bytes that leave the busiest node in an exchange, by the model without its term for the last key."""
     whole = Machines(1.0, 1e18, 1e18, 0.0, 0.0)
     return exchange(Dealt(dealt.servers, 0), workers, whole).seconds
 

@@ -1,17 +1,18 @@
-"""What elasticity costs while nothing changes: the elastic loop over a plain `dist_sync` loop of the same network,
-data, batch and servers.
+"""The cost of elasticity without membership changes: the elastic loop compared with a plain `dist_sync` loop.
 
-Once with the checks of its script and once without (`checks="off"`). Two workers and two servers each, ResNet-18, 128
-images in a step: of 64x64, as in Tiny ImageNet, and (`small_images`) of 32x32, where the network has so many parameters
-for so little to compute that a tenth of a step is the update itself. All four jobs are up for the whole run and take
-short turns, so that what the machine does besides meets all of them alike. The plain loop is the faster one of
-`update_on_kvstore` True and False. With True the servers update once what the elastic loop updates on each worker;
-where workers and servers share the processors, as here, that is the difference.
+Both have the same network, data, batch and servers. The elastic loop runs once with the checks of its script and once
+without (`checks="off"`). Each job has two workers and two servers and trains ResNet-18 on 128 images a step: of 64x64,
+as in Tiny ImageNet, and (`small_images`) of 32x32, where the many parameters and the little computation make the update
+itself a tenth of a step. All four jobs run for the whole time and take short turns, so that other load on the machine
+affects all equally. The plain loop is the faster one of `update_on_kvstore` True and False. With True, the servers make
+the update once that the elastic loop makes on each worker, which is the difference if workers and servers share the
+processors, as here.
 
-`elastic_over_plain`, and `elastic_unchecked_over_plain`, is that of an epoch of 24 steps: the median over the pairs of
+`elastic_over_plain` and `elastic_unchecked_over_plain` are for an epoch of 24 steps: the median over pairs of
 neighbouring turns, where the turns with an epoch's end (boundary, statistics, commit of the whole state) have their own
-median and weigh as one turn of an epoch. `elastic_processor_over_plain` compares processor seconds, of workers and
-servers together: the jobs keep all processors busy, so this is what time they cost, and holds on a busy machine, too.
+median and count as one turn of an epoch. `elastic_processor_over_plain` compares processor seconds of workers and
+servers together: as the jobs keep all processors busy, these determine the time, and they are valid on a busy machine
+too.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from figures import Figure, at_most, processor_seconds, progress, unbounded, wri
 from overhead_job import ALL_REDUCE, VARIANTS, word_to
 
 NETWORK, BATCH, STEPS, TURN_STEPS = "resnet18_v1", 128, 24, 4
-EPOCHS = {64: 4, 32: 8}  # that are measured, by the images' size in pixels
+EPOCHS = {64: 4, 32: 8}  # measured ones, by the images' size in pixels
 TURNS = STEPS // TURN_STEPS  # in an epoch
 WORKERS = SERVERS = 2
 BOUNDS = {"elastic": 1.015, "elastic_unchecked": 1.005}
 VARIANT = "DYNTRAIN_BENCH_VARIANT"  # in the environment of every process of a job
-# with a role in the environment it serves, and ends with the workers
+# with a ps-lite role in its environment, this import runs as a server and ends with the workers
 IMPORT_MXNET = "import dyntrain.training.numpy_aliases, mxnet"
 RENDEZVOUS = "import os; from dyntrain.training.engine.rendezvous import serve_rendezvous; serve_rendezvous(os.environ)"
 
@@ -73,14 +74,14 @@ def _measured(image: int) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Job:
-    """Seconds of each measured turn, and processor seconds of all of them."""
+    """The seconds of each measured turn, and the processor seconds of all turns."""
 
     seconds: list[float]
     processor: float
 
 
 def ratio_of_epoch(job: Job, plain: Job) -> tuple[float, float, float]:
-    """Of an epoch, of a turn within one, and of the turn with its end: medians over pairs of turns."""
+    """The ratios for an epoch, a turn within one, and the turn with its end: medians over pairs of turns."""
     ratios = [mine / theirs for mine, theirs in zip(job.seconds, plain.seconds, strict=True)]
     boundary = statistics.median(ratios[TURNS - 1 :: TURNS])
     inner = statistics.median(ratio for number, ratio in enumerate(ratios) if (number + 1) % TURNS)
@@ -90,8 +91,9 @@ def ratio_of_epoch(job: Job, plain: Job) -> tuple[float, float, float]:
 def turns_of(
     folder: Path, image: int, variants: Sequence[str], engine: EngineName = "pslite", epochs: int = 0
 ) -> dict[str, Job]:
-    """Each variant's turns, whole epochs of them: the first turn, half a one, and the rest of that epoch warm up. The
-    elastic variants are on `engine`.
+    """Measure each variant's turns, in whole epochs. The elastic variants use `engine`.
+
+    The first turn, which is half as long, and the rest of that epoch are a warm-up.
     """
     epochs = epochs or EPOCHS[image]
     for variant in variants:
@@ -135,10 +137,10 @@ def turns_of(
 
 
 def _processor_of(variant: str) -> float:
-    """Seconds so far, of the processes that live."""
+    """Processor seconds so far of the variant's processes that have not ended."""
     seconds, mark = 0.0, f"{VARIANT}={variant}".encode()
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended, or is another user's
+        with contextlib.suppress(OSError):  # the process ended, or is another user's
             if int(process.name) != os.getpid() and mark in (process / "environ").read_bytes().split(b"\0"):
                 seconds += processor_seconds(int(process.name))
     return seconds
@@ -199,7 +201,7 @@ def _plain_job(folder: Path, variant: str, image: int) -> Iterator[None]:
 
 
 def _rank(rank: int) -> dict[str, str]:
-    """As horovodrun would say it."""
+    """Horovod's environment for a rank, as horovodrun would set it."""
     numbers = {
         "RANK": rank,
         "SIZE": WORKERS,

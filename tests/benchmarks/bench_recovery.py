@@ -1,18 +1,18 @@
-"""How long the others stand still when a worker is killed, and what that costs.
+"""How long a killed worker stops the others, and how many steps it costs.
 
 Three workers (two on base nodes) train ResNet-18 with momentum. One is killed with SIGKILL at a random point of a step:
-in the forward or backward pass, in the middle of a push, waiting for the sums. In every third kill the victim is ahead:
-another worker is frozen first, so that the victim has pushed all it has and waits. Seconds are from the kill to the
-step after which all who train have made one.
+in the forward or backward pass, in the middle of a push, or waiting for the sums. In every third kill the victim is
+ahead: another worker is frozen first, so that the victim has pushed all its gradients and waits. Seconds are from the
+kill to the end of the step after which all training workers have made one.
 
-`release`: the survivors free themselves and go on; `survivors_restarted` counts processes that changed, `fell_back`
-kills that ended in a restart instead, `steps_lost_max` steps that were begun and did not count. One step is made in any
-case, so the median is told less one, too. `restart`: everybody starts from the last commit, in fresh processes
+`release`: the survivors free themselves and continue; `survivors_restarted` counts processes that changed, `fell_back`
+the kills that ended in a restart instead, `steps_lost_max` steps that were begun and did not count. One step is made in
+any case, so the median less one step is reported too. `restart`: all start from the last commit, in fresh processes
 (`cold_seconds`) or warm spares (`warm_seconds`); at most the steps of one segment are lost. `promotion_seconds` is the
-part of a spare: from the word to take over until it stands ready.
+spare's part: from the order to take over until it stands ready.
 
-How long all that takes is the machine's affair. Bounded are ratios: of a cold restart to a bare import of MXNet, made
-now and then while the others train; of a warm one, and of a release, to the cold one.
+All these times depend on the machine, so the bounds are on ratios: of a cold restart to a bare import of MXNet, made
+now and then while the others train; of a warm restart, and of a release, to the cold restart.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Losses:
     fell_back: int = 0
     steps_lost_max: int = 0
     promotions: list[float] = field(default_factory=list)
-    step_seconds: float = 0.0  # of two workers, as train after a kill
+    step_seconds: float = 0.0  # with two workers, as after a kill
     imports: list[float] = field(default_factory=list)
 
 
@@ -137,7 +137,7 @@ def _step_of_two(cluster: Cluster) -> float:
 
 
 def _settled(cluster: Cluster, spares: int) -> None:
-    """All three train, a commit is there, and spares stand by where there are to be any."""
+    """Wait until all three train, a commit is written, and the spares stand by, if there are any."""
     cluster.wait_for(lambda: len(cluster.events("formed")[-1]["members"]) == len(WORKERS), "all three are back")
     cluster.wait_for(lambda: cluster.spares_ready() == spares * len(WORKERS), "the spares stand by")
     cluster.wait_for_segments(1)
@@ -147,7 +147,7 @@ def _kill_one(cluster: Cluster, rng: random.Random, ahead: bool, losses: Losses)
     victim = rng.choice(WORKERS)
     pids = {letter: cluster.worker_pid(letter) for letter in WORKERS}
     before = len(cluster.events())
-    time.sleep(rng.random())  # somewhere in a step
+    time.sleep(rng.random())  # a random point in a step
     frozen = pids[rng.choice(sorted(set(WORKERS) - {victim}))] if ahead else None
     with _frozen(frozen):
         pid = pids[victim]
@@ -169,7 +169,7 @@ def _kill_one(cluster: Cluster, rng: random.Random, ahead: bool, losses: Losses)
 
 @contextlib.contextmanager
 def _frozen(pid: int | None) -> Iterator[None]:
-    """So that the others get ahead of it."""
+    """Freeze the process during the block, so that the others get ahead of it."""
     if pid is None:
         yield
         return
@@ -182,14 +182,14 @@ def _frozen(pid: int | None) -> Iterator[None]:
 
 
 def _stepped(cluster: Cluster, before: int, members: list[str]) -> bool:
-    """Survivors say together how long they paused; who starts afresh says that it joined."""
+    """Whether all members have made a step: survivors are reported by one pause, new processes by joining."""
     events = cluster.events()[before:]
     joined = {event["instance"] for event in events if event["event"] == "joined"}
     return any(event["event"] == "pause" for event in events) or joined >= set(members)
 
 
 def _steps_lost(cluster: Cluster) -> int:
-    """The most steps that a generation had begun beyond where the next one began."""
+    """The most steps that a generation had begun beyond the position where the next one began."""
     starts = [
         (r["number"], r["position"]["step"])
         for r in read_lines(cluster.job.ledger / JOURNAL)

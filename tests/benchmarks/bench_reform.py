@@ -1,16 +1,15 @@
-"""How long the survivors of a change pause, and how long the same job would stand still if it were stopped and started
-again.
+"""The survivors' pause at a membership change, compared with stopping and restarting the same job.
 
-A round takes a worker in (2->3), exchanges it for another (swap), and lets that one go (3->2), with a model-zoo network
-and SGD with momentum. The joiners stand ready before they are wanted, as a node does that is prepared. A pause is what
-the slowest survivor says: last step of the old generation to first step of the new one, less one step. `phases` holds,
-for each kind of change, the medians of its parts: they follow one another and add up to the pause. `pause_seconds` is
-that of 2->3.
+A round adds a worker (2->3), exchanges it for another (swap), and removes that one (3->2), with a model-zoo network and
+SGD with momentum. Joiners stand ready before they are in the target, as prepared nodes do. The pause is that of the
+slowest survivor: from the last step of the old generation to the first step of the new one, less one step. `phases`
+has, for each kind of change, the medians of its phases, which are consecutive and add up to the pause. `pause_seconds`
+is that of 2->3.
 
-The other way is `dyntrain launch` with two workers, SIGTERM once it has committed, and the same command again: SIGTERM
-to the first step that both workers have made, files in the page cache.
+The restart is `dyntrain launch` with two workers, SIGTERM once it has committed, and the same command again. Its time
+is from SIGTERM to the first step that both workers have made, with files in the page cache.
 
-How long either takes is the machine's affair; what is bounded is how many pauses fit into the restart.
+Both times depend on the machine; the bound is on the ratio of restart to pause.
 """
 
 from __future__ import annotations
@@ -74,12 +73,12 @@ def main(out: Path) -> list[Figure]:
 
 
 def percentile(values: list[float], percent: int) -> float:
-    """Of few values: the next one above, no guess between two."""
+    """The percentile of few values: the next value above, without interpolation."""
     return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
 def changes_of(folder: Path, network: str, rounds: int, engine: EngineName = "pslite") -> tuple[float, Changes]:
-    """The state's size in MB, and the pauses by kind of change."""
+    """Measure the state's size in MB, and the pauses by kind of change."""
     changes: Changes = {"2->3": [], "swap": [], "3->2": []}
     joiners = iter(string.ascii_uppercase[len(BASE) :])
     cluster = Cluster(folder, resnet(network, *TO_THE_END), engine=engine)
@@ -88,7 +87,7 @@ def changes_of(folder: Path, network: str, rounds: int, engine: EngineName = "ps
         for _ in range(rounds):
             first, second = _joiner(cluster, joiners), _joiner(cluster, joiners)
             for change, members in (("2->3", BASE + first), ("swap", BASE + second), ("3->2", BASE)):
-                cluster.wait_for_segments(2)  # the start of new processes is over, steps have their usual length
+                cluster.wait_for_segments(2)  # new processes have started, and steps are as long as usual
                 before = len(cluster.events())
                 cluster.want(members)
                 changes[change].append(cluster.wait_for_event("pause", before))
@@ -99,7 +98,7 @@ def changes_of(folder: Path, network: str, rounds: int, engine: EngineName = "ps
 
 
 def _joiner(cluster: Cluster, letters: Iterator[str]) -> str:
-    """A new node whose worker stands ready."""
+    """Add a node, and wait until its worker stands ready."""
     letter, before = next(letters), len(cluster.events())
     cluster.add_node(letter)
     cluster.wait_for_event("worker_ready", before, instance=instance(letter))
@@ -114,7 +113,7 @@ def _medians(pauses: list[Event]) -> dict[str, float]:
 
 
 def _restarts(folder: Path, network: str) -> list[float]:
-    """SIGTERM to the first step of all workers after the same command was given again, each time."""
+    """Seconds of each restart: from SIGTERM to the first step of all workers of the repeated command."""
     environment = {**os.environ, **ENVIRONMENT}
     command = mortal(
         [

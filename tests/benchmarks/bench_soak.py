@@ -1,15 +1,15 @@
-"""One job through 60 changes of membership and 20 kills, and what is left behind that should not be: nothing.
+"""Finds leaks of one job over 60 membership changes and 20 kills; there must be none.
 
-A round takes C in, kills the worker of B or C in the middle of its steps (the others free themselves), waits until it
-is back, and lets C go. A's worker is never killed: it lives through every change. Before the first round that counts
-and after the last one, in the same state of the cluster (two workers, all blanks and spares ready), these are counted:
-threads and descriptors of A's worker and of the process that runs coordinator and nodes; processes, and sockets that
-listen, of everything that was started. What is there more afterwards is leaked.
+A round adds C, kills the worker of B or C in the middle of its steps (the others free themselves), waits until it is
+back, and removes C. A's worker is never killed and takes part in every change. Before the first counted round and after
+the last one, in the same state of the cluster (two workers, all blanks and spares ready), these are counted: threads
+and descriptors of A's worker and of the process that runs coordinator and nodes; processes and listening sockets of
+everything that was started. An increase is a leak.
 
-Memory of A's worker is read after each round. A straight line is fitted through the later half of the readings, when
-pools and caches have grown to their size; `memory` is the megabytes that the line gains over the whole soak, or 0 where
-that is less than three standard errors of the slope, or than 2 MB: then it is noise. Samples lost or doubled are the
-audit's, over every finished epoch.
+The memory of A's worker is read after each round. A straight line is fitted to the later half of the readings, when
+pools and caches have reached their size. `memory` is the increase of the line over the whole soak, in MB; it is noise
+and counts as 0 below 2 MB or three standard errors of the slope. Lost or doubled samples are those that the audit finds
+in all finished epochs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dyntrain.training.session.job.roster import Budget
 from figures import Figure, at_least, at_most, progress, write
 
 ROUNDS, SEED = 20, 11
-WARM_UP = "BC"  # killed once each: a worker that was a spare keeps its line to the node, one that was started has none
+WARM_UP = "BC"  # killed once each, as a promoted spare keeps its connection to the node, and a started worker has none
 CHANGES, KILLS = 60, 20
 NOISE_MB = 2.0
 SPARES = 1
@@ -100,9 +100,7 @@ def main(out: Path) -> list[Figure]:
 
 
 def leaked_mb(readings: list[float]) -> float:
-    """What the line through the later half of the readings gains over as many steps as there are readings; 0 when that
-    is noise.
-    """
+    """The increase in MB of a line fitted to the later half of the readings, over all readings; 0 if it is noise."""
     later = np.asarray(readings[len(readings) // 2 :])
     steps = np.arange(len(later))
     slope, offset = np.polyfit(steps, later, 1)
@@ -122,7 +120,7 @@ def _round(cluster: Cluster, rng: random.Random, victim: str) -> None:
     before = len(cluster.events())
     time.sleep(rng.random() * 0.3)
     os.kill(pid, signal.SIGKILL)
-    # A spare may be there before the others have formed: then it is in their next generation, else in the one after.
+    # A spare that is ready before the others have formed is in their next generation, else in the one after.
     cluster.wait_for(
         lambda: any(e["event"] == "formed" and len(e["members"]) == 3 for e in cluster.events()[before:]),
         f"{victim} is back",
@@ -136,8 +134,9 @@ def _round(cluster: Cluster, rng: random.Random, victim: str) -> None:
 
 
 def _counts(cluster: Cluster, survivor: int) -> Counts:
-    """Once the spares are ready again and the same was found twice: the least of several looks, as commits run threads
-    for a moment.
+    """Count once the spares are ready again and two counts in a row are equal.
+
+    Each count is the minimum of several looks, as commits run threads for a moment.
     """
     deadline, last = time.monotonic() + 120.0, Counts()
     while time.monotonic() < deadline:
@@ -152,7 +151,7 @@ def _counts(cluster: Cluster, survivor: int) -> Counts:
 def _look(survivor: int) -> Counts:
     time.sleep(0.2)
     started = _descendants(os.getpid())
-    # a pool grows to its size at some time or other
+    # without the event loop's thread pool, which may grow at any time
     own = sum(not thread.name.startswith("asyncio_") for thread in threading.enumerate())
     return {
         "threads": len(list(Path(f"/proc/{survivor}/task").iterdir())) + own,
@@ -163,7 +162,7 @@ def _look(survivor: int) -> Counts:
 
 
 def _opened(survivor: int) -> Counter[str]:
-    """What the descriptors of the counted processes are, and how many of each."""
+    """The kinds of open descriptors in the counted processes, with their numbers."""
     counts: Counter[str] = Counter()
     sockets = _sockets()
     for pid in (survivor, os.getpid()):
@@ -176,7 +175,7 @@ def _opened(survivor: int) -> Counter[str]:
 
 
 def _sockets() -> dict[str, str]:
-    """What each socket of this machine is, by its name in a process's list of descriptors."""
+    """Describe each socket of this machine, by its name in a process's list of descriptors."""
     tcp = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     unix = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
     names = {f"socket:[{fields[9]}]": f"tcp from {fields[1]} to {fields[2]} in state {fields[3]}" for fields in tcp}
@@ -210,6 +209,6 @@ def _listening(pid: int) -> int:
 
 
 def _memory_mb(pid: int) -> float:
-    """Resident, without what it shares with files."""
+    """Resident memory in MB, without file-backed and shared pages."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(fields["RssAnon"].split()[0]) / 1024

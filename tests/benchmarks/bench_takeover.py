@@ -1,6 +1,7 @@
-"""Clusters of 10 to 1,000 nodes without a coordinator for five minutes, on a simulated clock: requests to Parameter
-Store (which answers 40 a second to a whole account), and how long after its publication each node has found the next
-coordinator.
+"""Clusters of 10 to 1,000 nodes without a coordinator for five minutes, on a simulated clock.
+
+Measured are the requests to Parameter Store (which answers 40 a second to a whole account), and how long after its
+publication each node has found the next coordinator.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MOST_A_SECOND = 10
 
 
 def main(out: Path) -> list[Figure]:
-    logging.disable()  # each node's own words
+    logging.disable()  # the nodes' log messages
     results: dict[str, float] = {}
     for nodes in SIZES:
         lost = simulate(nodes, base=BASE_NODES)

@@ -1,8 +1,7 @@
-"""A training cluster on this machine for the benchmarks: the real coordinator and workers, and nodes wired as on EC2
-but for metadata and SSM.
+"""A training cluster on this machine for the benchmarks, with the real coordinator and workers.
 
-The coordinator and the nodes run on an event loop in a thread; ps-lite and worker processes are the real ones, with one
-OpenMP thread each.
+Nodes are wired as on EC2, except for metadata and SSM. The coordinator and the nodes run on an event loop in a thread;
+ps-lite and worker processes are the real ones, with one OpenMP thread each.
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ def instance(letter: str) -> str:
 
 
 class _Shared:
-    """What SSM would hold, for the coordinator (`Hosts`) and for the nodes (`Parameters`); the job's last report is
-    kept.
-    """
+    """The contents of SSM, for the coordinator (`Hosts`) and the nodes (`Parameters`), and the job's last report."""
 
     def __init__(self) -> None:
         self.target: Target | None = None
@@ -81,7 +78,7 @@ class _Shared:
         self.reported = report
 
     def put(self, report: NodeReport) -> None:
-        """To the controller, which is not there."""
+        """Drop the report, as there is no controller."""
 
     def get(self, *names: str) -> dict[str, str]:
         return {name: self._values[name] for name in names if name in self._values}
@@ -95,7 +92,7 @@ class _Untagged(MetadataClient):
 
 
 class _Events:
-    """The events file, read on from where it was read last."""
+    """The events file; each read continues where the last one ended."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at, self.seen = path, 0, list[Event]()
@@ -113,7 +110,7 @@ class _Events:
 
 
 class Cluster:
-    """Everything that it starts is gone after `close`. Times in `events` are seconds since the epoch."""
+    """A cluster; `close` ends everything that it started. Times in `events` are seconds since the Unix epoch."""
 
     def __init__(
         self,
@@ -217,7 +214,7 @@ class Cluster:
         )
 
     def obeyed(self) -> bool:
-        """Whether the coordinator knows what was wanted last."""
+        """Whether the coordinator has reported the last target's revision."""
         return self._shared.reported is not None and self._shared.reported.revision == self._revision
 
     def events(self, name: str | None = None) -> list[Event]:
@@ -230,7 +227,7 @@ class Cluster:
                 return value
             for task in self._tasks:
                 if task.done() and not task.cancelled():
-                    task.result()  # what has gone wrong in the coordinator, or in a node, says more than a timeout
+                    task.result()  # raises an error of the coordinator or a node, which says more than a timeout
             time.sleep(0.02)
         last = "\n".join(str(event) for event in self.events()[-15:])
         raise TimeoutError(f"not within {seconds:.0f} s: {message}; the last events:\n{last}")
@@ -248,7 +245,7 @@ class Cluster:
         return event
 
     def begin(self, base: str = "AB") -> None:
-        """Base nodes that train."""
+        """Add base nodes, and wait until they train."""
         for letter in base:
             self.add_node(letter, base=True)
         self.want(base)
@@ -262,7 +259,7 @@ class Cluster:
         return sum(node.worker.spares.ready for node in self.nodes.values())
 
     def wait_for_segments(self, count: int) -> None:
-        """So many boundaries from now."""
+        """Wait for `count` more boundaries."""
         after = len(self.events("segment")) + count
         self.wait_for(lambda: len(self.events("segment")) >= after, f"{count} segments")
 
@@ -291,5 +288,5 @@ def resnet(network: str, *more: str) -> list[str]:
 
 
 def mortal(command: Sequence[str]) -> list[str]:
-    """The command so started that it dies with this process, however that ends."""
+    """Wrap a command so that it dies with this process, however that ends."""
     return [sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), "0", *command]

@@ -1,4 +1,4 @@
-"""One member of the fan-out benchmark, in a network namespace of its own; no MXNet: measured is the state's way.
+"""One member of the fan-out benchmark, in a network namespace of its own; without MXNet, for the transfer alone.
 
 fanout_member.py source HOST BYTES ENCRYPTED|CLEAR         prints its port, hands out until its input ends
 fanout_member.py member HOST BYTES ENCRYPTED|CLEAR         prints its port, then for the line "HOST:PORT,HOST:PORT..."
@@ -37,7 +37,7 @@ def main(role: str, host: str, size: int, clear: bool) -> None:
     for line in sys.stdin:
         sources = [(each.split(":")[0], int(each.split(":")[1])) for each in line.strip().split(",")]
         room = allocate(size)
-        room[:] = bytes(size)  # memory that is filled for the first time takes time of its own
+        room[:] = bytes(size)  # writes to all pages, as the first write to memory takes extra time
         request = Request(
             GENERATION,
             TOKEN,

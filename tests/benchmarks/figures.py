@@ -1,4 +1,4 @@
-"""What a benchmark finds: figures, each beside the bound it has to keep, and the JSON file that holds them."""
+"""The results of a benchmark: figures with their bounds, and the JSON file that holds them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table. `bound` None: told for what it is worth."""
+    """One line of the table. With `bound` None it is for information only."""
 
     name: str
     value: float
@@ -43,23 +43,23 @@ def at_least(name: str, value: float, bound: float) -> Figure:
 
 
 def processor_seconds(pid: int) -> float:
-    """CPU seconds of a process so far."""
+    """Processor seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_mb(pid: int) -> float:
-    """Resident memory of a process at its peak."""
+    """Peak resident memory of a process, in MB."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(fields["VmHWM"].split()[0]) / 1024
 
 
 def progress(text: str) -> None:
-    """For whoever waits; the figures stay alone on standard output."""
+    """Print a progress message to standard error, as standard output is for the figures."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def write(out: Path, name: str, results: dict[str, Any]) -> None:
-    """`<out>/<name>.json`."""
+    """Write `<out>/<name>.json`."""
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

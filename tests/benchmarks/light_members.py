@@ -1,9 +1,9 @@
-"""Nodes and workers that speak the protocol and do nothing else: what the coordinator sees of so many machines.
+"""Nodes and workers that only speak the protocol, to show the coordinator many machines.
 
     light_members.py FOLDER FIRST COUNT BASES
 
-Each of the COUNT members has two TLS connections, its node's and its worker's, and makes them again when they are lost.
-The first BASES of all members are base nodes. Whoever is told to step on is at the next boundary at once.
+Each of the COUNT members has two TLS connections, its node's and its worker's, and connects again if one is lost. The
+first BASES of all members are base nodes. A worker that is ordered to proceed reaches the next boundary at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One job of so many workers that joins, lets go and loses some, as a JSON object on standard output.
+"""Runs one job of many workers through joins, leaves and losses; prints the measurements as JSON to standard output.
 
-A program of its own, so that the same measurement can be made of the product of another checkout: whose `dyntrain` is
-imported says the interpreter that runs it.
+This is a program of its own, so that the product of another checkout can be measured in the same way: the interpreter
+that runs it determines which `dyntrain` is imported.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from dyntrain.training.session.job.roster import Budget
 from figures import peak_mb, processor_seconds, progress
 
 BASE, SEED = "AB", 7
-NAMES = string.ascii_uppercase + string.ascii_lowercase + string.digits  # each is used once, as an instance's id is
+NAMES = string.ascii_uppercase + string.ascii_lowercase + string.digits  # each used once, like an instance's id
 
 
 class Job:
     def __init__(self, folder: Path, workers: int, network: str, batch: int, servers: str) -> None:
-        # of what this interpreter imports: workers of another checkout are of that one
+        # workers use the checkout from which this interpreter imports
         command = resnet(network, "--epochs", "100000", "--steps", "8", "--batch-size", str(batch))
         self._names = iter(NAMES[len(BASE) :])
         self.members = BASE
@@ -44,7 +44,7 @@ class Job:
         self.cluster.begin(BASE)
 
     def newcomers(self, count: int) -> str:
-        """Nodes whose workers stand ready."""
+        """Add nodes, and wait until their workers stand ready."""
         letters, before = "", len(self.cluster.events())
         for _ in range(count):
             letter = next(self._names)
@@ -55,14 +55,14 @@ class Job:
         return letters
 
     def change(self, members: str) -> Event:
-        self.cluster.wait_for_segments(2)  # the start of new processes is over, steps have their usual length
+        self.cluster.wait_for_segments(2)  # new processes have started, and steps are as long as usual
         before = len(self.cluster.events())
         self.members = members
         self.cluster.want(members)
         return self.cluster.wait_for_event("pause", before)
 
     def kill(self, count: int = 1, within_change: bool = False) -> dict[str, Any]:
-        """SIGKILL somewhere in a step; seconds to the step after which all who train have made one."""
+        """Kill workers at a random point of a step; seconds to the end of the step after which all have made one."""
         cluster = self.cluster
         cluster.wait_for_segments(2)
         pids = {letter: cluster.worker_pid(letter) for letter in self.members}
@@ -104,7 +104,7 @@ class Job:
         )
 
     def cost(self) -> dict[str, float]:
-        """Of a worker that was there from the first step: peak memory, and its processor's seconds a step."""
+        """Peak memory, and processor seconds a step, of a worker that trained from the first step on."""
         pid = self.cluster.worker_pid("B")
         assert pid is not None
         first, began = self._step(), processor_seconds(pid)

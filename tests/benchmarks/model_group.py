@@ -1,4 +1,4 @@
-"""An engine's groups on hosts with links: processes that stay, and form one group after another."""
+"""An engine's groups on hosts with links: the processes stay and form one group after another."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from namespaces import Hosts
 MEMBER = str(Path(__file__).with_name("model_member.py"))
 FIRST_PORT = 9100
 SILENCE, QUIET_BYTES = 0.5, 100_000
-LONGEST = 180.0  # for an answer; MXNet's import takes seconds of a processor for each
-ONE_THREAD = "OMP_NUM_THREADS=1"  # as many processes as this machine has never processors
+LONGEST = 180.0  # for an answer: MXNet's import takes seconds of a processor in each process
+ONE_THREAD = "OMP_NUM_THREADS=1"  # there are more processes than this machine has processors
 
 Key = tuple[str, tuple[int, ...], str]
 
@@ -54,11 +54,11 @@ class Member:
 
 
 class Groups:
-    """A worker and a place for servers on each host. `close` leaves nothing."""
+    """A worker process and one for servers on each host. `close` ends all processes."""
 
     def __init__(self, here: Hosts, hosts: int, engine: EngineName = "pslite") -> None:
         self._here, self._number, self._engine = here, 0, engine
-        self.first_server = 0  # the process on the first host, of the group formed last
+        self.first_server = 0  # pid of the last formed group's server on the first host
         self._servers: list[Member] = []
         self.workers: list[Member] = []
         try:
@@ -72,7 +72,10 @@ class Groups:
             raise
 
     def form(self, keys: Sequence[Key], workers: int, servers: int) -> list[dict[str, Any]]:
-        """Workers on the first hosts, servers on the first of those; what each worker says of its forming."""
+        """Form a group with workers on the first hosts and servers on the first of those.
+
+        Returns each worker's answer about its formation.
+        """
         self._number += 1
         if self._engine == "horovod":
             return self._meet(keys, workers)
@@ -91,7 +94,7 @@ class Groups:
         return [worker.answer() for worker in self.workers[:workers]]
 
     def _meet(self, keys: Sequence[Key], workers: int) -> list[dict[str, Any]]:
-        """As the coordinator would have them."""
+        """Form a Horovod group as the coordinator would."""
         port, first = FIRST_PORT + self._number, self._here.addresses[0]
         hello = NodeHello(cluster="bench", instance_id="first", private_ip=first, attempt=1, base=True)
         names = [str(host) for host in range(workers)]
@@ -103,15 +106,16 @@ class Groups:
         return [worker.answer() for worker in self.workers[:workers]]
 
     def exchange(self, workers: int, times: int, backward: float = 0.0) -> list[float]:
-        """Seconds until the last of them had all sums, each time; the gradients come within `backward` seconds."""
+        """Seconds of each exchange, until the last worker has all sums; the gradients arrive in `backward` seconds."""
         for worker in self.workers[:workers]:
             worker.tell(do="exchange", times=times, backward=backward)
         seconds = [worker.answer()["seconds"] for worker in self.workers[:workers]]
         return [max(each) for each in zip(*seconds, strict=True)]
 
     def release(self, workers: int) -> float:
-        """The last worker is killed, the others push and wait, and then each pushes a share of the zeros: seconds from
-        that order until all are free. The group of the survivors is left.
+        """Kill the last worker, let the others push and wait, and then each push its share of the zeros.
+
+        Returns the seconds from that order until all are free. Then the survivors leave the group.
         """
         survivors = self.workers[: workers - 1]
         self.workers.pop(workers - 1).kill()
@@ -133,7 +137,7 @@ class Groups:
         return freed - began
 
     def _wait_for_silence(self, hosts: int) -> None:
-        """Until what was pushed has arrived: what leaves the hosts is ps-lite that looks for the one who is gone."""
+        """Wait until the pushes have arrived, and the hosts send only ps-lite's attempts to reach the lost worker."""
         before, deadline = 0, time.monotonic() + LONGEST
         while (now := sum(self._here.sent(host) for host in range(hosts))) - before > QUIET_BYTES:
             if time.monotonic() > deadline:

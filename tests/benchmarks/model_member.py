@@ -1,6 +1,6 @@
-"""What runs on one host of the model's benchmark, in a network namespace of its own; no computation, only the exchange.
+"""The program on one host of the model's benchmark, in a network namespace of its own: only exchanges, no computation.
 
-model_member.py servers              for each line of JSON a process of the engine's, forked; none is left when its
+model_member.py servers              forks one of the engine's processes for each line of JSON, and ends them when its
                                      input ends
 model_member.py worker HOST ENGINE   obeys lines of JSON, and answers each with one
 """
@@ -23,7 +23,7 @@ from dyntrain.training.protocol.engines import EngineName
 
 import mxnet as mx  # isort: skip
 
-LAYER = 20  # keys whose gradients are there at once
+LAYER = 20  # keys whose gradients become ready at the same time
 Key = tuple[str, tuple[int, ...], str]
 
 
@@ -38,7 +38,7 @@ def orders() -> Any:
 
 
 def servers() -> None:
-    """MXNet is imported, which starts no thread, so each fork is a blank that becomes what it is told."""
+    """Fork blank processes that become servers or schedulers. Importing MXNet first is safe, as it starts no thread."""
     from dyntrain.training.engine.blank import become
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -82,7 +82,7 @@ class LayerProperties(mx.operator.CustomOpProp):  # type: ignore[misc]
 
 
 class Worker:
-    """The engine and the guard of a step are the project's own; the gradients are what nobody computed."""
+    """A worker with the project's own engine and step guard, and gradients that are not computed."""
 
     def __init__(self, host: str, engine: EngineName) -> None:
         from dyntrain.training.engine import make_engine
@@ -134,9 +134,7 @@ class Worker:
         return {"seconds": seconds}
 
     def _go_backward(self, seconds: float) -> None:
-        """As a GPU does: the engine hands out the gradients of the last layers first, and takes so long for all, while
-        no processor has anything to do.
-        """
+        """Simulate a GPU's backward pass of `seconds`, with the last layers' gradients first and no processor load."""
         if not seconds:
             return
         done = mx.nd.ones((1,))
@@ -147,7 +145,7 @@ class Worker:
                 array[:] = done.broadcast_to(array.shape)
 
     def begin(self) -> dict[str, Any]:
-        """An exchange that will not end by itself: somebody is gone."""
+        """Begin an exchange that does not end by itself, because a worker is gone."""
 
         def work() -> None:
             self._exchange()

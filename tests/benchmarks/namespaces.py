@@ -1,5 +1,6 @@
-"""Hosts on links of a given speed, on this machine: both directions of each host's link are held to it by `tc`'s token
-bucket filter. Wants root and iproute2.
+"""Hosts on this machine with links of a given speed, limited in both directions by `tc`'s token bucket filter.
+
+Needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ class Hosts:
         self.addresses = network.addresses[:count]
 
     def within(self, number: int, command: Sequence[str]) -> list[str]:
-        """The command as it runs on host `number`."""
+        """Wrap a command so that it runs on host `number`."""
         address = self.addresses[number]
         return [*self._network.entrance(address, address), *command]
 
     def sent(self, number: int) -> int:
         """Bytes that left host `number` over its link."""
         link = self._network.link(self.addresses[number])
-        return int(Path(f"/sys/class/net/{link}/statistics/rx_bytes").read_text())  # of its end on this side
+        return int(Path(f"/sys/class/net/{link}/statistics/rx_bytes").read_text())  # received at the link's outer end
 
 
 @contextlib.contextmanager
 def hosts(count: int, megabits: float) -> Iterator[Hosts]:
-    """They are gone afterwards, whatever happened. Raises NamespacesUnavailable, CalledProcessError."""
+    """Create hosts, and remove them at the end in any case. Raises NamespacesUnavailable, CalledProcessError."""
     network = Namespaces()
     network.start()
     try:
@@ -46,6 +47,6 @@ def hosts(count: int, megabits: float) -> Iterator[Hosts]:
 
 
 def shaped(device: str, megabits: float) -> list[str]:
-    """What holds all that leaves the device to the speed."""
+    """The command that limits the device's outgoing traffic to the speed."""
     bucket = ["tbf", "rate", f"{megabits:g}mbit", "burst", BURST, "latency", LATENCY]
     return ["tc", "qdisc", "add", "dev", device, "root", *bucket]

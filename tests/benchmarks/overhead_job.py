@@ -1,10 +1,10 @@
-"""The training loop of the overhead benchmark, elastic or plain: the same network, data and batch; it makes some steps
-whenever it is its turn.
+"""The training loop of the overhead benchmark, elastic or plain, which makes some steps in each of its turns.
 
-The word to begin is a line in a FIFO of the worker's own, `<variant>-<rank>`: who waits for its turn takes nothing from
-the others. Worker 0 writes to `<variant>.jsonl` how many seconds each turn took: from the word to begin until the loop
-comes to the first step of the next turn, whatever it had to do on the way. The first turn has half the steps, so that
-the end of an epoch, with its boundary and commit, falls into the middle of a turn.
+All variants have the same network, data and batch. A turn begins with a line in the worker's own FIFO,
+`<variant>-<rank>`, so a waiting worker costs the others nothing. Worker 0 writes the seconds of each turn to
+`<variant>.jsonl`: from that line until the loop reaches the first step of the next turn, with all that it does in
+between. The first turn has half the steps, so that the end of an epoch, with its boundary and commit, is in the middle
+of a turn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOSS = gluon.loss.SoftmaxCrossEntropyLoss()
 
 
 def word_to(folder: Path, variant: str, rank: int) -> BinaryIO:
-    """The FIFO, from either side: open for both, so that neither waits for the other or sees its end."""
+    """Open the FIFO for reading and writing, so that neither side waits for the other or sees an end of file."""
     return (folder / f"{variant}-{rank}").open("r+b", buffering=0)
 
 
@@ -46,7 +46,7 @@ class Turns:
         self._began = 0.0
 
     def before_step(self, rank: int) -> None:
-        """Waits where a turn ends, until the next one is this variant's."""
+        """At the end of a turn, wait for this variant's next turn."""
         if self._number and self._steps_made < self._steps:
             self._steps_made += 1
             return
@@ -62,7 +62,7 @@ class Turns:
 
 
 class InTurns(ArrayBatches):
-    """The data, handed out when it is the variant's turn."""
+    """The data, which is delivered only in the variant's turn."""
 
     def __init__(self, arrays: Sequence[Any], before_step: Callable[[], None]) -> None:
         super().__init__(*arrays)
@@ -103,7 +103,7 @@ def plain(net: Any, arrays: Sequence[Any], batch: int, epochs: int, turns: Turns
 
 
 def plain_horovod(net: Any, arrays: Sequence[Any], batch: int, epochs: int, turns: Turns) -> None:
-    """As Horovod's own examples for MXNet do it."""
+    """Train as Horovod's own examples for MXNet do."""
     import horovod.mxnet as hvd
 
     hvd.init()

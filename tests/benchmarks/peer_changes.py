@@ -1,7 +1,7 @@
-"""The same changes under torchrun, beside ours: an agent for each node, on this machine, over gloo.
+"""The same membership changes under torchrun, for comparison: an agent for each node, on this machine, over gloo.
 
-Torch is installed into an environment of its own below `build/`, from where pip looks, or from PyTorch's own
-registry of wheels for processors.
+Torch is installed into an environment of its own below `build/`, from pip's index or from PyTorch's own index of CPU
+wheels.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from figures import progress
 
 PLACE = HERE.parents[1] / "build" / "peer"
 WHEELS = "https://download.pytorch.org/whl/cpu"
-# Without the variable torch 2.13 fails where a worker joins: the newcomer waits for an address that nobody writes.
+# Without this variable, torch 2.13 fails when a worker joins: the newcomer waits for an address that nobody writes.
 SHARED_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-TORCH = "torch==2.13.0+cpu"  # the build for processors: others bring gigabytes along
+TORCH = "torch==2.13.0+cpu"  # the CPU build, as others have gigabytes of dependencies
 RENDEZVOUS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
 LONGEST, STEPS = 240.0, 8
 INSTALL_SECONDS = 900.0
 
 
 def installed() -> Path | None:
-    """Its Python; None: torch is not to be had here."""
+    """Install torch if needed, and return its environment's Python; None if torch cannot be installed here."""
     python = PLACE / "bin" / "python"
     try:
         if not python.exists():
@@ -91,7 +91,7 @@ class Agents:
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def wait_for(self, what: Callable[[list[dict[str, Any]]], Any], names: list[str] | None = None) -> None:
-        """Of each agent's steps."""
+        """Wait until `what` is true of each agent's steps."""
         deadline = time.monotonic() + LONGEST
         while not all(what(self.steps(name)) for name in names or self.names):
             if time.monotonic() > deadline:
@@ -99,7 +99,7 @@ class Agents:
             time.sleep(0.05)
 
     def come_to(self, world: int) -> None:
-        """All step in a formation of so many, at their usual pace."""
+        """Wait until all have made some steps in a group of `world` workers, so that their pace is the usual one."""
         self.wait_for(lambda steps: len(steps) > STEPS and all(each["world"] == world for each in steps[-STEPS:]))
 
     def close(self) -> None:
@@ -126,14 +126,14 @@ def agents(python: Path, workers: int, network: str, batch: int) -> Iterator[Age
 
 
 def pause(steps: list[dict[str, Any]], since: float, step: float) -> float:
-    """From the last step of the old formation to the first of the new one, less a usual step."""
+    """Seconds from the last step of the old group to the first of the new one, less a usual step."""
     times = [each["at"] for each in steps]
     gaps = [after - before for before, after in pairwise(times) if after > since]
     return max(gaps) - step
 
 
 def _again(steps: list[dict[str, Any]], died: float) -> float:
-    """When a restarted worker made its first step."""
+    """The time of a restarted worker's first step."""
     before = [each["pid"] for each in steps if each["at"] <= died][-1]
     return float(next(each["at"] for each in steps if each["at"] > died and each["pid"] != before))
 

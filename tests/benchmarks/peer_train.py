@@ -1,6 +1,6 @@
-"""What `peer_changes` has torchrun train: PyTorch's DDP over gloo, with a checkpoint from which a restart goes on.
+"""The training script of `peer_changes` under torchrun: PyTorch's DDP over gloo, with a checkpoint for restarts.
 
-It has no import of the project's, as it runs in an environment of its own, in which there is torch alone.
+It imports nothing of the project, as its environment has only torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHECKPOINT_STEPS = 10
 
 
 class Block(nn.Module):
-    """Of ResNet-18."""
+    """A block of ResNet-18."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""A model-zoo network on random images for the benches: real state and gradients, as little computation as that
-allows.
-"""
+"""A model-zoo network on random images for the benchmarks: real state and gradients, with little computation."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ def _alone(net: gluon.Block, loss_function: gluon.loss.Loss, data: ArrayBatches,
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.001, "momentum": 0.9}, kvstore=None)
     began = since = 0.0
     for step in range(steps):
-        if step == steps // 4:  # all is compiled
+        if step == steps // 4:  # from here on everything is compiled
             mx.nd.waitall()
             began, since = time.process_time(), time.monotonic()
         x, y = (mx.nd.array(each) for each in data.rows(np.arange(step * batch, (step + 1) * batch)))
@@ -78,7 +76,7 @@ def _alone(net: gluon.Block, loss_function: gluon.loss.Loss, data: ArrayBatches,
 
 
 def _lenet() -> gluon.nn.Block:
-    """Gradients of 2.6 MB, for machines on which many workers share a core."""
+    """A network with gradients of 2.6 MB, for machines on which many workers share a core."""
     net = gluon.nn.HybridSequential()
     for channels in (20, 50):
         net.add(gluon.nn.Conv2D(channels, 5, activation="tanh"), gluon.nn.MaxPool2D(2, 2))

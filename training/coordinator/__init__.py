@@ -9,7 +9,7 @@ When its machine is lost, another base node takes the job over, in four steps, e
 1. The controller nominates (`controller/core/decisions/succession.py`): the tagged master first; when EC2 says that
    its machine is gone or going, or after `takeover_seconds` of silence, the next base node. The nomination travels in
    the target with a term that only grows, so it is settled by the same compare-and-set as membership.
-2. The nominated node starts a coordinator if it is connected to none; while one answers, it does not even check.
+2. The nominated node starts a coordinator if none answers it; while one answers, no node checks its nomination.
 3. The new coordinator claims the job on the shared volume and begins a journal of its own (`terms`). A former
    coordinator that is still alive reads the claim after it writes a decision, before it sends anything about it, and
    once a second; then it ends. What it wrote after its successor read its journal does not count, also for the audit.

@@ -51,7 +51,7 @@ class AwsHosts:
         self._clients: dict[str, Any] = {}
 
     def _client(self, service: str) -> Any:
-        """Raises BotoCoreError."""
+        """Make the client of a service, or return the one made before. Raises BotoCoreError."""
         if service not in self._clients:
             self._clients[service] = aws.session().client(service, config=aws.SETTINGS)  # type: ignore[call-overload]
         return self._clients[service]

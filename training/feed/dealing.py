@@ -101,7 +101,7 @@ def streams_of(
 
 
 def enough(channel: str, parts: int, kind: str, ranks: int) -> None:
-    """Raises ChannelError for fewer shards or objects than ranks, as some ranks would have nothing to read."""
+    """Check that each rank has something to read. Raises ChannelError for fewer shards or objects than ranks."""
     if parts < ranks:
         raise ChannelError(
             f"channel {channel}: {parts} {kind} for {ranks} ranks, of which rank {parts} would read nothing; write at "

@@ -53,7 +53,7 @@ def checked_source(source: str) -> str:
 
 
 def manifest_of(content: bytes, where: str) -> tuple[str, list[str]]:
-    """Bucket and keys, in the manifest's order. Raises ChannelError.
+    """Parse a manifest into its bucket and keys, in the manifest's order. Raises ChannelError.
 
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
     """

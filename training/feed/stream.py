@@ -9,7 +9,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.training.feed.places import ChannelError, S3Object
 
-PIECE = 256 * 1024  # taken from the connection at once
+PIECE = 256 * 1024  # bytes taken from the connection at once
 SKIPPED = 1024 * 1024  # a gap up to this is read and dropped, as a new request costs a round trip
 PATIENCE = 90.0  # seconds without a byte; less than the two minutes that a loader waits for a batch
 LONGEST_PAUSE = 5.0

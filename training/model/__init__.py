@@ -1,10 +1,10 @@
-"""What an exchange of gradients, a change of membership and a crash take, by where ps-lite's servers are. Pure.
+"""Predicts what a gradient exchange, a membership change and a crash take, by ps-lite's server placement. Pure.
 
-It counts the bytes that cross each node's link, in and out apart, and the bytes that each server adds up; the keys are
-cut and dealt as the engine and ps-lite do it. What a machine is like (`Machines`) is given. `make bench BENCH=model`
-compares it with groups on links that are held to a speed; `dyntrain model` prints it; `training/SCALING.md` has the
-table, the error and what to set.
+The model counts the bytes over each node's link, in and out separately, and the bytes that each server adds up; keys
+are split and dealt as the engine and ps-lite do it. The machines' properties are its input (`Machines`). `make bench
+BENCH=model` compares it with groups on links of limited speed; `dyntrain model` prints it; `training/SCALING.md` has
+the table, the error and recommended settings.
 
-It knows nothing of other traffic, of nodes of different speed, and of how TCP shares a link among many connections,
-which is the largest part of its error.
+It ignores other traffic, nodes of different speed, and how TCP shares a link among many connections, which is the
+largest part of its error.
 """

@@ -1,4 +1,4 @@
-"""How many bytes of a network's gradients each ps-lite server has. Pure."""
+"""Computes how many bytes of a network's gradients each ps-lite server has. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dyntrain.training.model.networks import Key
 
 @dataclass(frozen=True)
 class Dealt:
-    """Bytes of the gradients on each server, and of the largest key."""
+    """Bytes of gradients on each server, and in the largest key."""
 
     servers: tuple[int, ...]
     largest: int
@@ -23,7 +23,7 @@ class Dealt:
 
     @property
     def fullest(self) -> int:
-        """Bytes on the server that has most."""
+        """Bytes on the server with the most."""
         return max(self.servers)
 
     @property

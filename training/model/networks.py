@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 Key = tuple[str, tuple[int, ...], str]
 Shapes = Iterator[tuple[int, ...]]
 
-RESNET50_STAGES = ((3, 256), (4, 512), (6, 1024), (3, 2048))  # blocks of a stage, and what they give
+RESNET50_STAGES = ((3, 256), (4, 512), (6, 1024), (3, 2048))  # blocks of each stage, and their output channels
 BERT_LAYERS, BERT_HIDDEN, BERT_INNER, BERT_WORDS, BERT_PLACES = 24, 1024, 4096, 30522, 512
 
 
@@ -39,7 +39,7 @@ def _resnet50() -> Shapes:
                 (narrow,),
                 (narrow,),
                 (narrow,),
-            )  # these have a bias beside BatchNorm's two
+            )  # these convolutions have a bias, besides BatchNorm's two parameters
             yield from ((narrow, narrow, 3, 3), (narrow,), (narrow,))
             yield from ((wide, narrow, 1, 1), (wide,), (wide,), (wide,))
             if block == 0:

@@ -8,18 +8,20 @@ from dataclasses import dataclass
 
 from dyntrain.training.model.dealing import Dealt
 
-# The worker's own, of `transfer.feed` and `membership.handover`, which bring threads and MXNet along (a test compares):
-CHUNK = 1 << 20  # a state is handed on in these
-BESIDE_FORMATION = 256 << 20  # above it a state is fetched before ps-lite is entered
+# Copies of the worker's constants in `transfer.feed` and `membership.handover`, whose import would bring in threads and
+# MXNet; a test compares them.
+CHUNK = 1 << 20  # bytes in which a state is passed on
+BESIDE_FORMATION = 256 << 20  # a larger state is fetched before the workers enter ps-lite
 
 
 @dataclass(frozen=True)
 class Machines:
-    """Nodes that are all alike.
+    """Properties of identical nodes.
 
-    `link`: of a node, each way at the same time, as TCP makes use of it. `connection`: of one TCP connection; two
-    processes of ps-lite have one. `serving`: pushed bytes that one server takes in and adds. `latency`: an exchange of
-    next to nothing. `forming`: a change that has nothing to hand over, of which ps-lite's create is the most.
+    `link` is a node's speed over TCP, in each direction at the same time. `connection` is that of one TCP connection;
+    two ps-lite processes share one. `serving` is the speed at which one server receives and adds pushed bytes.
+    `latency` is the time of an almost empty exchange. `forming` is the time of a membership change without a state
+    transfer, most of which is ps-lite's creation of the group.
     """
 
     link: float
@@ -31,19 +33,19 @@ class Machines:
 
 @dataclass(frozen=True)
 class Bound:
-    """What takes `seconds`, and what it waits for."""
+    """A predicted time, and the resource `by` which it is limited."""
 
     seconds: float
     by: str
 
 
 def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
-    """All gradients of all workers summed, from the first push to the last answer.
+    """Predict the exchange of all workers' gradients, from the first push to the last answer.
 
-    A worker pushes everything and is answered with everything; what goes to the server beside it takes the loopback. So
-    of the b bytes that a server has, (workers - 1) b come in over its node's link, and as many go out again; its own
-    worker sends the other servers' bytes, and gets them. In and out are the same, and at the same time but for one key:
-    the answers for a key begin when the last worker has pushed it, so those for the last key follow all else.
+    A worker pushes all gradients and receives all sums; bytes to and from the server on its own node use the loopback.
+    So of the b bytes on a server, (workers - 1) b come in over its node's link, and as many go out; the node's worker
+    sends and receives the bytes of the other servers. In and out are equal and simultaneous, except for one key: the
+    answers for a key begin when the last worker has pushed it, so those for the last key follow everything else.
     """
     own = dealt.total - (dealt.fullest if len(dealt.servers) == workers else 0)
     beside = (workers - 1) * dealt.fullest + dealt.total - dealt.fullest
@@ -59,15 +61,19 @@ def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
 
 
 def step_seconds(compute: float, exchanged: float, overlap: float) -> float:
-    """`overlap` is the share of the computing during which gradients go out already: those of the last layers are
-    pushed while the backward pass goes on, and no step begins before all sums are there.
+    """Predict the time of a step.
+
+    `overlap` is the share of the computation during which gradients are already sent: those of the last layers are
+    pushed while the backward pass still runs, and no step begins before all sums are there.
     """
     return compute + max(0.0, exchanged - overlap * compute)
 
 
 def init_seconds(dealt: Dealt, workers: int, machines: Machines) -> float:
-    """ps-lite's worker 0 gives the servers a value for each key, of which only the place is used; all others wait. It
-    may be on any node, so at worst on one without a server, or beside the emptiest.
+    """Predict ps-lite's init, in which its worker 0 sends the servers a value for each key while all others wait.
+
+    Only the memory that the values take is used. Worker 0 may be on any node: at worst on one without a server, or with
+    the emptiest one.
     """
     if workers == 1:
         return 0.0
@@ -76,18 +82,19 @@ def init_seconds(dealt: Dealt, workers: int, machines: Machines) -> float:
 
 
 def state_seconds(state: int, holders: int, joiners: int, machines: Machines) -> float:
-    """The joiners stand in chains, one behind each holder, and hand on each chunk as it comes: the last of a chain is
-    one chunk later than the one before it, for each before it.
+    """Predict the state transfer to `joiners`, in chains, one behind each holder.
+
+    Each joiner passes each chunk on as it arrives, so every further joiner in a chain is one chunk later.
     """
     chain = math.ceil(joiners / holders)
     return (state + (chain - 1) * CHUNK) / min(machines.link, machines.connection) if joiners else 0.0
 
 
 def pause_seconds(dealt: Dealt, state: int, before: int, after: int, machines: Machines) -> float:
-    """What those that stay do not train when the workers go from `before` to `after`: from the last step of the old
-    generation to the first of the new one, less a step of the old one (as the event `pause` counts it).
+    """Predict the survivors' pause when the number of workers changes from `before` to `after`.
 
-    A small state is on its way while ps-lite forms, a large one before.
+    It lasts from the last step of the old generation to the first of the new one, less one step of the old one (as in
+    the event `pause`). A small state is transferred while ps-lite forms, a large one before.
     """
     init = init_seconds(dealt, after, machines)
     moved = state_seconds(state, before, max(0, after - before), machines)
@@ -95,12 +102,11 @@ def pause_seconds(dealt: Dealt, state: int, before: int, after: int, machines: M
 
 
 def release(dealt: Dealt, workers: int, machines: Machines) -> Bound:
-    """From the order to push zeros to the last survivor that is free, at worst: one worker died before it had pushed
-    anything, all others wait for all keys.
+    """Predict the longest release, from the order to push zeros until the last survivor is free.
 
-    Each survivor pushes the zeros for its share of the keys, and is answered with every sum for its gradients, and with
-    those of its share once more. A server's node has a survivor of its own, and sends the others each sum, and what the
-    zeros that they push are answered with.
+    In the worst case a worker died before it had pushed anything, and all others wait for all keys. Each survivor
+    pushes zeros for its share of the keys, and receives all sums for its gradients, and those of its share once more. A
+    server's node has a survivor of its own; it sends the others each sum, and the answers to the zeros that they push.
     """
     share = 1 / (workers - 1)
     own = (1 + share) * (dealt.total - (dealt.least if len(dealt.servers) == workers else 0))

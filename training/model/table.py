@@ -1,4 +1,4 @@
-"""The model's table: networks by number of workers and by where the servers are, and what follows for who sets them."""
+"""The model's table: networks by number of workers and server placement, and advice on the placement."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dyntrain.training.model.prediction import Machines, exchange, pause_seconds
 
 BASES = (1, 2, 4)
 MOST_WORKERS = 64
-# Believed, from https://github.com/NVIDIA/DeepLearningExamples: one V100 with float32 does 384 images a second in
-# batches of 96 (MxNet/Classification/RN50v1.5), and 7.56 sentences a second in batches of 7
-# (PyTorch/LanguageModeling/BERT, 2019). Yours do something else: the command takes it.
+# Not measured here, but from https://github.com/NVIDIA/DeepLearningExamples: one V100 with float32 does 384 images a
+# second in batches of 96 (MxNet/Classification/RN50v1.5), and 7.56 sentences a second in batches of 7
+# (PyTorch/LanguageModeling/BERT, 2019). Other machines differ: the command has an option for it.
 COMPUTE = {"ResNet-50": 0.25, "BERT-large": 0.93}
-COPIES = {"ResNet-50": 2, "BERT-large": 3}  # parameters of a state: with SGD's momentum, and with Adam's two
+COPIES = {"ResNet-50": 2, "BERT-large": 3}  # of the parameters in a state: with SGD's momentum, with Adam's two moments
 
 
 @dataclass(frozen=True)
 class Placement:
-    """`servers` on so many base nodes; None: on every member (`servers: all`)."""
+    """Servers on `bases` base nodes; None: on every member (`servers: all`)."""
 
     bases: int | None
 
@@ -41,7 +41,10 @@ def placements(bases: Sequence[int]) -> tuple[Placement, ...]:
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds. `efficiency`: of a step, what is computing. `limit`: what the exchange waits for."""
+    """A row of the table, in seconds.
+
+    `efficiency` is the share of a step that is computation. `limit` is the resource that limits the exchange.
+    """
 
     network: str
     workers: int
@@ -60,7 +63,7 @@ def dealt(network: str, servers: int) -> Dealt:
 
 
 def row(network: str, workers: int, placement: Placement, machines: Machines, compute: float, overlap: float) -> Row:
-    """The pause is that of one worker that joins."""
+    """Predict one row; its pause is that of one joining worker."""
     load = dealt(network, placement.servers(workers))
     exchanged = exchange(load, workers, machines)
     step = step_seconds(compute, exchanged.seconds, overlap)
@@ -85,7 +88,7 @@ def rows(
     compute: float | None,
     overlap: float,
 ) -> Iterator[Row]:
-    """`compute` None: each network's own of `COMPUTE`."""
+    """Predict all rows. With `compute` None, each network's value in `COMPUTE` is used."""
     for network in networks:
         for count in workers:
             for placement in placements(bases):
@@ -95,7 +98,10 @@ def rows(
 
 
 def bottleneck_from(network: str, placement: Placement, machines: Machines, compute: float) -> int | None:
-    """From so many workers on the exchange takes longer than the computing; None: not up to `MOST_WORKERS`."""
+    """The least number of workers from which on the exchange takes longer than the computation.
+
+    None if it does not up to `MOST_WORKERS`.
+    """
     beyond = None
     for workers in range(MOST_WORKERS, 1, -1):
         if placement.servers(workers) > workers:
@@ -107,7 +113,7 @@ def bottleneck_from(network: str, placement: Placement, machines: Machines, comp
 
 
 def advice(network: str, bases: Sequence[int], machines: Machines, compute: float) -> list[str]:
-    """A sentence for each placement."""
+    """A sentence for each placement: from how many workers on the exchange dominates a step."""
     limits = {placement: bottleneck_from(network, placement, machines, compute) for placement in placements(bases)}
     return [
         f"{network}, servers on {_words(placement)}: "

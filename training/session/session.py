@@ -62,7 +62,10 @@ from dyntrain.training.session.recovery.from_journal import recovered
 
 @dataclass
 class Session:
-    """Callers feed every event through a method with `now` (seconds), and carry out the returned orders in order."""
+    """The state machine of one job.
+
+    Callers pass each event to its method, with `now` in seconds, and carry out the returned orders in order.
+    """
 
     job: JobState
 

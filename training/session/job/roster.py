@@ -83,7 +83,7 @@ class Roster:
     unconnected: dict[str, Unconnected] = field(default_factory=dict)
     any_stood_by: bool = False  # whether any worker ever stood by
     refused: dict[str, str] = field(default_factory=dict)  # nodes whose worker said that the job refuses its script
-    never_joined: dict[str, str] = field(default_factory=dict)  # nodes whose script ended well, and never connected
+    never_joined: dict[str, str] = field(default_factory=dict)  # nodes whose script exited with 0, never connected
 
     def lives_anew(self, instance: str, life: str) -> None:
         """Record which supervisor of the node said hello.

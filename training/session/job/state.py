@@ -48,14 +48,14 @@ class JobState:
     starts: dict[int, Position] = field(default_factory=dict)  # first positions of the loops after the first
     loops: dict[int, int] = field(default_factory=dict)  # loops by generation, where it is not the first loop
     commit_loops: dict[str, int] = field(default_factory=dict)  # loops by commit's name, likewise
-    script_ended: set[str] = field(default_factory=set)  # members whose script has no other loop
+    script_ended: set[str] = field(default_factory=set)  # members whose script has no further loop
     position: Position = START  # of the last boundary, or of the state that all members have
     commit: tuple[Position, str] | None = None
     earlier: list[tuple[Position, str]] = field(default_factory=list)  # commits still kept before it, oldest first
     began_from: tuple[Position, str] | None = None  # the commit that was loaded last: kept until another one is loaded
     no_commit: str = ""  # why no commit is left, if there were some
     committer: str | None = None  # the member that writes commits; it may delete those that others still write
-    committer_since: int = 0  # the generation since which it does
+    committer_since: int = 0  # the generation since which it writes them
     lineage: Lineage = field(default_factory=Lineage)  # the last generations that were settled at one position
     unreadable_copies: set[tuple[str, str]] = field(default_factory=set)  # (instance, name) of damaged safe states
     void_until: int = 0  # commits of generations up to this one were overtaken by a restart
