@@ -147,4 +147,4 @@ def test_reading_the_rate_of_a_scheduler_that_counts_its_calls_is_told_of_once(
     job = ElasticJob.join()
     trainer = job.trainer((net := mlp()).collect_params(), "sgd", {"lr_scheduler": scheduler()})
     train(job, net, trainer, after=lambda _: read_rates.append(trainer.learning_rate))
-    assert sum("each time that it is asked" in record.getMessage() for record in caplog.records) == times
+    assert sum("another rate each time it is read" in record.getMessage() for record in caplog.records) == times
