@@ -164,7 +164,7 @@ def _number(text: str | None) -> int | None:
     if not text:
         return None
     if not re.fullmatch("[0-9]{1,9}", text):
-        raise HTTPException(400, "before and limit are whole numbers")
+        raise HTTPException(400, "`before` and `limit` must be whole numbers")
     return int(text)
 
 

@@ -22,7 +22,7 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Condition:
-    """Observed status of one step. `reason`: why it is left."""
+    """Observed status of one step. `reason`: why it is not done yet."""
 
     status: Status
     reason: str = ""

@@ -69,12 +69,12 @@ class Supervise(NodeStep):
         if result is not None and not result.prepared:
             self.run.prepare_result = await (await preparation(self.run)).until_mended(result)
             return
-        self._tell_scripts()
+        self._report_script_changes()
         supervisor = self.run.services.parts.supervisor
         await supervisor.retire(await supervisor.until_retired())
         self.carried_out = True
 
-    def _tell_scripts(self) -> None:
+    def _report_script_changes(self) -> None:
         """Report changes of prepare-data from base nodes: they stay when all other nodes of the cluster have failed."""
         configured, services = self.run.configured, self.run.services
         script = configured.config.prepare_script

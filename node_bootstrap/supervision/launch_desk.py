@@ -38,8 +38,8 @@ def place_of(directory: str, mount: str) -> str:
 class LaunchDesk:
     """Server of launch requests.
 
-    `tell` sends to the coordinator and is False without a connection; `group` may use the socket besides the owner;
-    `worker_log` is where the node's worker writes.
+    `tell` sends a message to the coordinator; it returns False without a connection. `group` may
+    use the socket besides the owner; `worker_log` is where the node's worker writes.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """An instance's status as its tag shows it, the same wherever people look. Pure.
 
-Newer facts change a status only when the controller's next pass announces it: derived here as well, a status would
-appear in one place before the other, and go back where one of the readings is older.
+A status changes here only after a pass of the controller has announced it. If it were also derived here from newer
+facts, this view could run ahead of the tag, and jump back when a later reading is older.
 """
 
 from __future__ import annotations

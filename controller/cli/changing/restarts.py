@@ -68,7 +68,7 @@ def restart(snapshot: Snapshot) -> Restart:
 
 
 def _base(snapshot: Snapshot) -> list[View]:
-    """The remaining base nodes."""
+    """The base nodes that run, without those whose termination was issued."""
     base = [node.view for node in snapshot.decision.nodes if node.view.base and not node.view.terminated]
     return [node for node in base if not node.terminate_issued and not node.unseen]
 

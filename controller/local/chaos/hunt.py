@@ -195,13 +195,13 @@ def run_chaos(
         finally:
             if volume is not None:
                 volume.close(keep=directory is not None)
-    written = report(
+    contents = report(
         seed, time.monotonic() - began, storm.counts, people.change_count, verdict, census.strays(cloud.endpoint), job
     )
     report_path.parent.mkdir(parents=True, exist_ok=True)
-    report_path.write_text(json.dumps(written, indent=2) + "\n")
-    print(json.dumps(written, indent=2))
-    lines = problems(written)
+    report_path.write_text(json.dumps(contents, indent=2) + "\n")
+    print(json.dumps(contents, indent=2))
+    lines = problems(contents)
     for problem in lines:
         print(f"PROBLEM: {problem}")
     return 1 if lines else 0

@@ -86,7 +86,7 @@ class Lane:
 
 
 class Stream:
-    """Pass records to the stream rules."""
+    """Deliver records of the table's stream to the functions that subscribe to it."""
 
     def __init__(
         self,

@@ -30,7 +30,9 @@ def refuse(job: JobState, target: Target, now: float) -> list[Order]:
 
 
 def wanted_next(job: JobState) -> Sequence[str] | None:
-    """The wanted instances, but with a base node in place of its successor until both can change at one boundary."""
+    """The wanted instances. A base node that is replaced stays in them, and its successor out of them, until the one
+    can leave and the other join at the same boundary.
+    """
     names = wanted(job)
     if names is None or job.target is None:
         return None

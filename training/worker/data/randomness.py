@@ -30,7 +30,7 @@ def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
 
 
 def draws_as(number: int) -> int:
-    """Return the number of the worker whose draws this one makes: its own, or under `dyntrain check` one for all."""
+    """The number of the worker whose draws this worker makes: its own; under `dyntrain check` the same for all."""
     trial = order()
     return number if trial is None else int(trial.other_draws)
 
