@@ -19,7 +19,7 @@ import logging, sys
 sys.path.insert(0, {str(SCRIPT.parent)!r})
 import probed_scripts
 logging.basicConfig(level=logging.INFO)
-probed_scripts.SCRIPTS[sys.argv[1]]()
+probed_scripts.SCRIPTS[sys.argv[1]][0]()
 """
 NO_TRAINER = """
 from dyntrain import ElasticJob
