@@ -241,7 +241,7 @@ async def _kill_where(matches: Callable[[str], bool]) -> int:
 
 
 async def still_running_after(child: Child, earlier_pids: AbstractSet[int]) -> tuple[str, ...]:
-    """Commands that a child has left running: in its group, with its mark, or adopted by our parent since
+    """Commands that a child has left running: in its group, with its mark, or adopted by our parent, except those in
     `earlier_pids`.
 
     Leaves out what ends by itself within LINGER_SECONDS.

@@ -24,7 +24,10 @@ class Parameters(Protocol):
     """Parameter Store. Calls block, so they are made in a thread."""
 
     def get(self, *names: str) -> Mapping[str, str]:
-        """The values, decrypted, of those that exist, in one request for up to ten. Raises ServiceUnavailable."""
+        """Decrypted values by name, without names that do not exist. One request for each ten names.
+
+        Raises ServiceUnavailable.
+        """
         ...
 
 

@@ -76,7 +76,7 @@ class Worker:
         )
 
     def runs(self, program: Program | None) -> None:
-        """Set what the next welcome starts; None: nothing, and the running process is ended."""
+        """Set the program that the next welcome starts. None: it starts nothing, and ends the running process."""
         self._program = self.spares.program = self._with_memory(program)
 
     @property

@@ -14,7 +14,7 @@ from dyntrain.training.feed.opened import Opened
 RESUME, RESUMED = ".resume.json", ".resumed.json"  # after a FIFO's name: a rank's resume request, and its answer
 _F_SETPIPE_SZ = 1031
 PIPE_BYTES = 1024 * 1024  # between a feeder and its reader; the system limits what a user's pipes may hold together
-MOST_CALLED = 4096  # bytes of a refusal: the kernel writes so many at once, or nothing
+MAX_REFUSAL_BYTES = 4096  # bytes of a refusal: the kernel writes so many at once, or nothing
 
 
 class Fifo:
@@ -39,7 +39,7 @@ class Fifo:
         """Refuse those that opened the guard: they read `sentence`, which is no record. Then put up a new guard."""
         self._opened.done(self.watch)
         with contextlib.suppress(BlockingIOError):
-            os.write(self.end, f"{sentence}\n".encode()[:MOST_CALLED])
+            os.write(self.end, f"{sentence}\n".encode()[:MAX_REFUSAL_BYTES])
         self._opened.forget(self.watch)
         os.close(self.end)
         self.end, self.watch = _make(self.path, self._opened)

@@ -97,7 +97,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
 
 
 def _unverified(stage: Stage) -> str:
-    """Why the controller believes nodes without proof; "": it does not, or it is unknown."""
+    """Why reports of nodes are accepted without a check of their identity; "" if they are checked, or if unknown."""
     from botocore.session import Session
     from dyntrain.controller.contract.region_keys import unverified
 

@@ -30,7 +30,7 @@ def unreadable(file: Path) -> Iterator[None]:
     except OSError as error:
         raise GiveUp(f"{error.filename or file} cannot be read: {error.strerror or error}") from error
     except (Unreadable, ValueError) as error:
-        raise GiveUp(f"{file} cannot be told: {error}") from error
+        raise GiveUp(f"{file} cannot be shown: {error}") from error
 
 
 def reported(name: str | None) -> JobReport:

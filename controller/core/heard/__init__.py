@@ -1,1 +1,1 @@
-"""Incoming messages: events into facts, alarms into sentences."""
+"""Parse incoming messages: events become facts, alarms become a sentence for people."""

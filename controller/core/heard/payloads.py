@@ -24,7 +24,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _without_nulls(tags: Any) -> Any:
-    """The tags; one without a value has the empty one."""
+    """The tags, with "" in place of a null value."""
     return {key: "" if value is None else value for key, value in tags.items()} if isinstance(tags, dict) else tags
 
 

@@ -99,7 +99,7 @@ class Wish(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """What a person does; `pick` as in Kill, `size` is the desired capacity."""
+    """What a person does. `pick`, from 0 to 1, chooses the instance; `size` is the desired capacity."""
 
     at: float
     wish: Wish

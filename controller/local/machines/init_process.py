@@ -2,9 +2,9 @@
 
 Started by the cloud for each instance. SIGTERM is a shutdown (terminate-instances, stop-instances): the program gets
 SIGTERM and some seconds, then everything below this process is killed. SIGUSR1 is a power cut: everything is killed
-now. So it is when the cloud dies, of which SIGUSR2 tells. A program that exits with 0 has retired and is not started
-again; otherwise it is, with a growing delay. A program may also be all that its machine is for: with --off-with-program
-the machine switches itself off when it ends, which exit code OFF_BY_ITSELF tells.
+now. The same happens when the cloud dies, which SIGUSR2 reports. A program that exits with 0 has retired and is not
+started again; otherwise it is, with a growing delay. With --off-with-program the machine switches itself off when its
+program ends, and this process exits with OFF_BY_ITSELF.
 """
 
 from __future__ import annotations

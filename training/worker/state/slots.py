@@ -83,9 +83,9 @@ def overwrite(array: Any, other: Any) -> None:
 def settle(array: Any) -> None:
     """Wait for the pending readers of an array, and then for its pending writers.
 
-    A running forward pass, which reads a convolution's weights, may change their layout, and the engine knows of that
-    only when the pass reaches them. After `wait_to_read` alone, the bytes may be moved while they are read: wrong
-    numbers, or a crash of the process.
+    A forward pass counts as a reader of a convolution's weights, and yet may rewrite them in another layout; the
+    engine learns of that write only when the pass comes to that layer. After `wait_to_read` alone, the bytes may be
+    moved while they are read: wrong numbers, or a crash of the process.
     """
     check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
     array.wait_to_read()

@@ -109,7 +109,9 @@ def logs(name: str, following: bool, rank: int | None) -> None:
         ports, launcher = connect_jobs()
         record = stored_job(ports, name).record
         if record.elastic:
-            raise GiveUp(f"the job {name} is a cluster: `dyntrain logs {name}` shows what its workers wrote")
+            raise GiveUp(
+                f"the job {name} runs on a cluster of its own: `dyntrain logs {name}` shows what its workers wrote"
+            )
         if rank is not None and rank >= record.nodes:
             raise GiveUp(f"{name} has ranks 0 to {record.nodes - 1}")
         log = JobLog(CloudWatchLogs(Clients(attempts=2)), record, rank)
