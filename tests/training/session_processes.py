@@ -79,7 +79,7 @@ class Group:
     zeros: set[int] = field(default_factory=set)  # steps that have zeros in them
     filled: dict[tuple[int, int], set[int]] = field(default_factory=dict)  # (step, key): pids, in their own places
     owed: Counter[tuple[int, int]] = field(default_factory=Counter)  # (step, key): how often for the lost
-    stopped: bool = False
+    stopped: bool = False  # its servers take no more requests; sums that have arrived stay valid
     broken: bool = False  # somebody is gone or has broken off: sums may fail
 
     def requests(self, step: int, key: int) -> int:
@@ -195,6 +195,8 @@ class Worker:
 
     def _pump(self, order: Pump) -> None:
         step, group = self.broken_step, self.group
+        if group.stopped:
+            return
         group.zeros.add(step)
         keys = order.keys if order.window is None else WINDOWS[order.window]
         for key in keys if order.fills else keys[order.share :: order.shares]:
@@ -368,12 +370,12 @@ class Worker:
                 self.doing = "order"
                 return True
             self._intend()
-            self.group.pushed.setdefault(self.position.step, set()).add(self.pid)
+            if self.world.all_reduce or not self.group.stopped:
+                self.group.pushed.setdefault(self.position.step, set()).add(self.pid)
             self.doing = "wait"
             return True
         after = after_step(self.position, SAMPLES, BATCH)
-        stopped = self.group.stopped and not self.world.all_reduce
-        if not self._answered() or stopped or (self.aborted and self.verdict is None):
+        if not self._answered() or (self.aborted and self.verdict is None):
             return False
         if self.verdict is not None and self.verdict.step < after.step:
             self.doing = "order"
