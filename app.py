@@ -15,7 +15,7 @@ from typing import Any
 
 from chalice.app import Chalice, CloudWatchEvent, DynamoDBEvent, Rate, SNSEvent
 from dyntrain.controller import wiring
-from dyntrain.controller.core.heard.event_rules import rules
+from dyntrain.controller.core.incoming.event_rules import rules
 
 gc.freeze()
 

@@ -125,7 +125,7 @@ def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
     """Handle a change of a reservation or of the demand for it. Raises as `on_pool_schedule`, and Quarantined for any
     other event.
     """
-    from dyntrain.controller.core.heard.events import Dropped, observe
+    from dyntrain.controller.core.incoming.events import Dropped, observe
     from dyntrain.controller.pool.rebalance import rebalance
 
     news = observe(event, settings().elastic)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from dyntrain.controller.contract.errors import Refused, RetryLater
 from dyntrain.controller.contract.messages import OWNER_TAG, Target
 from dyntrain.controller.contract.stage import STAGES
-from dyntrain.controller.core.known.facts import InstanceState, Market, Phase, Transition
-from dyntrain.controller.core.known.groups import GroupSize
+from dyntrain.controller.core.records.facts import InstanceState, Market, Phase, Transition
+from dyntrain.controller.core.records.groups import GroupSize
 from dyntrain.controller.core.views.target import as_parameter
 from dyntrain.controller.loops.ports import Batch, SeenInstance, SeenMember
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dyntrain.controller.adapters.items import group_item, job_item, node_item, tick_item, turn_item
 from dyntrain.controller.core.history.trail import Entry
-from dyntrain.controller.core.known.facts import NodeFacts
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.facts import NodeFacts
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn, TrailEntry
 

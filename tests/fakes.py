@@ -27,8 +27,8 @@ from dyntrain.controller.contract.reports import (
     JobMember,
     JobReport,
 )
-from dyntrain.controller.core.known.facts import InstanceState, Phase, Transition
 from dyntrain.controller.core.planning import Decision, decide
+from dyntrain.controller.core.records.facts import InstanceState, Phase, Transition
 from dyntrain.controller.core.views.view import Rules
 from dyntrain.controller.loops.converge import converge, found_groups
 from dyntrain.controller.loops.intake import IntakeOutcome, take_in

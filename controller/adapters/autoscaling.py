@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from botocore.exceptions import ClientError
 from dyntrain.controller.adapters.aws import Clients, error_code, translated
 from dyntrain.controller.contract.messages import BASE_TAG, is_base_value
-from dyntrain.controller.core.known.facts import Phase, Transition
-from dyntrain.controller.core.known.groups import GroupSize
+from dyntrain.controller.core.records.facts import Phase, Transition
+from dyntrain.controller.core.records.groups import GroupSize
 from dyntrain.controller.loops.ports import SeenMember
 
 if TYPE_CHECKING:

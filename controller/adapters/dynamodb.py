@@ -43,7 +43,7 @@ from dyntrain.controller.adapters.items import (
 )
 from dyntrain.controller.contract.errors import Conflict, RetryLater
 from dyntrain.controller.core.history.trail import Entry
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.notify import StoredNotice
 from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn, TrailEntry

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dyntrain.controller.adapters.aws import Clients, translated
 from dyntrain.controller.contract.errors import Refused
-from dyntrain.controller.core.known.facts import Market
+from dyntrain.controller.core.records.facts import Market
 from dyntrain.controller.loops.ports import Batch, SeenInstance
 
 if TYPE_CHECKING:

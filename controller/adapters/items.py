@@ -14,9 +14,9 @@ from typing import Any
 from dyntrain.controller.adapters.formats import facts_of_format_1, format_of, marked
 from dyntrain.controller.contract.errors import GiveUp, Quarantined
 from dyntrain.controller.core.history.trail import Entry, entry_of
-from dyntrain.controller.core.known.facts import NodeFacts
-from dyntrain.controller.core.known.groups import GroupFacts
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.facts import NodeFacts
+from dyntrain.controller.core.records.groups import GroupFacts
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.notify import StoredNotice
 from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn, TrailEntry, Wake

@@ -33,9 +33,9 @@ from dyntrain.controller.core.decisions.status import NodeStatus, Standing, deri
 from dyntrain.controller.core.decisions.succession import Nomination, nominate, stands, succeed
 from dyntrain.controller.core.history.metering import metered
 from dyntrain.controller.core.history.trail import Metered
-from dyntrain.controller.core.known.acks import NO_HEARTBEAT
-from dyntrain.controller.core.known.facts import NodeFacts
-from dyntrain.controller.core.known.job import Job, JobFacts, job_at
+from dyntrain.controller.core.records.acks import NO_HEARTBEAT
+from dyntrain.controller.core.records.facts import NodeFacts
+from dyntrain.controller.core.records.job import Job, JobFacts, job_at
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership, ended_at, plan_target
 from dyntrain.controller.core.views.view import Rules, View, view

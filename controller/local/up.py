@@ -160,8 +160,8 @@ def _story(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
     ends it.
     """
     from dyntrain.controller.local.demo.display import PlainDisplay
+    from dyntrain.controller.local.demo.narration import Telling
     from dyntrain.controller.local.demo.observer import Observer
-    from dyntrain.controller.local.demo.telling import Telling
 
     click.echo(f"\nWhat becomes of it, of quick epochs one in {EPOCH_SECONDS:.0f} s:\n")
     display = PlainDisplay()

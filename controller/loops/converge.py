@@ -19,9 +19,9 @@ from dyntrain.controller.contract.errors import Conflict, ControllerError, Retry
 from dyntrain.controller.core.decisions.actions import Action
 from dyntrain.controller.core.decisions.alarms import GIVEN_UP, TARGET_DISPUTED
 from dyntrain.controller.core.history.trail import AlarmRaised
-from dyntrain.controller.core.known.acks import NONE
-from dyntrain.controller.core.known.facts import Named, NodeFacts
 from dyntrain.controller.core.planning import Decision, decide, news_of, without
+from dyntrain.controller.core.records.acks import NONE
+from dyntrain.controller.core.records.facts import Named, NodeFacts
 from dyntrain.controller.core.views.target import Membership, above
 from dyntrain.controller.core.views.view import Rules, ask_again_at
 from dyntrain.controller.loops.confirming import confirm, ended, read_again, to_confirm

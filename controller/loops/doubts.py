@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.core.decisions.alarms import RESYNC_HELD
-from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.records.facts import NodeFacts
 from dyntrain.controller.core.views.view import Rules, view
 from dyntrain.controller.loops.ports import Ports, StoredNode
 

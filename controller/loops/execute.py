@@ -39,7 +39,7 @@ from dyntrain.controller.core.decisions.actions import (
     refusal,
 )
 from dyntrain.controller.core.history.trail import ActionDone, ActionRefused, CapacitySet, Entry, TargetPublished
-from dyntrain.controller.core.known.acks import NONE, Acks
+from dyntrain.controller.core.records.acks import NONE, Acks
 from dyntrain.controller.loops.ports import ALL_DONE, Batch, Ports
 from dyntrain.controller.loops.publish import publish
 

@@ -16,8 +16,8 @@ from dyntrain.controller.core.decisions.actions import HoldLaunches, ReleaseLaun
 from dyntrain.controller.core.decisions.alarms import LAUNCHES_HELD
 from dyntrain.controller.core.decisions.holding import HoldPlan, plan_hold, streak
 from dyntrain.controller.core.history.trail import AlarmRaised
-from dyntrain.controller.core.known.groups import GroupFacts
 from dyntrain.controller.core.planning import Decision
+from dyntrain.controller.core.records.groups import GroupFacts
 from dyntrain.controller.core.views.view import Rules
 from dyntrain.controller.loops.execute import perform
 from dyntrain.controller.loops.ports import Ports, StoredGroup

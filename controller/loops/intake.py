@@ -16,11 +16,11 @@ from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import Conflict, RetryLater
 from dyntrain.controller.contract.instance_identity import Keys
 from dyntrain.controller.contract.reports import JobReport
-from dyntrain.controller.core.heard.bounds import unlikely
-from dyntrain.controller.core.heard.events import Dropped, Observation, Several, observe
-from dyntrain.controller.core.known.facts import NodeFacts
-from dyntrain.controller.core.known.groups import GroupFacts
-from dyntrain.controller.core.known.job import JobFacts, gauges_of, matters, may_lead
+from dyntrain.controller.core.incoming.bounds import unlikely
+from dyntrain.controller.core.incoming.events import Dropped, Observation, Several, observe
+from dyntrain.controller.core.records.facts import NodeFacts
+from dyntrain.controller.core.records.groups import GroupFacts
+from dyntrain.controller.core.records.job import JobFacts, gauges_of, matters, may_lead
 from dyntrain.controller.loops.ports import Ports, StoredGroup, StoredNode
 
 log = logging.getLogger("dyntrain.intake")

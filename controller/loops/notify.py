@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from dyntrain.controller.contract.errors import Conflict, ControllerError
 from dyntrain.controller.contract.webhook import Webhook
-from dyntrain.controller.core.heard.notification import body, notification_of
+from dyntrain.controller.core.incoming.notification import body, notification_of
 from dyntrain.controller.loops.ports import Clock
 
 log = logging.getLogger("dyntrain.notify")

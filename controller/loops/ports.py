@@ -12,9 +12,9 @@ from typing import Literal, Protocol
 
 from dyntrain.controller.contract.messages import Target
 from dyntrain.controller.core.history.trail import Entry
-from dyntrain.controller.core.known.facts import InstanceState, Market, NodeFacts, Phase, Transition
-from dyntrain.controller.core.known.groups import GroupFacts, GroupSize
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.facts import InstanceState, Market, NodeFacts, Phase, Transition
+from dyntrain.controller.core.records.groups import GroupFacts, GroupSize
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 
 Clock = Callable[[], float]

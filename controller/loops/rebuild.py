@@ -17,8 +17,8 @@ from dataclasses import replace
 from dyntrain.controller.contract.errors import Conflict, GiveUp, RetryLater
 from dyntrain.controller.contract.messages import ClusterPolicy, Target
 from dyntrain.controller.core.history.trail import Rebuilt
-from dyntrain.controller.core.known.facts import Named, NodeFacts, Preparation
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.facts import Named, NodeFacts, Preparation
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership, completed, taken_over
 from dyntrain.controller.core.views.view import Rules, view
 from dyntrain.controller.loops.intake import merge

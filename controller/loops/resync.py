@@ -22,9 +22,9 @@ from dyntrain.controller.contract.messages import (
     launch_template_name,
 )
 from dyntrain.controller.core.decisions.alarms import POLICY_INVALID, READ_FAILED
-from dyntrain.controller.core.heard.events import named_by, read_tags, wished_by
-from dyntrain.controller.core.known.acks import NO_HEARTBEAT, NONE, Acks, Doubt, Unseen
-from dyntrain.controller.core.known.facts import (
+from dyntrain.controller.core.incoming.events import named_by, read_tags, wished_by
+from dyntrain.controller.core.records.acks import NO_HEARTBEAT, NONE, Acks, Doubt, Unseen
+from dyntrain.controller.core.records.facts import (
     GroupRead,
     Hook,
     InstanceState,
@@ -38,7 +38,7 @@ from dyntrain.controller.core.known.facts import (
     base_tag,
     join_all,
 )
-from dyntrain.controller.core.known.groups import GroupFacts
+from dyntrain.controller.core.records.groups import GroupFacts
 from dyntrain.controller.core.views.view import Rules, ask_again_at, unseen_times, view
 from dyntrain.controller.loops.doubts import Doubts, doubted
 from dyntrain.controller.loops.intake import merge, merge_group

@@ -14,8 +14,8 @@ from dyntrain.controller.contract.errors import Conflict, GiveUp, RetryLater
 from dyntrain.controller.core.decisions.actions import SetDesiredCapacity, TerminateInGroup
 from dyntrain.controller.core.decisions.alarms import LAUNCH_FAILED
 from dyntrain.controller.core.decisions.capacity import CapacityPlan, due, plan_capacity
-from dyntrain.controller.core.known.groups import GroupFacts
 from dyntrain.controller.core.planning import Decision
+from dyntrain.controller.core.records.groups import GroupFacts
 from dyntrain.controller.core.views.view import Rules
 from dyntrain.controller.loops.execute import perform
 from dyntrain.controller.loops.ports import Ports, StoredGroup

@@ -7,8 +7,8 @@ from __future__ import annotations
 import logging
 
 from dyntrain.controller.core.history.trail import AlarmRaised, Entry, Nominated, StatusChanged
-from dyntrain.controller.core.known.acks import NONE, Acks, Announced, Done
 from dyntrain.controller.core.planning import Decision
+from dyntrain.controller.core.records.acks import NONE, Acks, Announced, Done
 from dyntrain.controller.core.views.view import Rules
 from dyntrain.controller.loops.ports import Ports
 

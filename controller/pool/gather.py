@@ -15,10 +15,10 @@ from dyntrain.controller.contract.errors import ControllerError
 from dyntrain.controller.contract.messages import OWNER_TAG, ClusterPolicy
 from dyntrain.controller.contract.pool_policy import POOL_TAG, PoolPolicy
 from dyntrain.controller.core.decisions.windows import next_opening
-from dyntrain.controller.core.known.groups import GroupSize
 from dyntrain.controller.core.planning import Decision, decide
 from dyntrain.controller.core.pool.inputs import Capacity, Claim, Inputs, Pool, Reserved, Usage, platform_of
 from dyntrain.controller.core.pool.instances import Listed, at_most, wanted_now
+from dyntrain.controller.core.records.groups import GroupSize
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.view import GIVEN_UP_AFTER, Rules, unseen_times
 from dyntrain.controller.loops.ports import Ports

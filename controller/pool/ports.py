@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from dyntrain.controller.core.known.facts import InstanceState
 from dyntrain.controller.core.pool.inputs import Capacity, Claim, Reserved
+from dyntrain.controller.core.records.facts import InstanceState
 from dyntrain.controller.loops.ports import Ports
 
 

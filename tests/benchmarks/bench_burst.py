@@ -26,8 +26,8 @@ from dyntrain.controller.adapters.aws import Clients
 from dyntrain.controller.adapters.dynamodb import TableNodes
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.contract.messages import Target
-from dyntrain.controller.core.heard.events import observe
-from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.incoming.events import observe
+from dyntrain.controller.core.records.facts import NodeFacts
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.pace import Deadline, patient, seconds_of_work

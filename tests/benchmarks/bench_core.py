@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dyntrain.controller.core.heard.events import observe
-from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.incoming.events import observe
+from dyntrain.controller.core.records.facts import NodeFacts
 from dyntrain.controller.loops.resync import resync
 from fakes import ELASTIC, World
 from figures import Figure, at_most, unbounded, write

@@ -15,7 +15,7 @@ from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.leave_windows import LEAVE_TAG
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.contract.pool_policy import PoolPolicy
-from dyntrain.controller.core.known.groups import GroupSize
+from dyntrain.controller.core.records.groups import GroupSize
 from fakes import ELASTIC, World, instance_id
 
 POLICY = ClusterPolicy(cluster="demo", groups=("demo-workers",))

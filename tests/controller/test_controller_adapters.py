@@ -25,9 +25,9 @@ from dyntrain.controller.contract.errors import Conflict, Misconfigured, Refused
 from dyntrain.controller.contract.messages import Target
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.controller.core.history.trail import StatusChanged
-from dyntrain.controller.core.known.acks import Acks, Announced
-from dyntrain.controller.core.known.facts import Named, NodeFacts
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.acks import Acks, Announced
+from dyntrain.controller.core.records.facts import Named, NodeFacts
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.ports import Batch, StoredNode
 from moto_account import stored_table

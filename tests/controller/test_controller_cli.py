@@ -18,7 +18,7 @@ from dyntrain.controller.cli.text.status import cluster_lines, headline, straggl
 from dyntrain.controller.cli.text.words import span
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.history.trail import StatusChanged
-from dyntrain.controller.core.known.groups import GroupFacts, Hold
+from dyntrain.controller.core.records.groups import GroupFacts, Hold
 from dyntrain.controller.local.pace import patient
 from dyntrain.controller.loops.ports import StoredGroup, TrailEntry
 from dyntrain.controller.loops.resync import resync

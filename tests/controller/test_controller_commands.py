@@ -21,8 +21,8 @@ from dyntrain.controller.contract.errors import Conflict, Refused, RetryLater
 from dyntrain.controller.contract.job_history import HistoryPoint, JobHistory
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.controller.core.history.trail import ActionDone, Metered, StatusChanged
-from dyntrain.controller.core.known.acks import Acks, Announced
-from dyntrain.controller.core.known.facts import (
+from dyntrain.controller.core.records.acks import Acks, Announced
+from dyntrain.controller.core.records.facts import (
     GroupEvent,
     Heard,
     Hook,
@@ -34,8 +34,8 @@ from dyntrain.controller.core.known.facts import (
     TagsEvent,
     TagsRead,
 )
-from dyntrain.controller.core.known.groups import GroupFacts, GroupSize, LaunchFailure
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.groups import GroupFacts, GroupSize, LaunchFailure
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.jobs.ports import StoredJob
 from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.loops.ports import StoredGroup, StoredNode

@@ -10,7 +10,7 @@ import yaml
 from chalice.app import CloudWatchEventConfig
 from chalice.config import Config
 from dyntrain.controller.contract.reports import JOB_DETAIL_TYPES, NODE_DETAIL_TYPES
-from dyntrain.controller.core.heard.events import _TABLE
+from dyntrain.controller.core.incoming.events import _TABLE
 
 import app
 

@@ -16,8 +16,7 @@ from botocore.session import Session
 from click.testing import CliRunner
 from dyntrain.controller.cli.doctor.checks import diagnosis
 from dyntrain.controller.cli.doctor.claims import claims
-from dyntrain.controller.cli.doctor.reading import Reader
-from dyntrain.controller.cli.doctor.seen import (
+from dyntrain.controller.cli.doctor.observations import (
     ClusterSeen,
     GroupSeen,
     ImageSeen,
@@ -26,6 +25,7 @@ from dyntrain.controller.cli.doctor.seen import (
     TemplateSeen,
     Unread,
 )
+from dyntrain.controller.cli.doctor.reading import Reader
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.messages import ClusterPolicy, NodeConfig
 from dyntrain.controller.contract.pool_policy import PoolPolicy

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from chalice.app import CloudWatchEventConfig
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
-from dyntrain.controller.core.heard.event_rules import matches, matching, rules
+from dyntrain.controller.core.incoming.event_rules import matches, matching, rules
 from dyntrain.controller.local.lambdas.rules import matches as as_moto_does
 from hypothesis import given, settings
 from hypothesis import strategies as st

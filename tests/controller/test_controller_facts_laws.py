@@ -9,9 +9,10 @@ from functools import reduce
 import pytest
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.core.decisions.capacity import due, plan_capacity
-from dyntrain.controller.core.heard.events import Observation, Several, observe
-from dyntrain.controller.core.known.acks import NONE, Acks, Announced, Answered, Done, Doubt, Ended, Unseen
-from dyntrain.controller.core.known.facts import (
+from dyntrain.controller.core.incoming.events import Observation, Several, observe
+from dyntrain.controller.core.planning import decide
+from dyntrain.controller.core.records.acks import NONE, Acks, Announced, Answered, Done, Doubt, Ended, Unseen
+from dyntrain.controller.core.records.facts import (
     BaseTag,
     GroupEvent,
     GroupRead,
@@ -28,9 +29,8 @@ from dyntrain.controller.core.known.facts import (
     TagsRead,
     join_all,
 )
-from dyntrain.controller.core.known.groups import Capacity, GroupFacts, GroupSize, Hold, LaunchFailure
-from dyntrain.controller.core.known.job import JobFacts
-from dyntrain.controller.core.planning import decide
+from dyntrain.controller.core.records.groups import Capacity, GroupFacts, GroupSize, Hold, LaunchFailure
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules
 from fakes import ELASTIC, START, World, instance_id

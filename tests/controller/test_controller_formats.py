@@ -37,10 +37,10 @@ from dyntrain.controller.core.history.trail import (
     TargetPublished,
     entry_of,
 )
-from dyntrain.controller.core.known.acks import Acks, Announced, Answered, Done, Doubt, Ended, Unseen
-from dyntrain.controller.core.known.facts import NodeFacts
-from dyntrain.controller.core.known.groups import GroupFacts
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.acks import Acks, Announced, Answered, Done, Doubt, Ended, Unseen
+from dyntrain.controller.core.records.facts import NodeFacts
+from dyntrain.controller.core.records.groups import GroupFacts
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.ports import StoredMembership
 

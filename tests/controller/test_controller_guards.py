@@ -25,8 +25,9 @@ from dyntrain.controller.core.decisions.actions import (
     refusal,
 )
 from dyntrain.controller.core.decisions.status import Standing
-from dyntrain.controller.core.known.acks import NONE, Acks, Announced, Answered, Done, Ended, Unseen
-from dyntrain.controller.core.known.facts import (
+from dyntrain.controller.core.planning import NodeStatus, plan_actions
+from dyntrain.controller.core.records.acks import NONE, Acks, Announced, Answered, Done, Ended, Unseen
+from dyntrain.controller.core.records.facts import (
     GroupRead,
     Heard,
     Hook,
@@ -37,7 +38,6 @@ from dyntrain.controller.core.known.facts import (
     TagsRead,
     Transition,
 )
-from dyntrain.controller.core.planning import NodeStatus, plan_actions
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.view import Rules, view
 from fakes import ELASTIC, START

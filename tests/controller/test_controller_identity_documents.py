@@ -34,7 +34,7 @@ from dyntrain.controller.contract.messages import (
 from dyntrain.controller.contract.region_keys import _KEYS as SHIPPED
 from dyntrain.controller.contract.region_keys import keys_text, kind_of, trusted, unverified
 from dyntrain.controller.contract.settings import Settings
-from dyntrain.controller.core.known.facts import NodeFacts, TagsEvent
+from dyntrain.controller.core.records.facts import NodeFacts, TagsEvent
 from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, document
 from dyntrain.controller.loops.intake import merge, take_in
 from dyntrain.node_bootstrap.instance.identity import Identity

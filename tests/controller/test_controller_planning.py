@@ -17,9 +17,9 @@ from dyntrain.controller.core.decisions.actions import (
     instances,
 )
 from dyntrain.controller.core.decisions.status import Standing
-from dyntrain.controller.core.known.acks import NONE, Acks, Announced, Answered, Done, Ended
-from dyntrain.controller.core.known.facts import GroupRead, Hook, Named, NodeFacts, StateRead, TagsRead
 from dyntrain.controller.core.planning import NodeStatus, plan_actions
+from dyntrain.controller.core.records.acks import NONE, Acks, Announced, Answered, Done, Ended
+from dyntrain.controller.core.records.facts import GroupRead, Hook, Named, NodeFacts, StateRead, TagsRead
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.view import Rules, view
 from fakes import ELASTIC, START

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 from dyntrain.controller import wiring
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.errors import GiveUp, Quarantined
-from dyntrain.controller.core.heard.event_rules import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS
-from dyntrain.controller.core.heard.events import Dropped, observe
-from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.incoming.event_rules import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS
+from dyntrain.controller.core.incoming.events import Dropped, observe
+from dyntrain.controller.core.records.facts import NodeFacts
 from fakes import ELASTIC, World, instance_id
 
 import app

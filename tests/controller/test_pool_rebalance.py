@@ -8,10 +8,10 @@ import pytest
 from dyntrain.controller.contract.errors import GiveUp, Refused, RetryLater
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.contract.pool_policy import PoolPolicy
-from dyntrain.controller.core.known.facts import Named
-from dyntrain.controller.core.known.groups import Capacity, GroupFacts
 from dyntrain.controller.core.pool.inputs import Inputs
 from dyntrain.controller.core.pool.plan import plan_pools
+from dyntrain.controller.core.records.facts import Named
+from dyntrain.controller.core.records.groups import Capacity, GroupFacts
 from dyntrain.controller.loops.intake import merge_group
 from dyntrain.controller.pool.rebalance import rebalance
 from fakes import ELASTIC

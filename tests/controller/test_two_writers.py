@@ -17,9 +17,9 @@ from dyntrain.controller.adapters.jobs import TableJobRecords
 from dyntrain.controller.adapters.reservations import TableLedger
 from dyntrain.controller.contract.errors import Conflict
 from dyntrain.controller.contract.reports import JobReport
-from dyntrain.controller.core.known.facts import NodeFacts
-from dyntrain.controller.core.known.groups import GroupFacts, LaunchFailure
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.facts import NodeFacts
+from dyntrain.controller.core.records.groups import GroupFacts, LaunchFailure
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.jobs.ports import StoredJob
 from dyntrain.controller.jobs.record import JobRecord

@@ -25,8 +25,8 @@ from dyntrain.controller.adapters.stacks import AwsStacks
 from dyntrain.controller.adapters.submission import AwsLauncher
 from dyntrain.controller.contract.errors import RetryLater
 from dyntrain.controller.core.history.trail import StatusChanged
-from dyntrain.controller.core.known.facts import Named, NodeFacts
-from dyntrain.controller.core.known.groups import GroupFacts
+from dyntrain.controller.core.records.facts import Named, NodeFacts
+from dyntrain.controller.core.records.groups import GroupFacts
 from dyntrain.controller.jobs.record import JobRecord
 from paged_aws import PAGE, PagedAws
 

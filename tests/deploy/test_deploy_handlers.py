@@ -15,7 +15,7 @@ from deploy_lambda import Deployed
 from deploy_packages import ROOT
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.contract.reports import JobReport, NodeReport
-from dyntrain.controller.core.heard.event_rules import matching
+from dyntrain.controller.core.incoming.event_rules import matching
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.events import timestamp
 from dyntrain.controller.local.options import Options

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from dyntrain.controller.cli.answers.log_sources import files_of
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.local import command
+from dyntrain.controller.local.demo.narration import Telling
 from dyntrain.controller.local.demo.observer import Observer
-from dyntrain.controller.local.demo.telling import Telling
 from dyntrain.controller.local.stack import digits_command
 from dyntrain.controller.local.up import LOG, Up, log_of
 from dyntrain.training import events

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.core.decisions.capacity import CapacityPlan, cooldown, due, plan_capacity
-from dyntrain.controller.core.known.groups import Capacity, GroupFacts, GroupSize, LaunchFailure
+from dyntrain.controller.core.records.groups import Capacity, GroupFacts, GroupSize, LaunchFailure
 from fake_aws import START
 
 POLICY = ClusterPolicy(cluster="demo", launch_cooldown_seconds=300.0)

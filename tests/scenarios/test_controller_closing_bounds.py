@@ -9,9 +9,9 @@ from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, ClusterPo
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.controller.core.decisions.actions import Action, StopBase, Terminate, instances
 from dyntrain.controller.core.decisions.closing import Closing, closed, closing
-from dyntrain.controller.core.known.acks import Acks, Announced, Ended, Unseen
-from dyntrain.controller.core.known.facts import Named, NodeFacts, StateRead, TagsRead
-from dyntrain.controller.core.known.job import JobFacts, job_at
+from dyntrain.controller.core.records.acks import Acks, Announced, Ended, Unseen
+from dyntrain.controller.core.records.facts import Named, NodeFacts, StateRead, TagsRead
+from dyntrain.controller.core.records.job import JobFacts, job_at
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View, view

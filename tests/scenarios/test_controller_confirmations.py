@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.records.facts import NodeFacts
 from dyntrain.controller.loops.converge import converge
 from dyntrain.controller.loops.ports import StoredNode, Wake
 from fakes import ELASTIC, World, running_cluster

@@ -20,7 +20,7 @@ from dyntrain.controller.core.decisions.actions import (
     UntagElastic,
     instances,
 )
-from dyntrain.controller.core.known.acks import NONE, Acks
+from dyntrain.controller.core.records.acks import NONE, Acks
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.loops.execute import Performed, perform
 from fakes import World, instance_id

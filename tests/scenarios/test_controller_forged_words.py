@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dyntrain.controller.core.heard.bounds import CLOCK_SECONDS, FORMER_ATTEMPTS
+from dyntrain.controller.core.incoming.bounds import CLOCK_SECONDS, FORMER_ATTEMPTS
 from fakes import World, running_cluster
 
 

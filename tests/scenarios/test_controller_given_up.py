@@ -12,8 +12,8 @@ from dyntrain.controller.contract.messages import BASE_TAG, NODE_TYPE_TAG, OWNER
 from dyntrain.controller.contract.reports import JobMember, JobReport
 from dyntrain.controller.core.decisions.replacement import replaced
 from dyntrain.controller.core.decisions.succession import NominationReason, nominate
-from dyntrain.controller.core.known.facts import NodeFacts, Notice, Preparation, StateEvent, TagsEvent
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.facts import NodeFacts, Notice, Preparation, StateEvent, TagsEvent
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View, view
 from fake_aws import START

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from dyntrain.controller.contract.messages import ClusterPolicy
-from dyntrain.controller.core.heard.events import observe
-from dyntrain.controller.core.known.facts import NodeFacts, Preparation, StateRead, join_all
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.incoming.events import observe
+from dyntrain.controller.core.records.facts import NodeFacts, Preparation, StateRead, join_all
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.view import Rules, view
 from fake_aws import START
 from fakes import ELASTIC, World, instance_id, running_cluster

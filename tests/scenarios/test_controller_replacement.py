@@ -13,7 +13,7 @@ from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.contract.errors import GiveUp, Refused
 from dyntrain.controller.contract.messages import BASE_TAG, ClusterPolicy
 from dyntrain.controller.core.decisions.replacement import replaced
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View
 from fakes import ELASTIC, World

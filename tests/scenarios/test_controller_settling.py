@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from dyntrain.controller.contract.messages import ClusterPolicy
-from dyntrain.controller.core.known.facts import (
+from dyntrain.controller.core.records.facts import (
     GroupEvent,
     GroupRead,
     NodeFacts,

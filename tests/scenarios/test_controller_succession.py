@@ -7,9 +7,9 @@ from dyntrain.controller.cli.text.status import cluster_lines
 from dyntrain.controller.contract.messages import BASE_TAG, NODE_TYPE_TAG, OWNER_TAG, ClusterPolicy
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.controller.core.decisions.succession import NominationReason, nominate, succeed
-from dyntrain.controller.core.known.facts import NodeFacts, Preparation, StateEvent, StateRead, TagsRead
-from dyntrain.controller.core.known.job import JobFacts
 from dyntrain.controller.core.planning import decide
+from dyntrain.controller.core.records.facts import NodeFacts, Preparation, StateEvent, StateRead, TagsRead
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, view
 from dyntrain.controller.loops.ports import StoredNode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dyntrain.controller.contract.messages import BASE_TAG, NODE_TYPE_TAG, OWNER_TAG, ClusterPolicy
-from dyntrain.controller.core.known.facts import NodeFacts, Preparation, TagsEvent
+from dyntrain.controller.core.records.facts import NodeFacts, Preparation, TagsEvent
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership, TargetPlan, plan_target
 from dyntrain.controller.core.views.view import Rules, View, view

@@ -9,7 +9,7 @@ from typing import Any
 
 from asking import judge
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
-from dyntrain.controller.core.heard.event_rules import matches, rules
+from dyntrain.controller.core.incoming.event_rules import matches, rules
 from dyntrain.controller.local.lambdas.rules import matches as as_moto_does
 
 PATTERNS = rules(ELASTIC_TAG)

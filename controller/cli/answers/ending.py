@@ -8,8 +8,8 @@ from typing import Any
 from dyntrain.controller.contract.plain_text import in_brief
 from dyntrain.controller.core.decisions.closing import AFTER_JOB_SECONDS, over_since
 from dyntrain.controller.core.history.metering import runs_for
-from dyntrain.controller.core.known.job import JobFacts
 from dyntrain.controller.core.planning import Decision
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.view import Rules
 
 

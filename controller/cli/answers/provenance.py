@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dyntrain.controller.core.known.acks import Acks, Announced, Answered, Done, Doubt, Unseen
-from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.records.acks import Acks, Announced, Answered, Done, Doubt, Unseen
+from dyntrain.controller.core.records.facts import NodeFacts
 
 _NOTICES = {
     "spot": "event EC2 Spot Instance Interruption Warning",

@@ -17,11 +17,11 @@ from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.core.decisions.actions import instances
 from dyntrain.controller.core.decisions.status import NodeStatus
-from dyntrain.controller.core.known.facts import NodeFacts
-from dyntrain.controller.core.known.groups import Hold
-from dyntrain.controller.core.known.job import JobFacts
-from dyntrain.controller.core.known.registers import Fact
 from dyntrain.controller.core.planning import Decision, decide
+from dyntrain.controller.core.records.facts import NodeFacts
+from dyntrain.controller.core.records.groups import Hold
+from dyntrain.controller.core.records.job import JobFacts
+from dyntrain.controller.core.records.registers import Fact
 from dyntrain.controller.core.views.arbitration import Register, reads_that_count
 from dyntrain.controller.core.views.view import Rules
 from dyntrain.controller.loops.converge import cluster_of, found_groups

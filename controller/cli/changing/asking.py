@@ -26,7 +26,7 @@ from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.leave_windows import LEAVE_NOW, LEAVE_TAG
 from dyntrain.controller.contract.messages import BASE_TAG
 from dyntrain.controller.core.decisions.replacement import refusal
-from dyntrain.controller.core.known.groups import GroupSize
+from dyntrain.controller.core.records.groups import GroupSize
 from dyntrain.controller.core.views.view import Rules, view
 from dyntrain.controller.loops.converge import found_groups
 from dyntrain.controller.loops.ports import Batch, Ports

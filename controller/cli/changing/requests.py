@@ -14,7 +14,7 @@ from dyntrain.controller.cli.changing.restarts import Restart
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.leave_windows import LEAVE_NOW, LEAVE_TAG
 from dyntrain.controller.contract.messages import BASE_TAG, ClusterPolicy
-from dyntrain.controller.core.known.groups import GroupSize
+from dyntrain.controller.core.records.groups import GroupSize
 from dyntrain.controller.core.views.view import View
 from dyntrain.controller.loops.ports import SeenInstance
 from dyntrain.controller.pool.gather import group_of

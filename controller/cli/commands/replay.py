@@ -29,7 +29,7 @@ class _Moment(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from dyntrain.controller.core.heard.payloads import Time
+        from dyntrain.controller.core.incoming.payloads import Time
         from pydantic import TypeAdapter, ValidationError
 
         try:
@@ -81,7 +81,7 @@ def replay(
         from dyntrain.controller.cli.rehearsal.rehearsal import differing
         from dyntrain.controller.cli.rehearsal.rehearsal import replay as run
         from dyntrain.controller.contract.settings import Settings
-        from dyntrain.controller.core.heard.event_rules import matching as matching_rules
+        from dyntrain.controller.core.incoming.event_rules import matching as matching_rules
 
         settings = Settings.of(os.environ)
         try:

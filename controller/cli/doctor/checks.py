@@ -8,7 +8,15 @@ from typing import Literal
 
 from dyntrain.controller.cli.answers.unmanaged import unmanaged
 from dyntrain.controller.cli.doctor.gpus import judged
-from dyntrain.controller.cli.doctor.seen import ClusterSeen, GroupSeen, ImageSeen, Seen, StackSeen, TemplateSeen, Unread
+from dyntrain.controller.cli.doctor.observations import (
+    ClusterSeen,
+    GroupSeen,
+    ImageSeen,
+    Seen,
+    StackSeen,
+    TemplateSeen,
+    Unread,
+)
 from dyntrain.controller.contract.errors import Misconfigured
 from dyntrain.controller.contract.messages import (
     BASE_TAG,

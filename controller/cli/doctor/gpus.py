@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from dyntrain.controller.cli.doctor.seen import ClusterSeen, StackSeen
+from dyntrain.controller.cli.doctor.observations import ClusterSeen, StackSeen
 from dyntrain.controller.contract.gpu_families import cannot_be_a_node, cannot_train, doubt, family_of
 from dyntrain.controller.contract.messages import ClusterPolicy
 

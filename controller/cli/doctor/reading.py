@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from botocore.session import Session
 from dyntrain.controller.adapters.aws import error_code, making, translated
 from dyntrain.controller.adapters.ssm import ROOT
-from dyntrain.controller.cli.doctor.seen import (
+from dyntrain.controller.cli.doctor.observations import (
     ClusterSeen,
     GroupSeen,
     ImageSeen,

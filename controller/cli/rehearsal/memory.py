@@ -15,9 +15,9 @@ from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import Conflict
 from dyntrain.controller.contract.messages import NODE_TYPE_TAG, ClusterPolicy, Target
 from dyntrain.controller.core.history.trail import Entry
-from dyntrain.controller.core.known.facts import InstanceState, NodeFacts, Transition
-from dyntrain.controller.core.known.groups import GroupSize
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.facts import InstanceState, NodeFacts, Transition
+from dyntrain.controller.core.records.groups import GroupSize
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership, as_parameter
 from dyntrain.controller.core.views.view import GROUP_TAG
 from dyntrain.controller.loops.ports import (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dyntrain.controller.contract.errors import GiveUp
-from dyntrain.controller.core.heard.payloads import Time
+from dyntrain.controller.core.incoming.payloads import Time
 from pydantic import TypeAdapter, ValidationError
 
 _TIME: TypeAdapter[float] = TypeAdapter(Time)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from dyntrain.controller.contract.messages import Status
-from dyntrain.controller.core.known.acks import NO_HEARTBEAT, NONE, Acks, Announced, Answered, Done, Ended
+from dyntrain.controller.core.records.acks import NO_HEARTBEAT, NONE, Acks, Announced, Answered, Done, Ended
 from dyntrain.controller.core.views.target import Membership
 
 

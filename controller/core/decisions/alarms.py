@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dyntrain.controller.core.decisions.brake import ENDINGS_HELD, WHY
 from dyntrain.controller.core.decisions.orphans import orphaned_since
 from dyntrain.controller.core.decisions.status import NodeStatus
-from dyntrain.controller.core.known.acks import Announced
+from dyntrain.controller.core.records.acks import Announced
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.view import Rules
 

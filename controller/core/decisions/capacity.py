@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dyntrain.controller.contract.messages import ClusterPolicy
-from dyntrain.controller.core.known.groups import Capacity, GroupFacts, GroupSize, LaunchFailure
+from dyntrain.controller.core.records.groups import Capacity, GroupFacts, GroupSize, LaunchFailure
 
 FRESH_SECONDS = 900.0  # an older failure says nothing of now; it may come from an archive
 LONGEST_COOLDOWN = 7200.0

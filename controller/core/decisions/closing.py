@@ -20,8 +20,8 @@ from dyntrain.controller.core.decisions.actions import (
     Terminate,
     TerminateInGroup,
 )
-from dyntrain.controller.core.known.acks import Announced
-from dyntrain.controller.core.known.job import Job, JobFacts
+from dyntrain.controller.core.records.acks import Announced
+from dyntrain.controller.core.records.job import Job, JobFacts
 from dyntrain.controller.core.views.arbitration import RUNNING
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership

@@ -14,7 +14,7 @@ from typing import Literal
 
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.core.decisions.status import NodeStatus
-from dyntrain.controller.core.known.groups import GroupFacts, Hold
+from dyntrain.controller.core.records.groups import GroupFacts, Hold
 from dyntrain.controller.core.views.view import View
 
 SILENT_SECONDS = 600.0  # a silent launch that ended sooner was ended by somebody

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dyntrain.controller.contract.leave_windows import LEAVE_NOW, LEAVE_TAG
 from dyntrain.controller.core.decisions.windows import next_opening
-from dyntrain.controller.core.known.job import Job
+from dyntrain.controller.core.records.job import Job
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View

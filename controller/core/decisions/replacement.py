@@ -14,7 +14,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from dyntrain.controller.contract.messages import BASE_TAG, INSTANCE_ID
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View

@@ -8,7 +8,7 @@ from dyntrain.controller.contract.messages import Status
 from dyntrain.controller.contract.plain_text import in_brief
 from dyntrain.controller.core.decisions.closing import Closing
 from dyntrain.controller.core.decisions.leaving import Wait
-from dyntrain.controller.core.known.job import Job
+from dyntrain.controller.core.records.job import Job
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View

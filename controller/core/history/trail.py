@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from dyntrain.controller.core.decisions.actions import Action
 from dyntrain.controller.core.decisions.alarms import METRICS
-from dyntrain.controller.core.known.registers import Fact
+from dyntrain.controller.core.records.registers import Fact
 
 
 class Entry(Fact):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from dyntrain.controller.core.known.facts import InstanceState, NodeFacts, Phase
+from dyntrain.controller.core.records.facts import InstanceState, NodeFacts, Phase
 
 RUNNING: tuple[InstanceState, ...] = ("pending", "running")
 _IN_GROUP: tuple[Phase, ...] = ("warm", "launching", "in_service")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from dyntrain.controller.contract.messages import Target
-from dyntrain.controller.core.known.job import JobFacts
-from dyntrain.controller.core.known.registers import Fact
+from dyntrain.controller.core.records.job import JobFacts
+from dyntrain.controller.core.records.registers import Fact
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.view import Rules, View
 from pydantic import Field

@@ -15,8 +15,8 @@ from dyntrain.controller.contract.messages import (
     is_base_value,
 )
 from dyntrain.controller.contract.notices import GROUP_ENDS, Rebalance
-from dyntrain.controller.core.known.acks import NO_HEARTBEAT
-from dyntrain.controller.core.known.facts import Heard, Hook, InstanceState, NodeFacts, Notice, Phase, Preparation
+from dyntrain.controller.core.records.acks import NO_HEARTBEAT
+from dyntrain.controller.core.records.facts import Heard, Hook, InstanceState, NodeFacts, Notice, Phase, Preparation
 from dyntrain.controller.core.views.arbitration import RUNNING, reads_that_count
 from dyntrain.controller.core.views.reasons import Reason
 

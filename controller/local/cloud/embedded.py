@@ -23,7 +23,7 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.contract.settings import IDENTITY_KEYS
 from dyntrain.controller.contract.stage import stage_parameter
-from dyntrain.controller.core.known.facts import InstanceState
+from dyntrain.controller.core.records.facts import InstanceState
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.agenda import Agenda
 from dyntrain.controller.local.cloud import stacks

@@ -17,10 +17,10 @@ from typing import Any
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.demo.display import PatientDisplay, choose_display
+from dyntrain.controller.local.demo.narration import Telling
 from dyntrain.controller.local.demo.observer import Observations, Observer
 from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
 from dyntrain.controller.local.demo.statuses import once_removed, trail
-from dyntrain.controller.local.demo.telling import Telling
 from dyntrain.controller.local.stack import Cluster, create_stack, digits_command, write_prepare_script
 from dyntrain.controller.local.viewer import dashboard
 from dyntrain.training import events

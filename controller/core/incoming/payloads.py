@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, Literal
 
 from dyntrain.controller.contract.messages import InstanceId
-from dyntrain.controller.core.known.facts import InstanceState
+from dyntrain.controller.core.records.facts import InstanceState
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 

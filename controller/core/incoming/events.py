@@ -30,9 +30,9 @@ from dyntrain.controller.contract.reports import (
     NodeReport,
 )
 from dyntrain.controller.contract.wrong_fields import wrong_fields
-from dyntrain.controller.core.heard.bounds import CLOCK_SECONDS, impossible
-from dyntrain.controller.core.heard.event_rules import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS
-from dyntrain.controller.core.heard.payloads import (
+from dyntrain.controller.core.incoming.bounds import CLOCK_SECONDS, impossible
+from dyntrain.controller.core.incoming.event_rules import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS
+from dyntrain.controller.core.incoming.payloads import (
     CapacityChange,
     CapacityInterruption,
     Envelope,
@@ -45,7 +45,7 @@ from dyntrain.controller.core.heard.payloads import (
     StateChange,
     TagChange,
 )
-from dyntrain.controller.core.known.facts import (
+from dyntrain.controller.core.records.facts import (
     GroupEvent,
     Heard,
     Hook,
@@ -58,8 +58,8 @@ from dyntrain.controller.core.known.facts import (
     TagsEvent,
     base_tag,
 )
-from dyntrain.controller.core.known.groups import GroupFacts, LaunchFailure
-from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.records.groups import GroupFacts, LaunchFailure
+from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.view import GROUP_TAG
 from pydantic import ValidationError
 

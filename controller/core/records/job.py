@@ -8,8 +8,8 @@ from typing import Any
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.messages import BASE_TAG, NODE_TYPE_TAG, OWNER_TAG
 from dyntrain.controller.contract.reports import JobReport
-from dyntrain.controller.core.known.facts import NodeFacts
-from dyntrain.controller.core.known.registers import Fact
+from dyntrain.controller.core.records.facts import NodeFacts
+from dyntrain.controller.core.records.registers import Fact
 
 
 class JobFacts(Fact):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dyntrain.controller.core.known.facts import Named
-from dyntrain.controller.core.known.registers import Fact, latest
+from dyntrain.controller.core.records.facts import Named
+from dyntrain.controller.core.records.registers import Fact, latest
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from dyntrain.controller.core.known.registers import Fact, latest, union
+from dyntrain.controller.core.records.registers import Fact, latest, union
 from pydantic import Field
 
 # `stale`: the lifecycle action was over already; `refused`: AWS does not let it be kept alive any longer

@@ -9,7 +9,7 @@ them continues from the time of day, in seconds.
 from __future__ import annotations
 
 from dyntrain.controller.contract.reports import NodeReport
-from dyntrain.controller.core.known.facts import NodeFacts, Preparation
+from dyntrain.controller.core.records.facts import NodeFacts, Preparation
 
 CLOCK_SECONDS = 300.0  # by which the clock of a node or a coordinator may be ahead of EventBridge's
 NOTICE_AHEAD_SECONDS = 3600.0  # no notice that a node can read is given longer before

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from dyntrain.controller.contract.messages import BASE_TAG, is_base_value
-from dyntrain.controller.core.known.acks import NONE, Acks
-from dyntrain.controller.core.known.registers import Fact, latest, union
+from dyntrain.controller.core.records.acks import NONE, Acks
+from dyntrain.controller.core.records.registers import Fact, latest, union
 from pydantic import Field
 
 InstanceState = Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated"]
