@@ -30,7 +30,7 @@ help:
 	@echo "make verify  all of it, hunts and a busy machine too, a line for each part (three and a half hours): PARTS=\"jobs bare\" HUNTS=4"
 	@echo "make mutants breaks of the product that tests ought to notice, a random sample (an hour): SEED=1 BREAKS=100 TREE=another/checkout"
 	@echo "make witnesses  fetch what judges our claims about AWS; make test does it"
-	@echo "make check   format, lint, types, layers"
+	@echo "make check   format, lint, types, layers, names, length of messages"
 	@echo "make fmt     format and mend what can be mended"
 	@echo "make bench   measurements beside their bounds: BENCH=name; BENCH=many WORKERS=\"8 14\" BEFORE=../other PEER=1 ALL=1"
 	@echo "make pictures   of the dashboard and of what the demo shows, for the documents"
@@ -108,6 +108,7 @@ check: $(SYNCED)
 	$(RUN)/ruff check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
+	$(RUN)/python -m pytest -q tests/gate/test_gate_names.py
 
 fmt: $(SYNCED)
 	$(RUN)/ruff check --fix-only --quiet .

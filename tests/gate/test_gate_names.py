@@ -38,6 +38,7 @@ ROOMS = [
 ]
 UNCLEAR = {"found", "told", "said", "asked", "made"}
 MOST_WORDS = 30
+LOGGING = {"debug", "info", "warning", "error", "exception", "critical", "echo"}
 
 
 def files_of(room: str) -> list[Path]:
@@ -65,14 +66,23 @@ def bindings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def long_messages(source: str) -> list[tuple[int, int]]:
-    """(line, words) of each raised message that is longer than anybody reads; a placeholder is one word."""
+    """(line, words) of each message, raised, logged or printed, too long to be read; a placeholder is a word."""
     counted = [
         (argument.lineno, len(text(argument).split()))
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
-        for argument in node.exc.args
+        for argument in message_arguments(node)
     ]
     return sorted((line, words) for line, words in counted if words > MOST_WORDS)
+
+
+def message_arguments(node: ast.AST) -> list[ast.expr]:
+    match node:
+        case ast.Raise(exc=ast.Call(args=arguments)):
+            return arguments
+        case ast.Call(func=ast.Attribute(attr=method), args=arguments) if method in LOGGING:
+            return arguments
+        case _:
+            return []
 
 
 def text(expression: ast.expr) -> str:
@@ -111,8 +121,8 @@ def test_a_bare_participle_is_noticed(source: str, names: list[tuple[int, str]])
         (f"raise GiveUp({'word ' * 31!r})", [(1, 31)]),
         (f"raise GiveUp(f'{{name}} is {'word ' * 29}')", [(1, 31)]),
         (f"raise Refused('Code', 'a ' + {'word ' * 31!r}) from error", [(1, 32)]),
-        (f"raise GiveUp({'word ' * 30!r})\nraise", []),
-        (f"log.error({'word ' * 31!r})", []),
+        (f"log.error({'word ' * 31!r}, name)\nclick.echo({'word ' * 31!r})", [(1, 31), (2, 31)]),
+        (f"raise GiveUp({'word ' * 30!r})\nraise\nhelp({'word ' * 31!r})", []),
     ],
 )
 def test_a_long_message_is_noticed(source: str, lines: list[tuple[int, int]]) -> None:
