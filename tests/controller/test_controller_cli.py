@@ -346,7 +346,7 @@ def test_a_status_is_what_people_were_told_until_they_are_told_otherwise() -> No
     """As the tag has it: else the one goes ahead of the other, and back where a look is older than a pass."""
     world, _, (worker,) = running_cluster(1)
     world.take_in(world.tag(worker, present=False))
-    detail = "not told yet: it trains on until the next boundary, then leaves"
+    detail = "not announced yet: it trains on until the next boundary, then leaves"
     assert shown(world, worker) == (world.mirror(worker), "TRAINING", detail)
     world.settle()
     assert shown(world, worker) == (world.mirror(worker), "LEAVES_AT_BOUNDARY", "")

@@ -1,5 +1,5 @@
-"""The state of a cluster and of one instance, derived from the facts by the same code that decides; an instance's
-status is the one announced by its tag.
+"""The state of a cluster and of one instance, derived from stored facts by the controller's own decision code. The
+status shown for an instance is the one that its tag announces.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dyntrain.controller.cli.answers.announced import announced_standing
-from dyntrain.controller.cli.answers.ending import closing, ended_with, stays
+from dyntrain.controller.cli.answers.ending import closing, ended_with_job, stays
 from dyntrain.controller.cli.answers.provenance import origins
 from dyntrain.controller.cli.answers.unmanaged import unmanaged
 from dyntrain.controller.contract.elastic_tag import ElasticTag
@@ -36,12 +36,12 @@ class Snapshot:
     job_facts: JobFacts | None
     at: float
     rules: Rules
-    held: Mapping[str, Hold] = field(default_factory=dict)  # by group
+    held: Mapping[str, Hold] = field(default_factory=dict)  # launches stopped, by group
 
 
 def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag) -> Snapshot:
-    """Read by consistent reads: a later snapshot never shows anything older. Raises GiveUp for a cluster that is not
-    registered.
+    """Read the cluster's state by consistent reads, so that a later snapshot is never older. Raises GiveUp for an
+    unregistered cluster.
     """
     policy = registered(registry, cluster)
     stored = ports.clusters.get(cluster)
@@ -76,7 +76,7 @@ def registered(registry: Registry, cluster: str) -> ClusterPolicy:
 
 
 def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
-    """For `dyntrain status`: `{"cluster", "job", "target", "nodes"}`; terminated nodes only when `gone`."""
+    """The data of `dyntrain status`. Terminated nodes are listed only with `gone`."""
     nodes = [
         _row(node, snapshot) for node in snapshot.decision.nodes if gone or announced_standing(node).status != "GONE"
     ]
@@ -91,7 +91,7 @@ def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
             for group, hold in sorted(snapshot.held.items())
         ],
         "again": _again(snapshot) if snapshot.decision.job.over else "",
-        "ended": ended_with(snapshot.decision, snapshot.job_facts),
+        "ended": ended_with_job(snapshot.decision, snapshot.job_facts),
         "target": {
             "revision": membership.revision,
             "members": list(membership.members),
@@ -107,13 +107,13 @@ def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
 
 
 def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
-    """For `dyntrain explain`: status, reason, and every fact with where and when it came from. Raises GiveUp for an
+    """The data of `dyntrain explain`: status, reason, and every fact with its source and time. Raises GiveUp for an
     unknown instance.
     """
     node = next((node for node in snapshot.decision.nodes if node.view.instance == instance), None)
     if node is None:
         raise GiveUp(f"nothing is known of {instance} in {snapshot.cluster}")
-    pending = [type(a).__name__ for a in snapshot.decision.actions if instance in instances(a)]
+    pending = [type(action).__name__ for action in snapshot.decision.actions if instance in instances(action)]
     view = node.view
     return {
         "cluster": snapshot.cluster,
@@ -138,7 +138,7 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
 
 
 def _passed_over(facts: NodeFacts, rules: Rules) -> list[str]:
-    """Reads that an event overrides because they began too soon after it, and events that a later read overrides."""
+    """Lines on facts without effect: reads that began too soon after an event, and events before a later read."""
     settling = rules.policy.settling_seconds
     reads = reads_that_count(facts, settling, rules.elastic_tag)
     pairs: tuple[tuple[Register, Fact | None, Fact | None], ...] = (
@@ -158,7 +158,7 @@ def _passed_over(facts: NodeFacts, rules: Rules) -> list[str]:
 
 
 def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
-    """The instance's cluster. Raises GiveUp when no fact names it."""
+    """The instance's cluster. Raises GiveUp when no fact about the instance names a cluster."""
     stored = ports.nodes.get(instance)
     if stored is None:
         raise GiveUp(f"nothing is known of {instance}; is the id right, and the region?")
@@ -175,7 +175,7 @@ def _would_change(node: NodeStatus, snapshot: Snapshot) -> str:
 
 
 def _again(snapshot: Snapshot) -> str:
-    """How to restart the job of a cluster that is not closed; "" when that is impossible."""
+    """Advice on how to restart the job; "" for a closed cluster and without base nodes."""
     ending = snapshot.decision.ending
     base = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
     if not base or (ending is not None and ending.rests):
@@ -186,7 +186,7 @@ def _again(snapshot: Snapshot) -> str:
 def _row(node: NodeStatus, snapshot: Snapshot) -> dict[str, Any]:
     report = snapshot.job_facts.report if snapshot.job_facts is not None else None
     member = (
-        next((m for m in report.members if m.instance_id == node.view.instance), None)
+        next((member for member in report.members if member.instance_id == node.view.instance), None)
         if report is not None and snapshot.decision.job.alive
         else None
     )
@@ -228,13 +228,13 @@ def _job(snapshot: Snapshot) -> dict[str, Any] | None:
         "reason": report.reason,
         "coordinator": report.instance_id,
         "traceback": report.traceback,
-        "unreachable": [one.model_dump(mode="json") for one in report.unreachable],
+        "unreachable": [address.model_dump(mode="json") for address in report.unreachable],
         "progress": report.progress.model_dump(mode="json") if report.progress is not None else None,
     }
 
 
 def with_price(summary_data: dict[str, Any], price: Callable[[str, str], float | None]) -> dict[str, Any]:
-    """The summary, with the hourly cost of what stays after the job in dollars, if every price is known."""
+    """Add to the summary what the remaining instances cost, in dollars an hour, if every price is known."""
     stays = summary_data["stays"]
     if stays is None or not stays["instances"]:
         return summary_data
@@ -245,7 +245,7 @@ def with_price(summary_data: dict[str, Any], price: Callable[[str, str], float |
 
 
 def history(snapshot: Snapshot) -> dict[str, Any] | None:
-    """The job's curves and events, as `JobHistory`; None: none were reported."""
+    """The job's curves and events, as fields of `JobHistory`; None if none were reported."""
     report = snapshot.job_facts.report if snapshot.job_facts is not None else None
     return report.history.model_dump(mode="json") if report is not None and report.history is not None else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def unmanaged(cluster: str, problem: str) -> str:
-    """Which field is wrong, the consequences, and what to do."""
+    """The message, which names the wrong field, the consequence and the remedy."""
     return (
         f"{cluster}: its policy is invalid ({problem}), so the controller leaves the cluster alone; mend the stack's "
         f"parameters, or `dyntrain cluster create {cluster} --config FILE --replace`"

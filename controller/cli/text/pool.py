@@ -1,4 +1,4 @@
-"""A plan of the reserved pool, as text and as JSON. Pure."""
+"""The text and the JSON data of a plan for the reserved pool. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dyntrain.controller.core.pool.stock import Entry
 
 
 def as_data(decided: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str, Any]:
-    """The data for `--json`."""
+    """The data that `dyntrain pool plan --json` prints."""
     pools = [
         {
             "cluster": one.pool.cluster,
@@ -43,7 +43,7 @@ def as_data(decided: Plan, inputs: Inputs, cluster: str | None = None) -> dict[s
 
 
 def as_text(decided: Plan, inputs: Inputs, cluster: str | None = None, *, wide: bool = False) -> str:
-    """The text: the arithmetic, then each pool's part; with `wide` its inputs, too."""
+    """The text that `dyntrain pool plan` prints: the sum, then each pool's size, and with `wide` the inputs."""
     if not inputs.pools:
         return "no cluster has a pool"
     lines = [_line(entry) for entry in decided.entries] or ["nothing is reserved"]
@@ -65,7 +65,7 @@ def as_text(decided: Plan, inputs: Inputs, cluster: str | None = None, *, wide: 
 
 
 def _own(one: PoolDecision, inputs: Inputs) -> list[tuple[str, str]]:
-    """A pool's arithmetic: each amount, and what it is."""
+    """The steps by which a pool's size is computed, as pairs of amount and meaning."""
     most = "" if one.pool.most is None else f", {one.pool.least}..{one.pool.most} where they come from"
     worked_out = [
         (f"{one.pool.base}", "base, reserved or not"),

@@ -1,4 +1,4 @@
-"""The text of `dyntrain status`, from `query.summary`. Pure; the terminal's width is an argument."""
+"""The text of `dyntrain status`, made from the data of `query.summary`. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ COLUMNS = (
 )
 WIDE = (*COLUMNS[:-1], Column("address", 5), Column("step seconds", 5), COLUMNS[-1])
 SLOW = 1.5
-# So much longer, too: processes that share a processor take turns for tens of milliseconds, and of two healthy nodes
-# now one, now the other would be called slow.
+# The least delay of a slow worker: processes that share a processor wait for tens of milliseconds.
 SLOW_SECONDS = 0.05
 OVER = ("finished", "failed")
 NAMED = 5  # instances
@@ -39,7 +38,7 @@ def cluster_lines(
     colour: bool = False,
     log_of: Callable[[str], str] | None = None,
 ) -> list[str]:
-    """The cluster's lines. `now` None: times are absolute, for a file that is read later."""
+    """The lines of text about a cluster. `now` None: times are absolute, for a file that is read later."""
     columns = WIDE if wide else COLUMNS
     rows = [_row(node, cluster, now, wide=wide) for node in cluster["nodes"]]
     colours = [COLOURS.get(node["status"]) for node in cluster["nodes"]]
@@ -48,8 +47,8 @@ def cluster_lines(
 
 
 def failure(cluster: dict[str, Any], log_of: Callable[[str], str] | None = None) -> list[str]:
-    """What the job's script raised; then why the job failed and where its log is. Empty when nothing failed. `log_of`
-    an instance: where to read its worker's output; None: as on EC2.
+    """The script's exception, the reason of the job's failure, and the place of the log; empty without a failure.
+    `log_of(instance)` says where that worker's log is; None: on EC2.
     """
     job = cluster["job"]
     if job is None:
@@ -93,7 +92,7 @@ def _row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wi
 
 
 def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
-    """The job in a few lines; the first one is its state. `now` as for `cluster_lines`."""
+    """A few lines about the job; the first line has the job's state. `now` as for `cluster_lines`."""
     doubt = cluster.get("unverified")
     unverified = [f"  identities are unverified, {doubt}: `dyntrain doctor` says what that means"] if doubt else []
     return [
@@ -107,7 +106,7 @@ def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
 
 
 def _held(cluster: dict[str, Any]) -> list[str]:
-    """Groups whose launches are stopped, with the last lines of what failed there and what to do."""
+    """Lines on groups whose launches are stopped, with the last line of the failure and the remedy."""
     lines: list[str] = []
     for held in cluster.get("held") or []:
         last = held["reason"].strip().splitlines()[-1:]
@@ -120,18 +119,18 @@ def _held(cluster: dict[str, Any]) -> list[str]:
 
 
 def _after(cluster: dict[str, Any]) -> list[str]:
-    """Lines about a job that is over: what ended with it, and how it begins again."""
-    gone = cluster.get("ended") or []
-    more = ", ..." if len(gone) > NAMED else ""
-    plural = "elastic instances were" if len(gone) > 1 else "elastic instance was"
-    went = [f"  {len(gone)} {plural} ended with the job: {', '.join(gone[:NAMED])}{more} (--gone lists them)"]
-    return [*(went if gone else []), *([f"  {cluster['again']}"] if cluster.get("again") else [])]
+    """Lines about a job that is over: the instances that ended with the job, and how to start the job again."""
+    ended = cluster.get("ended") or []
+    more = ", ..." if len(ended) > NAMED else ""
+    plural = "elastic instances were" if len(ended) > 1 else "elastic instance was"
+    line = f"  {len(ended)} {plural} ended with the job: {', '.join(ended[:NAMED])}{more} (--gone lists them)"
+    return [*([line] if ended else []), *([f"  {cluster['again']}"] if cluster.get("again") else [])]
 
 
 def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
     job, name, target = cluster["job"], cluster["cluster"], cluster["target"]
     if job is None:
-        return [f"{name}: no job has been heard of; target revision {target['revision']}"]
+        return [f"{name}: no job has reported; target revision {target['revision']}"]
     epochs = f"epoch {job['epoch']}" + (f"/{job['epochs']}" if job["epochs"] else "")
     if target["term"] and target["coordinator"] is None and not job["alive"] and job["state"] not in OVER:
         return [f"{name}: job {job['job']} paused at {epochs}: no base node is left to run the coordinator"]
@@ -142,7 +141,7 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
         parts.append(f"{100 * progress['fraction']:.1f} % done")
     if progress.get("eta_seconds") and job["alive"]:
         parts.append(f"about {span(progress['eta_seconds'])} left")
-    # none before the first report, or while nobody trains
+    # no rate before the first report, or while no worker trains
     rate = f"{job['samples_per_second']:.0f} samples/s, " if job["samples_per_second"] else ""
     lines = [
         ", ".join(parts),
@@ -162,8 +161,8 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
         for instance, seconds, factor in slow
     ]
     lines += [
-        f"  the coordinator cannot reach {one['what']}, {_since(one['since'], now)}: {one['reason']}"
-        for one in job.get("unreachable", [])
+        f"  the coordinator cannot reach {address['what']}, {_since(address['since'], now)}: {address['reason']}"
+        for address in job.get("unreachable", [])
     ]
     if job["reason"] and job["state"] != "failed":
         lines.append(f"  {job['reason']}")
@@ -175,14 +174,14 @@ def _stays(cluster: dict[str, Any]) -> list[str]:
     if not stays or not stays["instances"]:
         return []
     count = stays["instances"]
-    what = f"{count} base instance{'s run' if count > 1 else ' runs'} on"
+    base_nodes = f"{count} base instance{'s run' if count > 1 else ' runs'} on"
     costs = f", which costs ${stays['hourly']:,.2f} an hour" if stays["hourly"] is not None else ", which costs money"
     until = f", until about {moment(stays['until'])} (after_job={stays['after_job']})" if stays.get("until") else ""
-    return [f"  {what}{costs}{until}"]
+    return [f"  {base_nodes}{costs}{until}"]
 
 
 def _closing(cluster: dict[str, Any]) -> list[str]:
-    """What became of base nodes, and what to do in order to go on."""
+    """Lines on a closed cluster: the reason, and how to start its base nodes again."""
     closing = cluster.get("closing")
     if not closing:
         return []
@@ -200,7 +199,7 @@ def _since(then: float, now: float | None) -> str:
 
 def stragglers(step_seconds: Mapping[str, float | None]) -> list[tuple[str, float, float]]:
     """Workers whose own part of a step takes more than SLOW times the median and SLOW_SECONDS longer, the slowest
-    first: (instance, seconds, factor). Everybody waits for them.
+    first: (instance, seconds, factor). All other workers wait for these.
     """
     measured = {instance: seconds for instance, seconds in step_seconds.items() if seconds}
     if len(measured) < 2:
@@ -208,7 +207,7 @@ def stragglers(step_seconds: Mapping[str, float | None]) -> list[tuple[str, floa
     usual = median_low(measured.values())
     bound = max(SLOW * usual, usual + SLOW_SECONDS)
     slow = [(instance, seconds, seconds / usual) for instance, seconds in measured.items() if seconds > bound]
-    return sorted(slow, key=lambda one: -one[1])
+    return sorted(slow, key=lambda worker: -worker[1])
 
 
 def _shown(value: Any) -> str:
