@@ -1,5 +1,5 @@
-"""`dyntrain`: what a cluster is doing and why; and the embedded cloud. A command is imported when it is used: the
-others need not be installed.
+"""The entry point of `dyntrain`. The module of a command is imported when the command is used, so that packages for
+other commands need not be installed.
 """
 
 from __future__ import annotations
@@ -16,46 +16,60 @@ from dyntrain.missing import one_sentence
 
 
 @dataclass(frozen=True)
-class Lazy:
-    """A command that is imported on use. `home` is MODULE:NAME of the click command. `help` is its short help, which
-    lists show without importing it.
+class LazyCommand:
+    """A command that is imported when used. `location`: MODULE:NAME of the click command. `help`: the short help, shown
+    without importing the command.
     """
 
-    home: str
+    location: str
     help: str
 
     def load(self) -> click.Command:
-        module, _, name = self.home.partition(":")
+        module, _, name = self.location.partition(":")
         command: click.Command = getattr(import_module(f"dyntrain.controller.{module}"), name)
         return command
 
 
 COMMANDS = {
-    "add": Lazy("cli.commands.changes:add", "More workers for a cluster: launched by its group, or tagged."),
-    "base": Lazy("cli.commands.base_nodes:base", "Base nodes, which run the coordinator and the ps-lite servers."),
-    "check": Lazy("cli.commands.check:check", "Whether a script trains as in one process while workers come and go."),
-    "cluster": Lazy("cli.commands.clusters:cluster", "Register clusters, look at their policies, remove them."),
-    "cost": Lazy("cli.commands.cost:cost", "Instance-hours and money of clusters and jobs, by role."),
-    "dashboard": Lazy("dashboard.command:dashboard", "A page on this machine that shows what the clusters do."),
-    "doctor": Lazy("cli.commands.doctor:doctor", "What is wrong with the controller and the clusters, and what to do."),
-    "events": Lazy("cli.commands.events:events", "The audit trail: every change of status and every action."),
-    "explain": Lazy("cli.commands.state:explain", "Why an instance has its status, with every fact behind it."),
-    "generate-trainer": Lazy(
+    "add": LazyCommand("cli.commands.changes:add", "More workers for a cluster: launched by its group, or tagged."),
+    "base": LazyCommand(
+        "cli.commands.base_nodes:base", "Base nodes, which run the coordinator and the ps-lite servers."
+    ),
+    "check": LazyCommand(
+        "cli.commands.check:check", "Whether a script trains as in one process while workers come and go."
+    ),
+    "cluster": LazyCommand("cli.commands.clusters:cluster", "Register clusters, look at their policies, remove them."),
+    "cost": LazyCommand("cli.commands.cost:cost", "Instance-hours and money of clusters and jobs, by role."),
+    "dashboard": LazyCommand("dashboard.command:dashboard", "A page on this machine that shows what the clusters do."),
+    "doctor": LazyCommand(
+        "cli.commands.doctor:doctor", "What is wrong with the controller and the clusters, and what to do."
+    ),
+    "events": LazyCommand("cli.commands.events:events", "The audit trail: every change of status and every action."),
+    "explain": LazyCommand("cli.commands.state:explain", "Why an instance has its status, with every fact behind it."),
+    "generate-trainer": LazyCommand(
         "cli.commands.generate_trainer:generate_trainer", "Scripts that start a distributed TensorFlow training."
     ),
-    "job": Lazy("cli.commands.job.command:job", "Any framework's command on machines of its own, which end with it."),
-    "index": Lazy("cli.commands.index:index", "Write the index that a channel wants beside RecordIO files."),
-    "launch": Lazy("cli.commands.launch:launch", "Train without a cloud, on hosts that you name."),
-    "local": Lazy("local.command:local", "The embedded cloud: AWS on this machine, for trying things out."),
-    "logs": Lazy("cli.commands.logs:logs", "What the workers wrote, also on machines that are gone."),
-    "model": Lazy("cli.commands.model:model", "What a step, a change and a crash take, by where the servers are."),
-    "pool": Lazy("cli.commands.pool:pool", "Idle reserved instances that are handed to clusters."),
-    "remove": Lazy("cli.commands.changes:remove", "Ask workers to leave their job."),
-    "replay": Lazy("cli.commands.replay:replay", "Recorded EventBridge payloads through the real rules, in memory."),
-    "report": Lazy("cli.commands.report:report", "A job afterwards: curves, changes, pauses, as a page to keep."),
-    "scale": Lazy("cli.commands.changes:scale", "How many elastic workers a cluster's group has."),
-    "status": Lazy("cli.commands.state:status", "The nodes and the job of each cluster."),
-    "tensorboard": Lazy(
+    "job": LazyCommand(
+        "cli.commands.job.command:job", "Any framework's command on machines of its own, which end with it."
+    ),
+    "index": LazyCommand("cli.commands.index:index", "Write the index that a channel wants beside RecordIO files."),
+    "launch": LazyCommand("cli.commands.launch:launch", "Train without a cloud, on hosts that you name."),
+    "local": LazyCommand("local.command:local", "The embedded cloud: AWS on this machine, for trying things out."),
+    "logs": LazyCommand("cli.commands.logs:logs", "What the workers wrote, also on machines that are gone."),
+    "model": LazyCommand(
+        "cli.commands.model:model", "What a step, a change and a crash take, by where the servers are."
+    ),
+    "pool": LazyCommand("cli.commands.pool:pool", "Idle reserved instances that are handed to clusters."),
+    "remove": LazyCommand("cli.commands.changes:remove", "Ask workers to leave their job."),
+    "replay": LazyCommand(
+        "cli.commands.replay:replay", "Recorded EventBridge payloads through the real rules, in memory."
+    ),
+    "report": LazyCommand(
+        "cli.commands.report:report", "A job afterwards: curves, changes, pauses, as a page to keep."
+    ),
+    "scale": LazyCommand("cli.commands.changes:scale", "How many elastic workers a cluster's group has."),
+    "status": LazyCommand("cli.commands.state:status", "The nodes and the job of each cluster."),
+    "tensorboard": LazyCommand(
         "cli.commands.tensorboard:tensorboard", "A job's curves in TensorBoard, while it runs or after."
     ),
 }
@@ -71,10 +85,10 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve as click does, but import the command when it is used."""
-        near = get_close_matches(args[0], COMMANDS, n=1)
-        if near and args[0] not in COMMANDS:
-            raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{near[0]}'?", ctx)
+        """Resolve a command as click does, and suggest a similar name for an unknown command."""
+        similar = get_close_matches(args[0], COMMANDS, n=1)
+        if similar and args[0] not in COMMANDS:
+            raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{similar[0]}'?", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,4 +1,4 @@
-"""Policies as people write them."""
+"""Parse and check cluster policies that people write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parsed_policy(text: str, source: str) -> dict[str, Any]:
 
 
 def checked_policy(fields: Mapping[str, Any]) -> ClusterPolicy:
-    """The policy from its fields. Raises Misconfigured, naming every field that is wrong."""
+    """The policy with these fields. Raises Misconfigured, which names every wrong field."""
     try:
         return ClusterPolicy.model_validate_json(json.dumps(fields))
     except ValidationError as error:
@@ -35,5 +35,5 @@ def checked_policy(fields: Mapping[str, Any]) -> ClusterPolicy:
 
 
 def cannot_train_on(types: Iterable[str]) -> str:
-    """Why MXNet's builds cannot train on one of these instance types; "" when they can, or it is unknown."""
+    """Why MXNet's builds cannot train on one of these instance types; "" if no such reason is known."""
     return next(filter(None, map(cannot_train, sorted(types))), "")

@@ -1,4 +1,4 @@
-"""Instance ids as people type them."""
+"""Check instance ids that people type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dyntrain.controller.contract.errors import Misconfigured
 
 
 def only_ids(instances: Iterable[str]) -> None:
-    """Raise Misconfigured for anything that is no instance id."""
+    """Raise Misconfigured for a text that is no instance id."""
     from dyntrain.controller.contract.messages import INSTANCE_ID
 
     for instance in instances:

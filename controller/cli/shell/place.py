@@ -1,4 +1,4 @@
-"""Print where a command will change something, before it does."""
+"""Print the AWS account and region in which a command will change something."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def say_where(what: str, clients: Clients | None = None) -> None:
-    """Print account, region, profile, and `what` is about to be changed there, if this is a terminal."""
+    """Print to stderr the account, the region, the profile, and the name of `what` will be changed."""
     from dyntrain.controller.adapters.account import account_and_region
     from dyntrain.controller.adapters.aws import Clients
 
