@@ -113,7 +113,11 @@ def test_only_machines_that_run_and_are_not_tagged_yet_are_tagged() -> None:
     world.machines[ended].state = "terminated"
     seen = world.ports.instances.by_id([plain, tagged, ended])
     assert tag("demo", [plain, tagged], seen, KEY) == Tag("demo", (plain,), KEY)
-    for instance, message in ((tagged, "tagged for demo already"), (ended, "terminated"), (instance_id(9), "has no instance")):
+    for instance, message in (
+        (tagged, "tagged for demo already"),
+        (ended, "terminated"),
+        (instance_id(9), "no instance"),
+    ):
         with pytest.raises(GiveUp, match=message):
             tag("demo", [instance], seen, KEY)
 

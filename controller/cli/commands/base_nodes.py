@@ -1,4 +1,4 @@
-"""`dyntrain base`: base nodes that are replaced on purpose."""
+"""`dyntrain base`: replace base nodes, which run the ps-lite servers and the coordinator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dyntrain.controller.cli.shell.waiting import asking
 
 @click.group(epilog="Examples:\n\n\b\n  dyntrain base replace i-0123456789abcdef0 i-0fedcba9876543210")
 def base() -> None:
-    """Base nodes, which run the ps-lite servers, and one of them the coordinator."""
+    """Replace base nodes, which run the ps-lite servers and the coordinator."""
 
 
 @base.command(epilog="Examples:\n\n\b\n  dyntrain base replace i-0123456789abcdef0 i-0fedcba9876543210")
@@ -21,11 +21,11 @@ def base() -> None:
 @click.argument("new", type=INSTANCE)
 @DRY
 def replace(old: str, new: str, dry_run: bool) -> None:
-    """Put the prepared node NEW in the place of the base node OLD.
+    """Replace the base node OLD by the prepared node NEW.
 
-    At one boundary NEW's ps-lite servers take over and OLD leaves; until NEW can serve, nothing changes. OLD is then
-    released as an elastic node would be: terminated, if the cluster launched it. Repeating the command does no harm.
-    The base node that runs the coordinator is refused.
+    Once NEW is able to serve, its ps-lite servers replace those of OLD at the next boundary. OLD then leaves the job,
+    and is terminated if the cluster launched it. The command may be repeated. The base node that runs the coordinator
+    cannot be replaced.
     """
     with asking("asking AWS"):
         only_ids((old, new))

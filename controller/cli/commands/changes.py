@@ -1,4 +1,4 @@
-"""`dyntrain scale`, `add` and `remove`: more or fewer workers, without another tool."""
+"""`dyntrain scale`, `add` and `remove`: change the number of a cluster's workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUP = click.option("--group", help="Which of the cluster's groups; default: th
 
 
 class WithNumber(click.Command):
-    """A command whose arguments may be negative numbers: -1 is a wrong number, and no option."""
+    """A command that reports -1 as a wrong number of workers, and not as an unknown option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for arg in args:
@@ -39,7 +39,7 @@ class WithNumber(click.Command):
 @GROUP
 @DRY
 def scale(cluster: str, n: int, group: str | None, dry_run: bool) -> None:
-    """Have N elastic workers in CLUSTER's group, besides its base nodes."""
+    """Set the number of elastic workers in CLUSTER's group to N. Base nodes do not count."""
     with asking("asking AWS"):
         from dyntrain.controller.cli.changing.asking import carried_out, scale_request
 
@@ -58,10 +58,12 @@ def scale(cluster: str, n: int, group: str | None, dry_run: bool) -> None:
 @GROUP
 @DRY
 def add(cluster: str, count: int | None, instances: tuple[str, ...], group: str | None, dry_run: bool) -> None:
-    """Add workers to CLUSTER: its group launches them, or machines that run are tagged."""
+    """Add workers to CLUSTER: the cluster's group launches machines, or running machines are tagged."""
     with asking("asking AWS"):
         if instances and (count is not None or group is not None):
-            raise Misconfigured("--instance names machines that run; --count and --group are for launching others")
+            raise Misconfigured(
+                "--instance names running machines; --count and --group launch new ones: give one or the other"
+            )
         only_ids(instances)
         from dyntrain.controller.cli.changing.asking import add_request, carried_out, launch_request
 

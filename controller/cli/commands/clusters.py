@@ -1,4 +1,4 @@
-"""`dyntrain cluster`: the policies by which clusters are registered."""
+"""`dyntrain cluster`: register clusters by their policies, show and delete clusters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MEMBERS_SHOWN = 5
 
 @click.group(epilog="Examples:\n\n\b\n  dyntrain cluster create demo --group demo-workers\n  dyntrain cluster list")
 def cluster() -> None:
-    """Register clusters, look at their policies, remove them."""
+    """Register clusters, show their policies, delete clusters."""
 
 
 @cluster.command(
@@ -65,9 +65,7 @@ def create(
     replace: bool,
     own_mxnet: bool,
 ) -> None:
-    """Register the cluster NAME. A policy that is not valid is refused with the name of the field, and nothing is
-    written.
-    """
+    """Register the cluster NAME. For an invalid policy the wrong fields are named, and nothing is written."""
     with asking("asking AWS"):
         from dyntrain.controller.cli.changing.policies import cannot_train_on, checked_policy, parsed_policy
         from dyntrain.controller.cli.rehearsal.recorded import text_of
@@ -81,7 +79,7 @@ def create(
         }
         fields.update({key: value for key, value in options.items() if value is not None})
         fields.update(_setting(text) for text in settings)
-        checked_policy(fields)  # before anything is asked of AWS
+        checked_policy(fields)  # before the first call of AWS
         stage = stage_of_command()
         fields.setdefault("stage", stage.name)
         policy = checked_policy(fields)
@@ -101,36 +99,34 @@ def create(
 
 
 def _types(ports: Ports, policy: ClusterPolicy) -> set[str]:
-    """Instance types of the policy's pool and of its groups' instances, as far as they can be read."""
+    """Instance types of the policy's pool and of its groups' instances; groups that cannot be read are left out."""
     pool = {policy.pool.instance_type} if policy.pool is not None else set()
     try:
         members = [member.instance for member in ports.groups.members(policy.groups)] if policy.groups else []
-        return pool | {one.type for one in ports.instances.by_id(members)} if members else pool
+        return pool | {instance.type for instance in ports.instances.by_id(members)} if members else pool
     except ControllerError:
-        return pool  # the warnings say why
+        return pool  # _warnings reports the error
 
 
 def _warnings(ports: Ports, policy: ClusterPolicy) -> list[str]:
-    """Reasons why IAM would not let the controller act on the registered groups."""
+    """Warnings about registered groups that IAM does not let the controller change."""
     from dyntrain.controller.contract.messages import OWNER_TAG
 
     try:
         tagged = ports.groups.tagged(OWNER_TAG) if policy.groups else {}
     except ControllerError as error:
-        return [f"its groups could not be looked at: {error}"]
-    bare = [group for group in policy.groups if tagged.get(group) != policy.cluster]
+        return [f"the Auto Scaling groups could not be read: {error}"]
+    untagged = [group for group in policy.groups if tagged.get(group) != policy.cluster]
     return [
-        f"there is no group {group} with the tag {OWNER_TAG}={policy.cluster}, without which the controller may "
-        "not act on it"
-        for group in bare
+        f"there is no group {group} with the tag {OWNER_TAG}={policy.cluster}; without the tag the controller may "
+        "not change a group"
+        for group in untagged
     ]
 
 
 @cluster.command(epilog="Examples:\n\n\b\n  dyntrain cluster template > cluster.yaml")
 def template() -> None:
-    """Print the CloudFormation template that makes a cluster: network, shared volume, groups, launch templates,
-    parameters.
-    """
+    """Print the CloudFormation template of a cluster: network, shared volume, groups, launch templates, parameters."""
     click.echo(
         resources.files("dyntrain.node_bootstrap").joinpath("cluster.template.yaml").read_text(encoding="utf-8"),
         nl=False,
@@ -144,7 +140,7 @@ def template() -> None:
     "with stage, boundary and pool",
 )
 def list_clusters(output: str) -> None:
-    """All registered clusters; those whose policy is not valid with what is wrong."""
+    """List all registered clusters. A cluster with an invalid policy is listed with the error."""
     with asking("asking AWS"):
         registry = connect().registry
         policies, problems = registry.all(), registry.problems()
@@ -172,7 +168,7 @@ def cluster_table(
     from dyntrain.controller.cli.text.tables import Column, table
 
     columns = [Column("cluster", 0), Column("workers", 2), Column("groups", 1, words=True)]
-    more = ["stage", "boundary", "pool"] if wide else []
+    wide_titles = ["stage", "boundary", "pool"] if wide else []
     rows = []
     for name, policy in sorted(policies.items()):
         pool = f"{policy.pool.min} to {policy.pool.max} {policy.pool.instance_type}" if policy.pool else "-"
@@ -180,9 +176,9 @@ def cluster_table(
         workers = f"{policy.min_workers} to {policy.max_workers}"
         rows.append([name, workers, ", ".join(policy.groups) or "none", *extra])
     for name, problem in sorted(problems.items()):
-        rows.append([name, "INVALID", problem, *("-" for _ in more)])
+        rows.append([name, "INVALID", problem, *("-" for _ in wide_titles)])
     shown = [[printable(cell) for cell in row] for row in rows]
-    return table([*columns, *(Column(title, 3) for title in more)], shown, width)
+    return table([*columns, *(Column(title, 3) for title in wide_titles)], shown, width)
 
 
 @cluster.command(epilog="Examples:\n\n\b\n  dyntrain cluster show demo --json > policy.json")
@@ -191,7 +187,7 @@ def cluster_table(
     "one object, which `cluster create --config` takes", "a field a line", "with its default and what it is"
 )
 def show(name: str, output: str) -> None:
-    """The policy of the cluster NAME, with its defaults."""
+    """Show all fields of the cluster NAME's policy, also those with default values."""
     with asking("asking AWS"):
         registry = connect().registry
         policy = registry.policy(name)
@@ -209,16 +205,16 @@ def show(name: str, output: str) -> None:
 
 
 def policy_table(policy: ClusterPolicy) -> list[str]:
-    """Each field beside its default."""
+    """The rows of a table of the policy's fields, each with value, default and description."""
     from dyntrain.controller.cli.text.tables import Column, table
 
-    fields, plain = policy.model_dump(mode="json"), type(policy)(cluster=policy.cluster).model_dump(mode="json")
+    fields, defaults = policy.model_dump(mode="json"), type(policy)(cluster=policy.cluster).model_dump(mode="json")
     all_fields = type(policy).model_fields
     rows = [
         [
             name,
             json.dumps(value),
-            "" if name == "cluster" else json.dumps(plain[name]),
+            "" if name == "cluster" else json.dumps(defaults[name]),
             all_fields[name].description or "",
         ]
         for name, value in fields.items()
@@ -230,7 +226,7 @@ def policy_table(policy: ClusterPolicy) -> list[str]:
 @click.argument("name", type=CLUSTER)
 @click.option("--force", is_flag=True, help="Although it still has nodes; they are left running as they are.")
 def delete(name: str, force: bool) -> None:
-    """Forget the cluster NAME: its parameters go, its instances are not touched."""
+    """Delete the cluster NAME's parameters. The cluster's instances are left as they are."""
     with asking("asking AWS"):
         from dyntrain.controller.contract.messages import CLUSTER_NAME
 
@@ -257,9 +253,9 @@ def delete(name: str, force: bool) -> None:
 @click.argument("name", type=CLUSTER)
 @DRY
 def restart(name: str, dry_run: bool) -> None:
-    """Begin the job of the cluster NAME again, once it is over: as a new one, from its first epoch.
+    """Start the job of the cluster NAME again, after its end, from the first epoch.
 
-    Its base nodes boot anew; those that were stopped are started.
+    The base nodes are rebooted; stopped base nodes are started.
     """
     with asking("asking AWS"):
         from dyntrain.controller.cli.changing.asking import carried_out, restart_request

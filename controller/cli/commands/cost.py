@@ -1,4 +1,4 @@
-"""`dyntrain cost`: what clusters and jobs have cost."""
+"""`dyntrain cost`: print the machine hours and the costs of clusters and jobs."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 def cost(name: str | None, cluster: str | None, since: str, output: str) -> None:
     """Instance-hours by role and purchase option, and money where prices are known.
 
-    Of a cluster by the trail, of a job by what its machines left in the bucket. reserved: runs in a capacity
-    reservation.
+    The hours of a cluster come from the audit trail, those of a job from its machines' files in the bucket. The option
+    "reserved" means an instance in a capacity reservation.
     """
     if name is not None and cluster is not None:
         raise click.UsageError(f"{name} and --cluster {cluster}: give one of them")
@@ -57,36 +57,36 @@ def cost(name: str | None, cluster: str | None, since: str, output: str) -> None
         with waiting("asking for prices"):
             bills = priced(usages, launcher.price_in, each=output == "wide")
     if output == "json":
-        click.echo(json.dumps([as_data(one, costs) for one, costs in bills], indent=1))
+        click.echo(json.dumps([as_data(usage, costs) for usage, costs in bills], indent=1))
         return
     if not bills:
         click.echo("no cluster is registered, and there is no job", err=True)
-    for one, costs in bills:
-        title = f"{one.kind} {one.name}"
-        for line in as_text(title, one.start, costs, one.notes, width_of_terminal(), each=output == "wide"):
+    for usage, costs in bills:
+        title = f"{usage.kind} {usage.name}"
+        for line in as_text(title, usage.start, costs, usage.notes, width_of_terminal(), each=output == "wide"):
             click.echo(line)
         click.echo()
-    if any(costs.cost is not None for _one, costs in bills):
+    if any(costs.cost is not None for _usage, costs in bills):
         click.echo(WITHOUT_DISCOUNTS)
 
 
 def _usages(name: str | None, since: float, launcher: AwsLauncher) -> Iterator[Usage]:
-    """The usages, clusters first. A name may belong to a cluster and to a job."""
+    """The machine time of clusters, then of jobs. `name` may belong to a cluster and to a job; None means all."""
     from dyntrain.controller.adapters.jobs import job_ports
     from dyntrain.controller.cli.answers.cost import of_cluster, of_job
 
     stage = stage_of_command()
     ports, registry, elastic = connect(stage)
     jobs = job_ports(launcher.clients, stage.table, time.time)
-    stored = jobs.records.all() if name is None else [one for one in [jobs.records.get(name)] if one is not None]
-    plain = [one.record for one in stored if not one.record.elastic]
-    of_jobs = {one.record.name for one in stored if one.record.elastic}  # their machines are their cluster's
-    clusters = {*registry.all(), *of_jobs} if name is None else {name}
+    stored = jobs.records.all() if name is None else [job for job in [jobs.records.get(name)] if job is not None]
+    plain_jobs = [job.record for job in stored if not job.record.elastic]
+    job_clusters = {job.record.name for job in stored if job.record.elastic}  # elastic jobs are clusters
+    clusters = {*registry.all(), *job_clusters} if name is None else {name}
     readings = (of_cluster(ports, registry, cluster, elastic, since) for cluster in sorted(clusters))
-    usages = [one for one in readings if one is not None]
-    if name is not None and not usages and not plain:
+    usages = [usage for usage in readings if usage is not None]
+    if name is not None and not usages and not plain_jobs:
         names = ", ".join(sorted(registry.all())) or "none"
         raise GiveUp(f"there is neither a cluster nor a job {name!r} (clusters: {names}; `dyntrain job list` has jobs)")
     yield from usages
-    for record in sorted(plain, key=lambda record: record.name):
+    for record in sorted(plain_jobs, key=lambda record: record.name):
         yield of_job(jobs.machines, launcher, record, jobs.clock())

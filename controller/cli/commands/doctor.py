@@ -1,4 +1,4 @@
-"""`dyntrain doctor`: what is wrong with a deployed controller and its clusters, and what to do about it."""
+"""`dyntrain doctor`: find faults of a deployed controller and its clusters, and print remedies."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ COLUMNS = (Column("", 0), Column("what", 0), Column("verdict", 0, words=True))
 @click.option("--offline", is_flag=True, help="What is believed of AWS, and who vouches for it; asks nobody.")
 @output_options("one object a line", "what is too long goes on below", "each on one line, however long")
 def doctor(cluster: str | None, offline: bool, output: str) -> None:
-    """Credentials, stage, stacks, parameters, groups, hooks, rights, image, wheel: each fine, or what to do.
+    """Check credentials, stage, stacks, parameters, groups, hooks, rights, image and wheel; print remedies.
 
-    Changes nothing, and asks for nothing more after half a minute. Exit code 1 when something is wrong; what you may
-    not look at is no verdict.
+    Nothing is changed, and nothing more is read after half a minute. The exit code is 1 for a fault. A check that you
+    may not read gets the verdict "?".
     """
     if offline:
         from dyntrain.controller.cli.doctor.claims import claims

@@ -1,4 +1,4 @@
-"""`dyntrain events`: decisions and actions, and their times."""
+"""`dyntrain events`: print the audit trail of status changes and actions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dyntrain.controller.loops.ports import TrailEntry
 
-LATE_SECONDS = 10.0  # entries of several functions are written out of order, by so much at most
+LATE_SECONDS = 10.0  # an entry of another Lambda function may be written this late
 
 
 @click.command(
@@ -53,9 +53,9 @@ def events(cluster: str | None, since: str, instance: str | None, follow: bool, 
 
             def read(begin: float) -> list[StoredEntry]:
                 names = [cluster] if cluster else sorted(registry.all())
-                entries = [(each, entry) for each in names for entry in ports.clusters.trail(each, begin)]
-                matching = (one for one in entries if instance is None or one[1].entry.instance == instance)
-                return sorted(matching, key=lambda one: one[1].at)
+                entries = [(name, entry) for name in names for entry in ports.clusters.trail(name, begin)]
+                matching = (pair for pair in entries if instance is None or pair[1].entry.instance == instance)
+                return sorted(matching, key=lambda pair: pair[1].at)
 
             trail = Trail(read, start)
             first = trail.next()
@@ -70,7 +70,7 @@ StoredEntry = tuple[str, "TrailEntry"]
 
 
 class Trail:
-    """New entries of the audit trail, each once, although some are written later than ones that came after them."""
+    """New entries of the audit trail. Each entry is returned once, although entries are written out of order."""
 
     def __init__(self, read: Callable[[float], list[StoredEntry]], start: float) -> None:
         self._read, self._start = read, start
@@ -78,10 +78,10 @@ class Trail:
 
     def next(self) -> list[StoredEntry]:
         entries = self._read(self._start)
-        fresh = [one for one in entries if one not in self._shown]
+        fresh = [pair for pair in entries if pair not in self._shown]
         if entries:
             self._start = max(self._start, entries[-1][1].at - LATE_SECONDS)
-        self._shown = [one for one in entries if one[1].at >= self._start]
+        self._shown = [pair for pair in entries if pair[1].at >= self._start]
         return fresh
 
 

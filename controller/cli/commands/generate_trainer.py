@@ -1,5 +1,6 @@
-"""`dyntrain generate-trainer`: scripts that start TensorFlow's parameter servers and workers, with the flags of
-deeplearning-cfn's program of this name.
+"""`dyntrain generate-trainer`: write scripts that start TensorFlow's parameter servers and workers.
+
+The options are those of the program of the same name in deeplearning-cfn.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def generate_trainer(
 ) -> None:
     """Write a script HOST.sh for each host, to start a distributed TensorFlow training.
 
-    Run `bash HOST.sh` on the host HOST: it starts a parameter server, and a worker for each GPU, and returns. The
-    training is not elastic.
+    Run `bash HOST.sh` on the host HOST: the script starts a parameter server and one worker for each GPU, and returns.
+    The training is not elastic.
     """
     from dyntrain.training.launch.parameter_servers import TrainerError, Training, hosts_of, scripts
 
@@ -64,7 +65,7 @@ def generate_trainer(
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace the file atomically: a host that reads meanwhile gets the old content or the new."""
+    """Replace the file atomically: a host that reads the file gets the old content or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text)

@@ -1,4 +1,4 @@
-"""`dyntrain index`: the index that a channel, and MXNet's readers at random, want beside RecordIO files."""
+"""`dyntrain index`: write the index files that channels and MXNet's random-access readers need."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from dyntrain.controller.contract.errors import GiveUp
 )
 @click.option("--force", is_flag=True, help="Replace indexes that are there.")
 def index(files: tuple[Path, ...], force: bool) -> None:
-    """Write FILE.idx beside each FILE.rec: a line for each record, with its number and where it begins."""
+    """Write FILE.idx next to each FILE.rec, with one line per record: its number and its offset in bytes."""
     with one_clear_line():
         from dyntrain.training.worker.channel.framing import index_of
 
         for file in files:
-            beside = file.with_suffix(".idx")
+            index_file = file.with_suffix(".idx")
             if file.suffix != ".rec":
                 raise GiveUp(f"{file} is no FILE.rec")
-            if beside.exists() and not force:
-                raise GiveUp(f"{beside} is there already; give --force to replace it")
+            if index_file.exists() and not force:
+                raise GiveUp(f"{index_file} exists already; give --force to replace it")
             try:
                 lines = index_of(file)
             except (OSError, ValueError) as error:
                 raise GiveUp(f"{file} is no RecordIO file: {error}") from error
             try:
-                whole = beside.with_name(f"{beside.name}.new")
+                whole = index_file.with_name(f"{index_file.name}.new")
                 whole.write_text("".join(lines), encoding="utf-8")
-                whole.replace(beside)
+                whole.replace(index_file)
             except OSError as error:
-                raise GiveUp(f"{beside} cannot be written: {error.strerror or error}") from error
-            click.echo(printable(f"{beside}: {len(lines)} records"))
+                raise GiveUp(f"{index_file} cannot be written: {error.strerror or error}") from error
+            click.echo(printable(f"{index_file}: {len(lines)} records"))

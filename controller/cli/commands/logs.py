@@ -1,4 +1,4 @@
-"""`dyntrain logs`: what the machines of a cluster wrote, also of those that are gone."""
+"""`dyntrain logs`: print log lines of a cluster's machines, also of terminated machines."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def logs(
     since: str,
     directory: Path | None,
 ) -> None:
-    """What CLUSTER's workers wrote, from CloudWatch; a machine's lines outlive it."""
+    """Print log lines of CLUSTER's workers from CloudWatch, also of terminated machines."""
     with one_clear_line():
         start = start_of(since, time.time())
         only_ids(instances)
@@ -78,12 +78,12 @@ def logs(
             first = list(source.next())
         shown = _show(first)
         if not shown and not follow:
-            where = _place(cluster, directory)
-            raise GiveUp(f"nothing was written since {since} that fits, in {where}; --since 7d looks further back")
+            place = _place(cluster, directory)
+            raise GiveUp(f"there are no such log lines since {since} in {place}; --since 7d looks further back")
         if follow:
             if not shown:
-                where = _place(cluster, directory)
-                click.echo(f"nothing was written since {since} that fits, in {where}; waiting", err=True)
+                place = _place(cluster, directory)
+                click.echo(f"there are no such log lines since {since} in {place}; waiting", err=True)
             go_on(lambda: _show(source.next()))
 
 
@@ -109,6 +109,6 @@ def _instance_of(cluster: str, rank: int) -> str:
     if rank not in ranks:
         ranks_text = ", ".join(map(str, sorted(ranks))) or "none: no job runs"
         raise GiveUp(
-            f"nobody in {cluster} has rank {rank} now (ranks: {ranks_text}); --instance names who had it before"
+            f"no worker of {cluster} has rank {rank} now (ranks: {ranks_text}); use --instance for an earlier worker"
         )
     return str(ranks[rank])

@@ -1,4 +1,4 @@
-"""`dyntrain report`: a job afterwards, or so far, as text or as a page to keep."""
+"""`dyntrain report`: describe a running or ended job as text, as an HTML page or as a picture."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 def report(job: str | None, html: Path | None, png: Path | None, output: str) -> None:
     """Workers, samples/s, metrics, changes with their causes and pauses, samples, instance-hours.
 
-    JOB is an events.jsonl or the folder with one, which tell all; or the name of a cluster or of its job, whose reports
-    carry a bounded history. Default: the only cluster there is.
+    JOB is an events.jsonl or its folder, which have all events; or the name of a cluster or of its job, whose reports
+    carry a history of limited length. The default is the only cluster.
     """
     with one_clear_line():
         if png is not None:
@@ -55,19 +55,19 @@ def report(job: str | None, html: Path | None, png: Path | None, output: str) ->
             story, audit = _story_of(job)
         from dyntrain.training.report.source import as_data, summary, write_page, write_picture
 
-        written = output == "json"  # where: stdout is an object
-        if written:
+        to_stderr = output == "json"  # stdout has the JSON object alone
+        if to_stderr:
             click.echo(json.dumps(as_data(story, audit)))
         else:
             click.echo(printable_lines(summary(story, audit, wide=output == "wide")))
         if html is not None:
             with _writing(html):
                 write_page(html, story, audit)
-            click.echo(f"page: {html}", err=written)
+            click.echo(f"page: {html}", err=to_stderr)
         if png is not None:
             with _writing(png):
                 write_picture(png, story)
-            click.echo(f"picture: {png}", err=written)
+            click.echo(f"picture: {png}", err=to_stderr)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`dyntrain status`: what the clusters are doing; `dyntrain explain`: why an instance has its status."""
+"""`dyntrain status` shows nodes and jobs; `dyntrain explain` shows why an instance has its status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dyntrain.controller.cli.text.words import moment, printable, printable_line
 if TYPE_CHECKING:
     from dyntrain.controller.contract.stage import Stage
 
-LOCAL_DIRECTORY = "DYNTRAIN_LOCAL_DIRECTORY"  # the lines that `dyntrain local up` prints set it
+LOCAL_DIRECTORY = "DYNTRAIN_LOCAL_DIRECTORY"  # `dyntrain local up` prints a shell command that sets this variable
 WATCH_SECONDS = 1.0
 Clusters = list[dict[str, Any]]
 COLOUR = click.option(
@@ -49,7 +49,7 @@ COLOUR = click.option(
 @click.option("--gone", is_flag=True, help="Also list terminated nodes.")
 @COLOUR
 def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str) -> None:
-    """Nodes with status and reason; the job with what is done, what is left, loss and samples/s."""
+    """Show each cluster's nodes with status and reason, and its job with progress, loss and samples/s."""
     with one_clear_line():
         with waiting("reading the clusters"):
             stage = stage_of_command()
@@ -66,13 +66,13 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
                 invalid.clear()
                 invalid.update({} if cluster else registry.problems())
                 snapshots = (snapshot(ports, registry, name, elastic) for name in names)
-                return [{**summary(one, gone=gone), "unverified": doubt} for one in snapshots]
+                return [{**summary(state, gone=gone), "unverified": doubt} for state in snapshots]
 
             first = read()
-            if any(one["stays"] and one["stays"]["instances"] for one in first) and not watch:
+            if any(shown["stays"] and shown["stays"]["instances"] for shown in first) and not watch:
                 price = _price()
-                first = [with_price(one, price) for one in first]
-        readings = chain([first], _again(read) if watch else ())
+                first = [with_price(shown, price) for shown in first]
+        readings = chain([first], _repeated(read) if watch else ())
         if output == "json":
             for reading in readings:
                 click.echo(json.dumps({"clusters": reading, "invalid": invalid}))
@@ -85,7 +85,8 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
             width = None if wide else width_of_terminal()
             colour, log_of = coloured(color), _logs_of_an_embedded_cloud()
             texts = [
-                "\n".join(cluster_lines(one, now, width, wide=wide, colour=colour, log_of=log_of)) for one in clusters
+                "\n".join(cluster_lines(shown, now, width, wide=wide, colour=colour, log_of=log_of))
+                for shown in clusters
             ]
             texts += [printable(unmanaged(name, problem)) for name, problem in sorted(invalid.items())]
             return "\n\n".join(texts) or "no cluster is registered"
@@ -97,7 +98,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
 
 
 def _unverified(stage: Stage) -> str:
-    """Why reports of nodes are accepted without a check of their identity; "" if they are checked, or if unknown."""
+    """Why the controller accepts reports without a check of the node's identity; "" with checks, or if unknown."""
     from botocore.session import Session
     from dyntrain.controller.contract.region_keys import unverified
 
@@ -105,18 +106,18 @@ def _unverified(stage: Stage) -> str:
 
 
 def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:
-    """Where an embedded cloud's logs are, by the variable that `dyntrain logs` reads too; None: this is none."""
+    """A function that says where a worker's log is in an embedded cloud; None without DYNTRAIN_LOCAL_DIRECTORY."""
     directory = os.environ.get(LOCAL_DIRECTORY)
     if not directory:
         return None
     from dyntrain.controller.cli.answers.log_sources import files_of
 
-    def where(instance: str) -> str:
+    def log_place(instance: str) -> str:
         machine = Path(directory) / "machines" / instance
         logs = files_of(machine, "worker") if instance else []
         return f"its log: {logs[0] if logs else f'`dyntrain logs` reads it, in {directory}'}"
 
-    return where
+    return log_place
 
 
 def _price() -> Callable[[str, str], float | None]:
@@ -126,7 +127,7 @@ def _price() -> Callable[[str, str], float | None]:
     return AwsLauncher(Clients(attempts=2)).price_in
 
 
-def _again(read: Callable[[], Clusters]) -> Iterator[Clusters]:
+def _repeated(read: Callable[[], Clusters]) -> Iterator[Clusters]:
     while True:
         time.sleep(WATCH_SECONDS)
         yield read()
@@ -142,7 +143,7 @@ def coloured(choice: str) -> bool:
 @click.argument("instance", type=INSTANCE)
 @output_options("all of it as one object", "what a person wants to know", "with each fact as it is stored")
 def explain(instance: str, output: str) -> None:
-    """Why an instance has its status: the reason and every fact behind it."""
+    """Explain an instance's status by its reason and by every stored fact."""
     with asking(f"reading what is known of {instance}"):
         only_ids([instance])
         ports, registry, elastic = connect()

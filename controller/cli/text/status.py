@@ -67,11 +67,11 @@ def failure(cluster: dict[str, Any], log_of: Callable[[str], str] | None = None)
 
 
 def _log_on_ec2(cluster: str) -> Callable[[str], str]:
-    def where(instance: str) -> str:
+    def log_place(instance: str) -> str:
         on = f", on {instance} /var/log/dyntrain/worker.log" if instance else ""
         return f"its log: `dyntrain logs {cluster}`{on}"
 
-    return where
+    return log_place
 
 
 def _row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wide: bool) -> Sequence[str]:
