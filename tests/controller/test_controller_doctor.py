@@ -139,16 +139,16 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
             "IdentityKeys",
         ),
         (with_parameter("target", None), "demo: target", "no base node is prepared"),
-        (with_parameter("token", None), "demo: coordinator", "no coordinator has begun"),
+        (with_parameter("token", None), "demo: coordinator", "no coordinator has started"),
         (with_cluster(groups={}), "demo: group demo-workers", "does not exist"),
-        (with_group(tags={"demo-worker": ""}), "demo: group demo-workers", "tag it"),
+        (with_group(tags={"demo-worker": ""}), "demo: group demo-workers", "set the tag"),
         (with_group(tags={"dyntrain:cluster": "demo"}), "demo: group demo-workers", "none of them joins"),
         (with_group(hooks=frozenset([*BOTH][:1])), "demo: group demo-workers", "hook"),
         (with_group(in_service=1), "demo: group demo-workers", "1 of 2 are in service"),
         (
             with_group(tags={"dyntrain:cluster": "demo", "dyntrain:base": "true"}, abandons=True),
             "demo: group demo-workers",
-            "its launch hook ends a base node that says nothing",
+            "its launch hook ends a base node that does not report",
         ),
         (
             with_parameter("policy", '{"cluster": "demo", "min_workers": 20, "max_workers": 16}'),
@@ -159,7 +159,7 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
         (
             with_cluster(template=TemplateSeen({"demo-worker": "", "team/owner": "ml"}, "ami-1")),
             "demo: launch template",
-            "no instance can be launched with its tag 'team/owner'",
+            "no instance can be launched with the tag 'team/owner'",
         ),
         (with_cluster(template=TemplateSeen({}, "ami-1")), "demo: launch template", "do not carry the tag demo-worker"),
         (
@@ -179,7 +179,7 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
             "demo: GPUs",
             "p5en.48xlarge has H200 GPUs",
         ),
-        (with_cluster(image=None), "demo: image", "nothing can be launched"),
+        (with_cluster(image=None), "demo: image", "no instance can be launched"),
         (with_cluster(image=ImageSeen("available", {"/dev/sda1": 75})), "demo: image", "needs 75 GiB on /dev/sda1"),
         (with_cluster(wheel=False), "demo: wheel", "copy it there"),
         (

@@ -207,7 +207,7 @@ def test_dead_letters_are_read_as_they_are_stored(tmp_path: Path) -> None:
     received = {"Messages": [{"MessageId": "m", "Body": json.dumps(destination)}, {"Body": json.dumps(prepared(A))}]}
     events, end = replay(tmp_path, destination, received, batch, {"Body": "no json"})
     assert [one["outcome"] for one in events] == ["applied", "unchanged", "applied", "quarantined", "quarantined"]
-    assert "the next tick makes good" in events[3]["reason"]
+    assert "the next resync handles" in events[3]["reason"]
     assert end["nodes"][A]["status"] == "ADD_QUEUED"
 
 

@@ -388,7 +388,7 @@ def test_machines_whose_image_does_not_run_user_data_are_told_of_and_a_node_that
 
     follow(world.ports, world, "mnist", say, ["RUNNING"], pause)
     assert lines[0] == "STARTING 0 "
-    assert lines[1].startswith("STARTING 0 no node was heard of in 30 minutes")
+    assert lines[1].startswith("STARTING 0 no node has reported in 30 minutes")
     assert lines[2:] == ["STARTING 1 ", "RUNNING 2 "]
 
 

@@ -1,4 +1,4 @@
-"""The doctor's judgement of its readings. Pure: each check gives lines, each line is fine or says what to do."""
+"""The checks of `dyntrain doctor`. Each check turns readings of AWS into findings with a verdict and a remedy. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HOOKS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the diagnosis. `unknown`: it could not be read, or cannot be judged from here."""
+    """One line of the diagnosis. `unknown`: a reading is missing, or the doctor cannot judge it."""
 
     what: str
     verdict: Literal["ok", "wrong", "unknown"]
@@ -52,10 +52,10 @@ def diagnosis(readings: Seen) -> tuple[Finding, ...]:
 
 
 def _lines(readings: Seen) -> Iterator[Finding]:
-    yield _given("region", readings.region)
-    yield _given("credentials", readings.caller)
+    yield _required("region", readings.region)
+    yield _required("credentials", readings.caller)
     if isinstance(readings.caller, Unread):
-        return  # every other line would say the same again
+        return  # all other readings failed for the same reason
     stage = yield from _stage(readings)
     region = "" if isinstance(readings.region, Unread) else readings.region
     yield from _controller(readings, stage)
@@ -71,12 +71,12 @@ def _lines(readings: Seen) -> Iterator[Finding]:
             yield from _cluster(name, cluster, stage, region)
 
 
-def _given(what: str, value: str | Unread) -> Finding:
+def _required(what: str, value: str | Unread) -> Finding:
     return Finding(what, "wrong", value.why) if isinstance(value, Unread) else Finding(what, "ok", value)
 
 
 def _unknown(what: str, value: Unread) -> Finding:
-    return Finding(what, "unknown", f"not looked at: {value.why}")
+    return Finding(what, "unknown", f"not read: {value.why}")
 
 
 def _rights(what: str, denied: tuple[str, ...] | Unread, who: str) -> Finding:
@@ -93,7 +93,7 @@ def _rights(what: str, denied: tuple[str, ...] | Unread, who: str) -> Finding:
 
 
 def _stage(readings: Seen) -> Generator[Finding, None, Stage | None]:
-    """Judge the stage. Returns it, or None when there is none."""
+    """Judge the stage and return it; None if no stage could be chosen."""
     if isinstance(readings.stages, Unread):
         yield _unknown("stage", readings.stages)
         return None
@@ -122,11 +122,14 @@ def _stage(readings: Seen) -> Generator[Finding, None, Stage | None]:
     return stage
 
 
-def _ambiguous(one: str, other: str) -> bool:
-    """Whether one suffix ends with the other, so that a tag could belong to both. Equal ones are harmless: each cluster
-    belongs to one stage.
+def _ambiguous(first: str, second: str) -> bool:
+    """Whether one suffix ends with the other suffix, so that a tag could name clusters of two stages.
+
+    Equal suffixes are harmless, because each cluster belongs to one stage.
     """
-    return one != other and bool(one and other) and (one.endswith(other) or other.endswith(one))
+    if first == second or not (first and second):
+        return False
+    return first.endswith(second) or second.endswith(first)
 
 
 def _controller(readings: Seen, stage: Stage | None) -> Iterator[Finding]:
@@ -137,7 +140,7 @@ def _controller(readings: Seen, stage: Stage | None) -> Iterator[Finding]:
         yield Finding("table", "ok", "active")
     elif stage is not None:
         state = "does not exist" if readings.table is None else f"is {readings.table}"
-        yield Finding("table", "wrong", f"{stage.table} {state}: run make deploy, which makes one and says its name")
+        yield Finding("table", "wrong", f"{stage.table} {state}: run make deploy, which creates a table")
     if isinstance(readings.alarms, Unread):
         yield _unknown("alarms", readings.alarms)
     elif readings.alarms:
@@ -150,14 +153,14 @@ def _controller(readings: Seen, stage: Stage | None) -> Iterator[Finding]:
 def _identity_of_controller(stage: Stage, region: str) -> Finding:
     what = "identity keys"
     if not stage.identity:
-        return Finding(what, "unknown", "the controller does not say whose signatures it believes: run make deploy")
-    return _identity(what, stage.identity, region, "whoever may put events")
+        return Finding(what, "unknown", "the stage does not name the keys of identity documents: run make deploy")
+    return _identity(what, stage.identity, region, "any principal that may put events")
 
 
 def _identity(what: str, setting: str, region: str, who: str) -> Finding:
-    """Judge how reports are verified: `setting` holds keys, or a word in their place."""
+    """Judge how the identity of reporting nodes is verified. `setting`: AWS's keys, or a keyword in place of keys."""
     if why := unverified(setting, region):
-        says = f"unverified, {why}: {who} is taken at its word; controller/DEPLOY.md, Verified identities"
+        says = f"unverified, {why}: {who} can speak for any node; see controller/DEPLOY.md, Verified identities"
         return Finding(what, "ok" if kind_of(setting) == UNVERIFIED else "unknown", says)
     return Finding(what, "ok", "nodes prove which instance they are")
 
@@ -166,13 +169,13 @@ def _stack(what: str, stack: StackSeen | Unread | None, otherwise: str) -> Findi
     if isinstance(stack, Unread):
         return _unknown(what, stack)
     if stack is None:
-        return Finding(what, "wrong", f"there is none: {otherwise}")
+        return Finding(what, "wrong", f"the stack does not exist: {otherwise}")
     if stack.failed:
         name, why = sorted(stack.failed.items())[0]
         return Finding(what, "wrong", f"{stack.status}; {name} failed: {why}")
     if stack.status not in SETTLED:
         busy = stack.status.endswith("_IN_PROGRESS")
-        says = "CloudFormation is at work: look again" if busy else f"see its events, then {otherwise}"
+        says = "CloudFormation is at work: run the doctor again later" if busy else f"see its events, then {otherwise}"
         return Finding(what, "wrong", f"{stack.status}: {says}")
     return Finding(what, "ok", stack.status)
 
@@ -182,7 +185,9 @@ def _stack(what: str, stack: StackSeen | Unread | None, otherwise: str) -> Findi
 
 def _cluster(name: str, cluster: ClusterSeen, stage: Stage | None, region: str) -> Iterator[Finding]:
     if cluster.stack is None:
-        yield Finding(f"{name}: stack", "unknown", "there is none of that name: the cluster was registered by hand")
+        yield Finding(
+            f"{name}: stack", "unknown", "no stack has the cluster's name: the cluster was registered by hand"
+        )
     else:
         yield _stack(f"{name}: stack", cluster.stack, "update it")
     if (
@@ -254,7 +259,7 @@ def _node(name: str, text: str | None, stage: Stage | None, region: str) -> Iter
     except ValueError as error:
         yield Finding(what, "wrong", f"the template's parameter IdentityKeys {error}")
     else:
-        yield _identity(what, node.identity_keys, region, "whoever has the cluster's token")
+        yield _identity(what, node.identity_keys, region, "any holder of the cluster's token")
 
 
 def _published(name: str, held: Mapping[str, str]) -> Iterator[Finding]:
@@ -265,10 +270,10 @@ def _published(name: str, held: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(f"{name}: target", "ok", "published")
     missing = [leaf for leaf in ("coordinator", "token") if leaf not in held]
     if missing:
-        says = f"/dyntrain/{name}/{missing[0]} is not there: no coordinator has begun; look at the master's log"
+        says = f"/dyntrain/{name}/{missing[0]} does not exist: no coordinator has started; see the master's log"
         yield Finding(f"{name}: coordinator", "wrong", says)
     else:
-        yield Finding(f"{name}: coordinator", "ok", "has made itself known")
+        yield Finding(f"{name}: coordinator", "ok", "has published its address and token")
 
 
 def _groups(
@@ -281,7 +286,7 @@ def _groups(
         live = groups.get(group)
         what = f"{name}: group {group}"
         if live is None:
-            yield Finding(what, "wrong", "it does not exist: make it again, or take it out of the policy")
+            yield Finding(what, "wrong", "the group does not exist: create it, or delete it from the policy")
             continue
         problem = _group_problem(name, live, stage)
         size = f"{live.in_service} of {live.desired} in service, {live.minimum} to {live.maximum}"
@@ -290,15 +295,17 @@ def _groups(
 
 def _group_problem(name: str, group: GroupSeen, stage: Stage | None) -> str:
     if group.tags.get(OWNER_TAG) != name:
-        return f"its tag {OWNER_TAG} is not {name}, so the controller may not touch it: tag it"
+        return f"its tag {OWNER_TAG} is not {name}, so the controller may not change the group: set the tag"
     missing = [kind for transition, kind in HOOKS.items() if transition not in group.hooks]
     if missing:
-        return f"it has no {missing[0]} hook, so instances {_without(missing[0])}: update the cluster's stack"
+        return (
+            f"the group has no {missing[0]} hook, so instances {_without_hook(missing[0])}: update the cluster's stack"
+        )
     base = is_base_value(group.tags.get(BASE_TAG))
     if base and group.abandons:
-        return "its launch hook ends a base node that says nothing, and its group launches the next: update the stack"
+        return "its launch hook ends a base node that does not report, and the group launches another: update the stack"
     if stage is not None and not base and stage.elastic.of(name) not in group.tags:
-        return f"it does not give its instances the tag {stage.elastic.of(name)}, so none of them joins"
+        return f"the group does not give its instances the tag {stage.elastic.of(name)}, so none of them joins"
     if refused := refused_keys(group.handed_on):
         return _no_launch(refused[0])
     if group.in_service < group.desired:
@@ -307,11 +314,11 @@ def _group_problem(name: str, group: GroupSeen, stage: Stage | None) -> str:
 
 
 def _no_launch(key: str) -> str:
-    return f"no instance can be launched with its tag '{key}': in instance metadata, keys have no space and no /"
+    return f"no instance can be launched with the tag '{key}': in instance metadata, keys have no space and no /"
 
 
-def _without(kind: str) -> str:
-    return "count as in service before they are prepared" if kind == "launch" else "are gone before they could leave"
+def _without_hook(kind: str) -> str:
+    return "count as in service before they are prepared" if kind == "launch" else "end before they can leave the job"
 
 
 def _template(name: str, template: TemplateSeen | Unread | None, stage: Stage | None) -> Iterator[Finding]:
@@ -319,7 +326,7 @@ def _template(name: str, template: TemplateSeen | Unread | None, stage: Stage | 
     if isinstance(template, Unread):
         yield _unknown(what, template)
     elif template is None:
-        yield Finding(what, "unknown", "there is none: people cannot add workers one by one")
+        yield Finding(what, "unknown", "no such template exists: single workers cannot be launched from it")
     elif stage is not None and stage.elastic.of(name) not in template.instance_tags:
         key = stage.elastic.of(name)
         yield Finding(what, "wrong", f"its instances do not carry the tag {key}: update the cluster's stack")
@@ -333,9 +340,7 @@ def _fits(what: str, image: ImageSeen, template: TemplateSeen | Unread | None) -
     volumes = template.volumes if isinstance(template, TemplateSeen) else {}
     for device, least in sorted(image.volumes.items()):
         if volumes.get(device, least) < least:
-            says = (
-                f"it needs {least} GiB on {device}, and VolumeSize gives {volumes[device]}: update the cluster's stack"
-            )
+            says = f"the image needs {least} GiB on {device}, VolumeSize gives {volumes[device]}: update the stack"
             return Finding(what, "wrong", says)
     return Finding(what, "ok", "available")
 
@@ -348,16 +353,16 @@ def _image_and_wheel(name: str, cluster: ClusterSeen) -> Iterator[Finding]:
     elif cluster.template:
         state = cluster.image.state if cluster.image is not None else "gone"
         yield Finding(
-            f"{name}: image", "wrong", f"it is {state}, so nothing can be launched: update the cluster's stack"
+            f"{name}: image",
+            "wrong",
+            f"the image is {state}, so no instance can be launched: update the cluster's stack",
         )
     if isinstance(cluster.wheel, Unread):
         yield _unknown(f"{name}: wheel", cluster.wheel)
     elif cluster.wheel is None:
-        yield Finding(
-            f"{name}: wheel", "unknown", "it does not come from S3: whether nodes reach it shows when they install"
-        )
+        yield Finding(f"{name}: wheel", "unknown", "the wheel is not in S3, so the doctor cannot check it")
     elif cluster.wheel:
-        yield Finding(f"{name}: wheel", "ok", "it is where PackageSource says")
+        yield Finding(f"{name}: wheel", "ok", "the wheel is at the address in PackageSource")
     else:
-        says = "it is not where the template's PackageSource says: copy it there (make wheel)"
+        says = "the wheel is not at the address in the template's PackageSource: copy it there (make wheel)"
         yield Finding(f"{name}: wheel", "wrong", says)

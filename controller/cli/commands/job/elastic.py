@@ -1,4 +1,4 @@
-"""`dyntrain job submit --elastic`, and showing and ending such a job."""
+"""Submit, show and end elastic jobs, each of which is a cluster: `dyntrain job submit --elastic`."""
 
 from __future__ import annotations
 
@@ -42,15 +42,13 @@ from dyntrain.controller.jobs.submission.request import JobRequest
 from dyntrain.controller.jobs.verdict import Phase
 
 FOLLOW_SECONDS = 2.0
-START_SECONDS = 4500.0  # the stack may take 55 minutes by its wait condition, and its nodes a while more
+START_SECONDS = 4500.0  # the stack's wait condition allows 55 minutes; the nodes need more
 OVER: tuple[Phase, ...] = ("RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "ENDING")
 
 
 @dataclass(frozen=True)
 class SeenCluster:
-    """A job that is a cluster. `cluster` is what `dyntrain status` shows of it; None: it is not registered, so not
-    created yet or gone.
-    """
+    """The state of an elastic job. `cluster`: the data of `dyntrain status`; None while no cluster is registered."""
 
     record: JobRecord
     phase: Phase
@@ -69,7 +67,7 @@ def submit_elastic(
     *,
     yes: bool,
 ) -> None:
-    """Submit the job; return once it trains. `typed`: the options that the person gave."""
+    """Submit the job and return once the job trains. `typed`: names of the options that were typed."""
     check_elastic(request, typed)
     request = replace(request, env={**request.env, **variables_of(request.channels)})
     stage = stage_of_command()
@@ -120,25 +118,25 @@ def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) ->
 
 
 def standing(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Phase and reason of each of these elastic jobs, as in `job status`: their records end only with `job stop`.
-    UNKNOWN with the reason where one cannot be read; the others are still shown.
+    """Phase and reason of each of these elastic jobs, as in `job status`. A job that cannot be read has the phase
+    UNKNOWN.
     """
     stacks, connection = _stacks(launcher), connect(stage_of_command())
-    stands: dict[str, tuple[str, str]] = {}
+    states: dict[str, tuple[str, str]] = {}
     for name in names:
         try:
             cluster = _look(ports, stacks, connection, name)
-            stands[name] = (cluster.phase, cluster.reason)
+            states[name] = (cluster.phase, cluster.reason)
         except ControllerError as error:
-            stands[name] = ("UNKNOWN", str(error))
-    return stands
+            states[name] = ("UNKNOWN", str(error))
+    return states
 
 
 def stop_elastic(ports: JobPorts, launcher: AwsLauncher, name: str) -> None:
     parameters = connect(stage_of_command()).ports.parameters
     stack = end_cluster(ports, launcher, _stacks(launcher), name, lambda: parameters.delete(name), _say)
     if stack is None:
-        click.echo(f"{name}: there is nothing left of it to end")
+        click.echo(f"{name} has ended already")
         return
     bucket = stored_job(ports, name).record.bucket
     click.echo(f"{name}: its machines, network, logs and parameters are gone; its code is in s3://{bucket}/{name}/")
@@ -170,11 +168,11 @@ def _look(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str)
 
 
 def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
-    """Print the progress until the job trains. Raises GiveUp when it does not."""
+    """Print the progress until the job trains. Raises GiveUp when the job fails or takes too long."""
     shown: set[str] = set()
     until = time.monotonic() + START_SECONDS
     while True:
-        with suppress(RetryLater):  # AWS is away for a moment
+        with suppress(RetryLater):  # AWS is unreachable for a moment
             cluster = _look(ports, stacks, connection, name)
             for line in lines_of(cluster):
                 if line not in shown:
@@ -183,16 +181,18 @@ def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: st
             if cluster.phase in OVER:
                 break
         if time.monotonic() > until:
-            raise GiveUp(f"{name} does not train yet; `dyntrain job status {name}` says how it stands")
+            raise GiveUp(f"{name} does not train yet; `dyntrain job status {name}` shows its state")
         time.sleep(FOLLOW_SECONDS)
     if cluster.phase not in ("RUNNING", "SUCCEEDED"):
         more = f"`dyntrain job status {name}` says more"
         raise GiveUp(f"{name} is {cluster.phase}; {more}, `dyntrain job stop {name}` ends what was made")
-    click.echo(f"it is a cluster: `dyntrain scale {name} N`, `dyntrain logs {name} -f`, `dyntrain job stop {name}`")
+    click.echo(
+        f"the job is a cluster: `dyntrain scale {name} N`, `dyntrain logs {name} -f`, `dyntrain job stop {name}`"
+    )
 
 
 def lines_of(cluster: SeenCluster) -> list[str]:
-    """A line for each node, with the reason where it could not be prepared; then the job. Pure."""
+    """A line for each node, with the reason of a failed preparation, and a line for the job. Pure."""
     nodes = cluster.cluster["nodes"] if cluster.cluster is not None else []
     lines = []
     for node in nodes:
@@ -202,7 +202,7 @@ def lines_of(cluster: SeenCluster) -> list[str]:
 
 
 def _description(request: JobRequest, package: str, size: str, price: float | None) -> str:
-    """What will be created, and its price."""
+    """Describe what will be created, and the price."""
     each = f", {request.workers_per_node} times on each node" if request.workers_per_node > 1 else ""
     lines = [
         f"job {request.name}: a cluster of {request.nodes} base nodes of type {request.instance_type}, one of them "

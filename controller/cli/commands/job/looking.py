@@ -1,4 +1,4 @@
-"""`dyntrain job list`, `status`, `logs` and `stop`."""
+"""The commands `dyntrain job list`, `status`, `logs` and `stop`."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 @click.command("list", epilog="Examples:\n\n\b\n  dyntrain job list\n  dyntrain job list --json")
 @output_options("a list of objects", "as many columns as the terminal has room for", "all there are")
 def job_list(output: str) -> None:
-    """All jobs, also those that have ended in the last 90 days."""
+    """List all jobs, also jobs that have ended in the last 90 days."""
     with one_clear_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs
         from dyntrain.controller.cli.text.tables import Column, table
 
         ports, launcher = connect_jobs()
         records = sorted((stored.record for stored in ports.records.all()), key=lambda record: -record.since)
-        stands: dict[str, tuple[str, str]] = {record.name: (record.state, record.reason) for record in records}
+        states: dict[str, tuple[str, str]] = {record.name: (record.state, record.reason) for record in records}
         if clusters := [record.name for record in records if record.elastic and not record.ended]:
             from dyntrain.controller.cli.commands.job.elastic import standing
 
-            stands |= standing(ports, launcher, clusters)
+            states |= standing(ports, launcher, clusters)
     if output == "json":
-        shown = [{**record.model_dump(mode="json"), "phase": stands[record.name][0]} for record in records]
+        shown = [{**record.model_dump(mode="json"), "phase": states[record.name][0]} for record in records]
         click.echo(json.dumps(shown, indent=1))
         return
     columns = [Column("JOB", 0), Column("STATE", 0), Column("NODES", 1), Column("TYPE", 2), Column("SINCE", 1)]
@@ -43,7 +43,7 @@ def job_list(output: str) -> None:
     rows = [
         [record.name, state, str(record.nodes), record.instance_type, ago(record.since, now), reason]
         for record in records
-        for state, reason in [stands[record.name]]
+        for state, reason in [states[record.name]]
     ]
     for line in table(columns, [[printable(cell) for cell in row] for row in rows], width):
         click.echo(line)
@@ -53,7 +53,7 @@ def job_list(output: str) -> None:
 @click.argument("name")
 @output_options("one object", "what a person wants to know", "with all that is recorded of it")
 def status(name: str, output: str) -> None:
-    """How the job NAME stands, node by node."""
+    """Show the state of the job NAME and of each node."""
     with one_clear_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs, look, stored_job
 
@@ -99,7 +99,7 @@ def _lines(job: Seen) -> list[str]:
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes, until the job ends.")
 @click.option("--rank", type=click.IntRange(0), help="Only of this node.")
 def logs(name: str, following: bool, rank: int | None) -> None:
-    """What the nodes of the job NAME wrote, from CloudWatch, also when they are gone."""
+    """Print log lines of the job NAME's nodes from CloudWatch, also of terminated nodes."""
     with one_clear_line():
         from dyntrain.controller.adapters.aws import Clients
         from dyntrain.controller.adapters.logs import CloudWatchLogs
@@ -123,7 +123,7 @@ def logs(name: str, following: bool, rank: int | None) -> None:
             if over:
                 break
         if not shown and not following:
-            raise GiveUp(f"nothing of {name} is in CloudWatch yet; its machines may still be starting")
+            raise GiveUp(f"CloudWatch has no log lines of {name} yet; the machines may still be starting")
 
 
 def _show(log: Any) -> int:
@@ -140,8 +140,8 @@ def _show(log: Any) -> int:
     "--now", "at_once", is_flag=True, help="End the machines at once, unsaved; those of a cluster always are."
 )
 def stop(name: str, at_once: bool) -> None:
-    """End the job NAME: its nodes save their artifacts, and end. Of an elastic job all that was made for it is deleted
-    but the code, and the volume with what it has learned.
+    """End the job NAME. The nodes save their artifacts, and end. The stack of an elastic job is deleted; the code and
+    the volume with the commits are kept.
     """
     with one_clear_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs, stored_job
