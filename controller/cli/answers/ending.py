@@ -19,8 +19,8 @@ def stays(decision: Decision, job_facts: JobFacts | None, rules: Rules) -> dict[
     kinds = Counter((view.facts.machine.type, view.facts.machine.market) for view in running if view.facts.machine)
     types = [{"type": name, "market": market, "count": count} for (name, market), count in sorted(kinds.items())]
     after_job, over = rules.policy.after_job, over_since(decision.membership, decision.job, job_facts)
-    expires = any(view.started is not None and over is not None and view.started <= over for view in running)
-    until = over + AFTER_JOB_SECONDS if over is not None and expires and after_job != "keep" else None
+    is_closable = any(view.started is not None and over is not None and view.started <= over for view in running)
+    until = over + AFTER_JOB_SECONDS if over is not None and is_closable and after_job != "keep" else None
     return {"instances": len(running), "types": types, "hourly": None, "after_job": after_job, "until": until}
 
 
@@ -32,13 +32,13 @@ def closing(decision: Decision) -> dict[str, Any] | None:
     if ending is None:
         return None
     base = [node.view for node in decision.nodes if node.view.base]
-    ends = (view.facts.acks.terminate for view in base if view.closed is not None)
+    terminations = (view.facts.acks.terminate for view in base if view.closed is not None)
     return {
         "reason": str(ending.reason),
         "sentence": ending.reason.sentence,
         "rests": ending.rests,
         "stopped": [view.instance for view in base if view.closed is not None and not view.terminate_issued],
-        "ended": sorted({end.group for end in ends if end is not None and end.lowered}),
+        "ended": sorted({end.group for end in terminations if end is not None and end.lowered}),
     }
 
 

@@ -130,9 +130,9 @@ class FromFiles:
             size, changed = file.stat().st_size, file.stat().st_mtime
             if size < offset:  # the file was truncated
                 offset = 0
-            with file.open("rb") as opened:
-                opened.seek(offset)
-                data = opened.read()
+            with file.open("rb") as stream:
+                stream.seek(offset)
+                data = stream.read()
         except OSError:
             return
         complete_lines = data[: data.rfind(b"\n") + 1]

@@ -46,20 +46,20 @@ def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag
     policy = registered(registry, cluster)
     stored = ports.clusters.get(cluster)
     job_facts, _version = ports.jobs.get(cluster)
-    indexed = ports.nodes.of_cluster(cluster)
-    changing = [instance for instance, node in indexed.items() if not node.facts.terminated]
-    nodes = [node.facts for node in {**indexed, **ports.nodes.get_many(changing)}.values()]
+    stored_nodes = ports.nodes.of_cluster(cluster)
+    living_ids = [instance for instance, node in stored_nodes.items() if not node.facts.terminated]
+    nodes = [node.facts for node in {**stored_nodes, **ports.nodes.get_many(living_ids)}.values()]
     now = ports.clock()
     rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
     records = {group: record for group in rules.groups if (record := ports.group_records.get(group)) is not None}
-    held = {group: record.facts.hold for group, record in records.items() if record.facts.hold is not None}
+    holds = {group: record.facts.hold for group, record in records.items() if record.facts.hold is not None}
     return Snapshot(
         cluster,
         decide(nodes, stored.membership, job_facts, rules, now, stored.published),
         job_facts,
         now,
         rules,
-        {group: hold for group, hold in held.items() if hold.held},
+        {group: hold for group, hold in holds.items() if hold.held},
     )
 
 
@@ -113,14 +113,14 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
     node = next((node for node in snapshot.decision.nodes if node.view.instance == instance), None)
     if node is None:
         raise GiveUp(f"nothing is known of {instance} in {snapshot.cluster}")
-    pending = [type(action).__name__ for action in snapshot.decision.actions if instance in instances(action)]
+    action_names = [type(action).__name__ for action in snapshot.decision.actions if instance in instances(action)]
     view = node.view
     return {
         "cluster": snapshot.cluster,
         **_row(node, snapshot),
         "would_change": _would_change(node, snapshot),
         "next_change": node.standing.next_change,
-        "pending_actions": pending,
+        "pending_actions": action_names,
         "effective": {
             "tags": dict(view.tags) if view.tags is not None else None,
             "state": view.state,
@@ -139,8 +139,8 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
 
 def _passed_over(facts: NodeFacts, rules: Rules) -> list[str]:
     """Lines on facts without effect: reads that began too soon after an event, and events before a later read."""
-    settling = rules.policy.settling_seconds
-    reads = reads_that_count(facts, settling, rules.elastic_tag)
+    settling_seconds = rules.policy.settling_seconds
+    reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
     pairs: tuple[tuple[Register, Fact | None, Fact | None], ...] = (
         ("tags", facts.tags_event, facts.tags_read),
         ("state", facts.state_event, facts.state_read),
@@ -153,7 +153,7 @@ def _passed_over(facts: NodeFacts, rules: Rules) -> list[str]:
         if name in reads:
             lines.append(f"{name}_event: a later read counts")
         else:
-            lines.append(f"{name}_read: it began within {settling:g} s after the event, which counts")
+            lines.append(f"{name}_read: it began within {settling_seconds:g} s after the event, which counts")
     return lines
 
 

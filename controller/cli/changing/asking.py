@@ -151,7 +151,7 @@ def describe(request: Request) -> str:
 
 
 def _raise_for_failures(batch: Batch) -> None:
-    refused = [f"{instance}: {why}" for instance, why in sorted(batch.refused.items())]
+    refused = [f"{instance}: {reason}" for instance, reason in sorted(batch.refused.items())]
     missing = [f"{instance} does not exist in EC2 any more" for instance in sorted(batch.missing)]
     if refused or missing:
         raise GiveUp("; ".join([*refused, *missing]))

@@ -28,10 +28,10 @@ def checked_policy(fields: Mapping[str, Any]) -> ClusterPolicy:
     try:
         return ClusterPolicy.model_validate_json(json.dumps(fields))
     except ValidationError as error:
-        wrong = [wrong_fields(error, "policy")]
+        problems = [wrong_fields(error, "policy")]
         if any(entry["type"] == "extra_forbidden" and len(entry["loc"]) == 1 for entry in error.errors()):
-            wrong.append(f"the fields are {', '.join(sorted(ClusterPolicy.model_fields))}")
-        raise Misconfigured(f"the policy is not valid: {'; '.join(wrong)}") from error
+            problems.append(f"the fields are {', '.join(sorted(ClusterPolicy.model_fields))}")
+        raise Misconfigured(f"the policy is not valid: {'; '.join(problems)}") from error
 
 
 def cannot_train_on(types: Iterable[str]) -> str:

@@ -33,9 +33,11 @@ class Resize:
     def sentence(self) -> str:
         if self.after == self.before:
             return f"{self.group} of {self.cluster} has a desired capacity of {self.after} already; nothing to do"
-        more = self.after - self.before
+        increase = self.after - self.before
         effect = (
-            f"{more} more will be launched" if more > 0 else f"{-more} will leave at the next boundary and be ended"
+            f"{increase} more will be launched"
+            if increase > 0
+            else f"{-increase} will leave at the next boundary and be ended"
         )
         return f"the desired capacity of {self.group} goes from {self.before} to {self.after}: {effect}"
 
@@ -72,15 +74,19 @@ class Untag:
 
     @property
     def sentence(self) -> str:
-        hurry = f"{', '.join(self.hurried)} will carry the tag {LEAVE_TAG}={LEAVE_NOW} and wait for no leave window"
-        leave = f"{', '.join(self.instances)} will lose the tag {self.key}: {LEAVING_TEXT}"
-        return "; ".join([*([hurry] if self.hurried else []), *([leave] if self.instances else [])])
+        hurry_text = (
+            f"{', '.join(self.hurried)} will carry the tag {LEAVE_TAG}={LEAVE_NOW} and wait for no leave window"
+        )
+        leave_text = f"{', '.join(self.instances)} will lose the tag {self.key}: {LEAVING_TEXT}"
+        return "; ".join([*([hurry_text] if self.hurried else []), *([leave_text] if self.instances else [])])
 
     @property
     def aws(self) -> str:
-        hurry = f"aws ec2 create-tags --resources {' '.join(self.hurried)} --tags Key={LEAVE_TAG},Value={LEAVE_NOW}"
-        leave = f"aws ec2 delete-tags --resources {' '.join(self.instances)} --tags Key={self.key}"
-        return " && ".join([*([hurry] if self.hurried else []), *([leave] if self.instances else [])])
+        hurry_command = (
+            f"aws ec2 create-tags --resources {' '.join(self.hurried)} --tags Key={LEAVE_TAG},Value={LEAVE_NOW}"
+        )
+        leave_command = f"aws ec2 delete-tags --resources {' '.join(self.instances)} --tags Key={self.key}"
+        return " && ".join([*([hurry_command] if self.hurried else []), *([leave_command] if self.instances else [])])
 
 
 @dataclass(frozen=True)
@@ -182,12 +188,12 @@ def tag(cluster: str, ids: Sequence[str], instances: Collection[SeenInstance], k
             raise GiveUp(f"EC2 has no instance {instance} in this region; check the id and the region")
         if by_id[instance].state in ENDED_STATES:
             raise GiveUp(f"{instance} is {by_id[instance].state}; name a machine that runs")
-    fresh = tuple(instance for instance in ids if key not in by_id[instance].tags)
-    if not fresh:
+    untagged = tuple(instance for instance in ids if key not in by_id[instance].tags)
+    if not untagged:
         raise GiveUp(
             f"tagged for {cluster} already: {', '.join(ids)}; `dyntrain explain ID` says what an instance waits for"
         )
-    return Tag(cluster, fresh, key)
+    return Tag(cluster, untagged, key)
 
 
 def untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *, now: bool = False) -> Untag:

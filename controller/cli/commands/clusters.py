@@ -84,8 +84,8 @@ def create(
         fields.setdefault("stage", stage.name)
         policy = checked_policy(fields)
         ports = connect(stage).ports
-        if not own_mxnet and (why := cannot_train_on(_types(ports, policy))):
-            raise GiveUp(f"{why}; or give --own-mxnet")
+        if not own_mxnet and (problem := cannot_train_on(_types(ports, policy))):
+            raise GiveUp(f"{problem}; or give --own-mxnet")
         say_where(f"cluster {policy.cluster}, stage {policy.stage}")
         if not ports.parameters.put_policy(policy.cluster, policy.model_dump_json(), overwrite=replace):
             raise GiveUp(
@@ -177,8 +177,8 @@ def cluster_table(
         rows.append([name, workers, ", ".join(policy.groups) or "none", *extra])
     for name, problem in sorted(problems.items()):
         rows.append([name, "INVALID", problem, *("-" for _ in wide_titles)])
-    shown = [[printable(cell) for cell in row] for row in rows]
-    return table([*columns, *(Column(title, 3) for title in wide_titles)], shown, width)
+    printable_rows = [[printable(cell) for cell in row] for row in rows]
+    return table([*columns, *(Column(title, 3) for title in wide_titles)], printable_rows, width)
 
 
 @cluster.command(epilog="Examples:\n\n\b\n  dyntrain cluster show demo --json > policy.json")
@@ -233,13 +233,13 @@ def delete(name: str, force: bool) -> None:
         if not re.fullmatch(CLUSTER_NAME, name):
             raise Misconfigured(f"{name!r} is no name of a cluster")
         ports = connect().ports
-        living = sorted(
+        existing = sorted(
             instance for instance, node in ports.nodes.of_cluster(name).items() if not node.facts.terminated
         )
-        if living and not force:
-            shown = ", ".join(living[:_MEMBERS_SHOWN]) + (", ..." if len(living) > _MEMBERS_SHOWN else "")
+        if existing and not force:
+            shown = ", ".join(existing[:_MEMBERS_SHOWN]) + (", ..." if len(existing) > _MEMBERS_SHOWN else "")
             raise GiveUp(
-                f"{name} still has {len(living)} instances ({shown}); remove them first, or give --force to leave "
+                f"{name} still has {len(existing)} instances ({shown}); remove them first, or give --force to leave "
                 "them running"
             )
         say_where(f"cluster {name}")

@@ -45,11 +45,11 @@ def doctor(cluster: str | None, offline: bool, output: str) -> None:
         with waiting("looking") as doing:
             lines = diagnosis(Reader(stage_name or Settings.of(os.environ).stage, doing=doing).read(cluster))
     if output == "json":
-        shown = [json.dumps(asdict(line)) for line in lines]
+        lines_of_text = [json.dumps(asdict(line)) for line in lines]
     else:
         rows = [[SIGNS[line.verdict], printable(line.what), printable(line.says)] for line in lines]
-        shown = table(COLUMNS, rows, None if output == "wide" else width_of_terminal())
-    for line in shown:
+        lines_of_text = table(COLUMNS, rows, None if output == "wide" else width_of_terminal())
+    for line in lines_of_text:
         click.echo(line)
     if any(line.verdict == "wrong" for line in lines):
         raise click.exceptions.Exit(1)

@@ -48,18 +48,18 @@ def generate_trainer(
     from dyntrain.training.launch.parameter_servers import TrainerError, Training, hosts_of, scripts
 
     try:
-        listed = hosts_of(workers_file_path.read_bytes(), workers_file_path.name)
-        hosts = listed[:worker_count]
+        all_hosts = hosts_of(workers_file_path.read_bytes(), workers_file_path.name)
+        hosts = all_hosts[:worker_count]
         training = Training(hosts, worker_gpu_count, (python, training_script, *arguments), log_dir)
-        for host, text in scripts(training, listed[worker_count:]).items():
+        for host, text in scripts(training, all_hosts[worker_count:]).items():
             _write(trainer_script_dir / f"{host}.sh", text)
     except TrainerError as error:
         raise click.ClickException(f"{workers_file_path}: {error}") from error
     except OSError as error:
         raise click.ClickException(str(error)) from error
-    if len(listed) != worker_count:
-        shown = f"{workers_file_path} lists {len(listed)} hosts, --worker_count is {worker_count}"
-        click.echo(f"Warning: {shown}: the training has {len(hosts)}", err=True)
+    if len(all_hosts) != worker_count:
+        difference = f"{workers_file_path} lists {len(all_hosts)} hosts, --worker_count is {worker_count}"
+        click.echo(f"Warning: {difference}: the training has {len(hosts)}", err=True)
     for host in hosts:
         click.echo(f'ssh {host} "bash {trainer_script_dir.absolute() / f"{host}.sh"}"')
 
@@ -67,6 +67,6 @@ def generate_trainer(
 def _write(path: Path, text: str) -> None:
     """Replace the file atomically: a host that reads the file gets the old content or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.rename(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.rename(path)

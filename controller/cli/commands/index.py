@@ -35,9 +35,9 @@ def index(files: tuple[Path, ...], force: bool) -> None:
             except (OSError, ValueError) as error:
                 raise GiveUp(f"{file} is no RecordIO file: {error}") from error
             try:
-                whole = index_file.with_name(f"{index_file.name}.new")
-                whole.write_text("".join(lines), encoding="utf-8")
-                whole.replace(index_file)
+                temporary = index_file.with_name(f"{index_file.name}.new")
+                temporary.write_text("".join(lines), encoding="utf-8")
+                temporary.replace(index_file)
             except OSError as error:
                 raise GiveUp(f"{index_file} cannot be written: {error.strerror or error}") from error
             click.echo(printable(f"{index_file}: {len(lines)} records"))

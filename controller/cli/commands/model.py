@@ -86,8 +86,8 @@ def model(
     table = list(rows(chosen, workers or DEFAULT_WORKERS, bases or BASES, machines, compute, overlap))
     hints = [line for name in chosen for line in advice(name, bases or BASES, machines, compute or COMPUTE[name])]
     if output == "json":
-        listed = [{**vars(row), "placement": str(row.placement)} for row in table]
-        click.echo(json.dumps({"rows": listed, "advice": hints}))
+        row_fields = [{**vars(row), "placement": str(row.placement)} for row in table]
+        click.echo(json.dumps({"rows": row_fields, "advice": hints}))
         return
     for line in [*_lines(table), "", *hints]:
         click.echo(line)

@@ -50,11 +50,11 @@ def plan(cluster: str | None, file: Path | None, output: str) -> None:
         names = [stored.cluster for stored in inputs.pools]
         if cluster is not None and cluster not in names:
             raise GiveUp(f"no pool of a cluster {cluster!r} (known: {', '.join(names) or 'none'})")
-    decided = plan_pools(inputs)
+    pool_plan = plan_pools(inputs)
     if output == "json":
-        click.echo(json.dumps(as_data(decided, inputs, cluster)))
+        click.echo(json.dumps(as_data(pool_plan, inputs, cluster)))
     else:
-        click.echo(printable_lines(as_text(decided, inputs, cluster, wide=output == "wide")))
+        click.echo(printable_lines(as_text(pool_plan, inputs, cluster, wide=output == "wide")))
     if inputs.problem:
         raise click.exceptions.Exit(1)
 

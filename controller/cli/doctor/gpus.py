@@ -25,10 +25,10 @@ def judged(cluster: ClusterSeen, policy: ClusterPolicy | None) -> Judged | None:
     gpu_types = sorted(name for name in types if family_of(name) is not None)
     if not gpu_types:
         return None
-    why = next(filter(None, map(cannot_train, gpu_types)), "")
+    problem = next(filter(None, map(cannot_train, gpu_types)), "")
     return (
-        ("wrong", f"{why}; ignore this if the nodes have an MXNet that was built for these GPUs")
-        if why
+        ("wrong", f"{problem}; ignore this if the nodes have an MXNet that was built for these GPUs")
+        if problem
         else ("ok", ", ".join(gpu_types))
     )
 
@@ -41,8 +41,8 @@ def _of_stack(parameters: Mapping[str, str]) -> Judged | None:
             return None
         problem = f"{name} has {family.gpu} GPUs, but the nodes train on the CPU: update the stack with "
         return "wrong", cannot_be_a_node(name) or f"{problem}Accelerator=Nvidia"
-    if why := cannot_be_a_node(name, build):
-        return "wrong", why
+    if refusal := cannot_be_a_node(name, build):
+        return "wrong", refusal
     if family is None:
         return "unknown", doubt(name)
     return "ok", f"{family.gpu}, compute capability {family.capability}"

@@ -89,8 +89,8 @@ class ClusterSeen:
 
 @dataclass(frozen=True)
 class Seen:
-    """All readings. `stages`: all parameters below `STAGES`; `stack`: the controller's stack; `table`: its status;
-    `denied`: actions that the caller may not do.
+    """All readings. `stages`: all parameters below `STAGES`; `stack`: the controller's stack;
+    `table`: status of the facts table; `denied`: actions that the caller may not do.
     """
 
     region: str | Unread

@@ -103,11 +103,11 @@ class Reader:
         )  # checks the deadline before each page of a listing
         return client
 
-    def _try(self, doing: str, read: Callable[[], T]) -> T | Unread:
+    def _try(self, subject: str, read: Callable[[], T]) -> T | Unread:
         try:
             self._check_deadline()
-            self._doing(f"reading {doing}")
-            with translated(f"reading {doing}"):
+            self._doing(f"reading {subject}")
+            with translated(f"reading {subject}"):
                 return read()
         except ControllerError as error:
             return Unread(" ".join(str(error).split()))
@@ -182,14 +182,14 @@ class Reader:
 
     def _clusters(self, only: str | None, stage: Stage | None) -> dict[str, ClusterSeen]:
         """All clusters with a policy, or the cluster `only`, even without a policy."""
-        held = self._try("the parameters", lambda: self._below(f"{ROOT}{only}/" if only else ROOT))
+        parameters = self._try("the parameters", lambda: self._below(f"{ROOT}{only}/" if only else ROOT))
         groups = self._try("the groups", self._groups)
         if only is not None:
-            return {only: self._cluster(only, held, groups, stage)}
-        if isinstance(held, Unread):
-            raise GiveUp(held.why)
-        names = sorted(name.split("/")[2] for name in held if re.fullmatch(rf"{ROOT}[^/-][^/]*/policy", name))
-        return {name: self._cluster(name, held, groups, stage) for name in names}
+            return {only: self._cluster(only, parameters, groups, stage)}
+        if isinstance(parameters, Unread):
+            raise GiveUp(parameters.why)
+        names = sorted(name.split("/")[2] for name in parameters if re.fullmatch(rf"{ROOT}[^/-][^/]*/policy", name))
+        return {name: self._cluster(name, parameters, groups, stage) for name in names}
 
     def _cluster(
         self,
@@ -203,14 +203,14 @@ class Reader:
         template = self._try("the launch template", lambda: self._template(launch_template_name(name)))
         image = template.image if isinstance(template, TemplateSeen) else ""
         source = stack.parameters.get("PackageSource", "") if isinstance(stack, StackSeen) else ""
-        below = f"{ROOT}{name}/"
-        own: Mapping[str, str] | Unread = held
+        path = f"{ROOT}{name}/"
+        own_parameters: Mapping[str, str] | Unread = held
         if not isinstance(held, Unread):
-            own = {key.removeprefix(below): value for key, value in held.items() if key.startswith(below)}
+            own_parameters = {key.removeprefix(path): value for key, value in held.items() if key.startswith(path)}
         return ClusterSeen(
-            own,
+            own_parameters,
             stack,
-            self._try(f"the groups of {name}", lambda: self._own_groups(own, groups)),
+            self._try(f"the groups of {name}", lambda: self._own_groups(own_parameters, groups)),
             template,
             self._try("the image", lambda: self._image(image)) if image else Unread("the launch template was not read"),
             self._try("the wheel", lambda: self._wheel(source)),
@@ -223,15 +223,15 @@ class Reader:
         return {group["AutoScalingGroupName"]: group for page in pages for group in page["AutoScalingGroups"]}
 
     def _own_groups(
-        self, own: Mapping[str, str] | Unread, groups: Mapping[str, Mapping[str, Any]] | Unread
+        self, parameters: Mapping[str, str] | Unread, groups: Mapping[str, Mapping[str, Any]] | Unread
     ) -> dict[str, GroupSeen]:
         """The existing groups that the cluster's policy names."""
-        if isinstance(own, Unread):
-            raise GiveUp(own.why)
+        if isinstance(parameters, Unread):
+            raise GiveUp(parameters.why)
         if isinstance(groups, Unread):
             raise GiveUp(groups.why)
         try:
-            named = ClusterPolicy.model_validate_json(own.get("policy", "{}")).groups
+            named = ClusterPolicy.model_validate_json(parameters.get("policy", "{}")).groups
         except ValidationError:
             return {}
         return {name: self._group(groups[name]) for name in named if name in groups}
@@ -249,8 +249,8 @@ class Reader:
             hook["LifecycleTransition"] == _LAUNCHING and hook["DefaultResult"] == "ABANDON" for hook in hooks
         )
         handed_on = frozenset(tag["Key"] for tag in group.get("Tags", ()) if tag.get("PropagateAtLaunch"))
-        hooked = frozenset(hook["LifecycleTransition"] for hook in hooks)
-        return GroupSeen(*sizes, tags, hooked, types, abandons, handed_on)
+        transitions = frozenset(hook["LifecycleTransition"] for hook in hooks)
+        return GroupSeen(*sizes, tags, transitions, types, abandons, handed_on)
 
     def _template(self, name: str) -> TemplateSeen | None:
         try:
@@ -303,10 +303,10 @@ class Reader:
             if isinstance(arn, Unread):
                 return arn
             region_and_account = f"{self._region()}:{arn.split(':')[4]}"
-            missing = self._denied(arn, rights(arn.split(":")[1], region_and_account, cluster, stage))
-            if isinstance(missing, Unread):
-                return missing
-            denied += missing
+            denied_to_role = self._denied(arn, rights(arn.split(":")[1], region_and_account, cluster, stage))
+            if isinstance(denied_to_role, Unread):
+                return denied_to_role
+            denied += denied_to_role
         return tuple(dict.fromkeys(denied))
 
     def _role(self, name: str) -> str | Unread:
@@ -317,18 +317,20 @@ class Reader:
             return caller
         if caller.endswith(":root"):
             return ()
-        assumed = _ROLE.fullmatch(caller)
-        if assumed is None:
+        role_match = _ROLE.fullmatch(caller)
+        if role_match is None:
             return self._denied(caller, rights)
-        role = self._role(assumed[3])
+        role = self._role(role_match[3])
         return role if isinstance(role, Unread) else self._denied(role, rights)
 
-    def _denied(self, who: str, rights: Iterable[Right]) -> tuple[str, ...] | Unread:
-        def simulated() -> tuple[str, ...]:
+    def _denied(self, principal: str, rights: Iterable[Right]) -> tuple[str, ...] | Unread:
+        def denied_rights() -> tuple[str, ...]:
             iam = self._client("iam")
-            return tuple(f"{right.action} on {right.resource}" for right in rights if not _allowed(iam, who, right))
+            return tuple(
+                f"{right.action} on {right.resource}" for right in rights if not _allowed(iam, principal, right)
+            )
 
-        return self._try("IAM's simulation", simulated)
+        return self._try("IAM's simulation", denied_rights)
 
 
 def _volumes(description: Mapping[str, Any]) -> dict[str, int]:
@@ -368,12 +370,12 @@ def _event_right(partition: str, region_and_account: str, source: str) -> Right:
     )
 
 
-def _allowed(iam: Any, who: str, right: Right) -> bool:
+def _allowed(iam: Any, principal: str, right: Right) -> bool:
     context = [
         {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "stringList"}
         for key, value in right.context.items()
     ]
     answer = iam.simulate_principal_policy(
-        PolicySourceArn=who, ActionNames=[right.action], ResourceArns=[right.resource], ContextEntries=context
+        PolicySourceArn=principal, ActionNames=[right.action], ResourceArns=[right.resource], ContextEntries=context
     )
     return all(result["EvalDecision"] == "allowed" for result in answer["EvaluationResults"])

@@ -280,7 +280,7 @@ class _Groups:
         return {}
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
-        """Sizes by the events. One instance more than run is desired, as after a failed launch."""
+        """Sizes by the events. One more instance is desired than runs, because events may report a failed launch."""
         nodes = [
             facts
             for facts, _ in self._memory.of_kind("node").values()

@@ -158,11 +158,11 @@ def _record(name: str, value: Any) -> Record:
     if not isinstance(value, dict):
         return Record(name, None, f"no event: a JSON {type(value).__name__}, not an object")
     kind = value.get("detail-type", value.get("detail_type"))  # AWS's documentation uses both spellings
-    missing = [
+    missing_keys = [
         key for key, field in (("source", value.get("source")), ("detail-type", kind)) if not isinstance(field, str)
     ]
-    if missing:
-        return Record(name, None, f"no event: {' and '.join(missing)} missing")
+    if missing_keys:
+        return Record(name, None, f"no event: {' and '.join(missing_keys)} missing")
     return Record(name, value)
 
 

@@ -27,12 +27,12 @@ def aws_settings(environment: Mapping[str, str], region: str | None, profile: st
 @contextmanager
 def changed(environment: MutableMapping[str, str], settings: Mapping[str, str | None]) -> Iterator[None]:
     """Change the environment of the command, and of the processes that the command starts, while it runs."""
-    before = {name: environment.get(name) for name in settings}
+    old_values = {name: environment.get(name) for name in settings}
     _set(environment, settings)
     try:
         yield
     finally:
-        _set(environment, before)
+        _set(environment, old_values)
 
 
 def _set(environment: MutableMapping[str, str], settings: Mapping[str, str | None]) -> None:

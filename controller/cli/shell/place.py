@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from dyntrain.controller.adapters.aws import Clients
 
 
-def say_where(what: str, clients: Clients | None = None) -> None:
+def say_where(object_name: str, clients: Clients | None = None) -> None:
     """Print to stderr the account, the region, the profile, and the name of `what` will be changed."""
     from dyntrain.controller.adapters.account import account_and_region
     from dyntrain.controller.adapters.aws import Clients
 
-    click.echo(printable(f"{account_and_region(clients or Clients(attempts=1))}: {what}"), err=True)
+    click.echo(printable(f"{account_and_region(clients or Clients(attempts=1))}: {object_name}"), err=True)

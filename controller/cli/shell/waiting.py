@@ -26,11 +26,11 @@ def waiting(doing: str, to: TextIO | None = None, silent: float = SILENT_SECONDS
     current_text, over = [doing], threading.Event()
 
     def print_progress() -> None:
-        shown, pause = "", silent
+        printed_text, pause = "", silent
         while not over.wait(pause):
-            if current_text[0] != shown:
-                shown, pause = current_text[0], POLL_SECONDS
-                click.echo(f"{printable(shown)} ...", file=terminal)
+            if current_text[0] != printed_text:
+                printed_text, pause = current_text[0], POLL_SECONDS
+                click.echo(f"{printable(printed_text)} ...", file=terminal)
 
     if not terminal.isatty():
         yield lambda _next: None

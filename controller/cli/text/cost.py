@@ -31,10 +31,12 @@ def as_text(
     """The bill's lines of text. `each`: each table row is for one instance."""
     yield f"{title} since {moment(start)}"
     if costs.lines:
-        shown = [index for index, column in enumerate(COLUMNS) if column.name != ("INSTANCES" if each else "INSTANCE")]
+        column_indexes = [
+            index for index, column in enumerate(COLUMNS) if column.name != ("INSTANCES" if each else "INSTANCE")
+        ]
         rows = [_row(line) for line in costs.lines]
-        columns = [COLUMNS[index] for index in shown]
-        yield from table(columns, [[printable(row[index]) for index in shown] for row in rows], width)
+        columns = [COLUMNS[index] for index in column_indexes]
+        yield from table(columns, [[printable(row[index]) for index in column_indexes] for row in rows], width)
     else:
         yield "nothing ran"
     yield _total_line(costs)

@@ -42,8 +42,8 @@ def cluster_lines(
     columns = WIDE if wide else COLUMNS
     rows = [_row(node, cluster, now, wide=wide) for node in cluster["nodes"]]
     colours = [COLOURS.get(node["status"]) for node in cluster["nodes"]]
-    drawn = table(columns, rows, width, colours, colour=colour) if rows else ["no nodes"]
-    return [*map(printable, headline(cluster, now)), *drawn, *map(printable, failure(cluster, log_of))]
+    table_lines = table(columns, rows, width, colours, colour=colour) if rows else ["no nodes"]
+    return [*map(printable, headline(cluster, now)), *table_lines, *map(printable, failure(cluster, log_of))]
 
 
 def failure(cluster: dict[str, Any], log_of: Callable[[str], str] | None = None) -> list[str]:
@@ -53,14 +53,14 @@ def failure(cluster: dict[str, Any], log_of: Callable[[str], str] | None = None)
     job = cluster["job"]
     if job is None:
         return []
-    raised = ["the script raised:", *shown_lines(job["traceback"])] if job["traceback"] else []
+    exception_lines = ["the script raised:", *shown_lines(job["traceback"])] if job["traceback"] else []
     if job["state"] != "failed":
-        return raised
-    output = [] if raised else shown_lines(job["reason"])[1:]
-    blamed = (INSTANCE.findall(job["reason"]) or [job.get("coordinator") or ""])[-1]
-    log = (log_of or _log_on_ec2(cluster["cluster"]))(blamed)
+        return exception_lines
+    output = [] if exception_lines else shown_lines(job["reason"])[1:]
+    failed_instance = (INSTANCE.findall(job["reason"]) or [job.get("coordinator") or ""])[-1]
+    log = (log_of or _log_on_ec2(cluster["cluster"]))(failed_instance)
     return [
-        *raised,
+        *exception_lines,
         *(["its script's last output:", *output] if output else []),
         f"the job failed: {in_brief(job['reason'])}; {log}",
     ]
@@ -68,8 +68,8 @@ def failure(cluster: dict[str, Any], log_of: Callable[[str], str] | None = None)
 
 def _log_on_ec2(cluster: str) -> Callable[[str], str]:
     def log_place(instance: str) -> str:
-        on = f", on {instance} /var/log/dyntrain/worker.log" if instance else ""
-        return f"its log: `dyntrain logs {cluster}`{on}"
+        path = f", on {instance} /var/log/dyntrain/worker.log" if instance else ""
+        return f"its log: `dyntrain logs {cluster}`{path}"
 
     return log_place
 
@@ -77,8 +77,8 @@ def _log_on_ec2(cluster: str) -> Callable[[str], str]:
 def _row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wide: bool) -> Sequence[str]:
     role = "master" if node["base"] and node["master"] else "base" if node["base"] else "elastic"
     coordinator = ", coordinator" if node["instance"] == cluster["target"]["coordinator"] else ""
-    last = node["detail"].strip().splitlines()[-1:]
-    more = (_shown(node["private_ip"]), _shown(node.get("step_seconds"))) if wide else ()
+    last_line = node["detail"].strip().splitlines()[-1:]
+    wide_cells = (_shown(node["private_ip"]), _shown(node.get("step_seconds"))) if wide else ()
     return (
         node["instance"],
         role + coordinator,
@@ -86,8 +86,8 @@ def _row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wi
         _shown(node["rank"]),
         _shown(node["generation"]),
         moment(node["since"]) if now is None else ago(node["since"], now),
-        *more,
-        printable(": ".join([node["sentence"], *last])),
+        *wide_cells,
+        printable(": ".join([node["sentence"], *last_line])),
     )
 
 
@@ -108,12 +108,12 @@ def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
 def _held(cluster: dict[str, Any]) -> list[str]:
     """Lines on groups whose launches are stopped, with the last line of the failure and the remedy."""
     lines: list[str] = []
-    for held in cluster.get("held") or []:
-        last = held["reason"].strip().splitlines()[-1:]
+    for hold in cluster.get("held") or []:
+        last_line = hold["reason"].strip().splitlines()[-1:]
         lines += [
-            f"  {held['group']} launches no more: {held['times']} nodes in a row failed alike: {''.join(last)}",
+            f"  {hold['group']} launches no more: {hold['times']} nodes in a row failed alike: {''.join(last_line)}",
             "  mend prepare-data on the volume, and it goes on; or by hand: aws autoscaling resume-processes "
-            f"--auto-scaling-group-name {held['group']} --scaling-processes Launch",
+            f"--auto-scaling-group-name {hold['group']} --scaling-processes Launch",
         ]
     return lines
 
@@ -134,9 +134,9 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
     epochs = f"epoch {job['epoch']}" + (f"/{job['epochs']}" if job["epochs"] else "")
     if target["term"] and target["coordinator"] is None and not job["alive"] and job["state"] not in OVER:
         return [f"{name}: job {job['job']} paused at {epochs}: no base node is left to run the coordinator"]
-    silent = "" if job["alive"] or job["state"] in OVER else f" (silent {_since(job['heard_at'], now)})"
+    silence = "" if job["alive"] or job["state"] in OVER else f" (silent {_since(job['heard_at'], now)})"
     progress = job["progress"] or {}
-    parts = [f"{name}: job {job['job']} {job['state']}{silent}"]
+    parts = [f"{name}: job {job['job']} {job['state']}{silence}"]
     if progress.get("fraction") is not None and job["state"] != "finished":
         parts.append(f"{100 * progress['fraction']:.1f} % done")
     if progress.get("eta_seconds") and job["alive"]:
@@ -193,8 +193,8 @@ def _closing(cluster: dict[str, Any]) -> list[str]:
     return [f"  the cluster is closed: {closing['sentence']}", f"  to go on: {go_on}"]
 
 
-def _since(then: float, now: float | None) -> str:
-    return f"since {moment(then)}" if now is None else f"for {span(now - then)}"
+def _since(time: float, now: float | None) -> str:
+    return f"since {moment(time)}" if now is None else f"for {span(now - time)}"
 
 
 def stragglers(step_seconds: Mapping[str, float | None]) -> list[tuple[str, float, float]]:
@@ -204,9 +204,9 @@ def stragglers(step_seconds: Mapping[str, float | None]) -> list[tuple[str, floa
     measured = {instance: seconds for instance, seconds in step_seconds.items() if seconds}
     if len(measured) < 2:
         return []
-    usual = median_low(measured.values())
-    bound = max(SLOW * usual, usual + SLOW_SECONDS)
-    slow = [(instance, seconds, seconds / usual) for instance, seconds in measured.items() if seconds > bound]
+    typical = median_low(measured.values())
+    limit = max(SLOW * typical, typical + SLOW_SECONDS)
+    slow = [(instance, seconds, seconds / typical) for instance, seconds in measured.items() if seconds > limit]
     return sorted(slow, key=lambda worker: -worker[1])
 
 

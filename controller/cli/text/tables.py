@@ -27,9 +27,9 @@ def fitting(columns: Sequence[Column], widths: Sequence[int], width: int | None)
     """The indexes of the columns that fit into `width` characters (None: any number)."""
     shown = list(range(len(columns)))
     while width is not None:
-        needed = sum(min(widths[i], LEAST_WORDS) if columns[i].words else widths[i] for i in shown)
+        needed_width = sum(min(widths[i], LEAST_WORDS) if columns[i].words else widths[i] for i in shown)
         least_important = max(shown, key=lambda i: (columns[i].rank, i))
-        if needed + GAP * (len(shown) - 1) <= width or columns[least_important].rank == 0:
+        if needed_width + GAP * (len(shown) - 1) <= width or columns[least_important].rank == 0:
             break
         shown.remove(least_important)
     return shown
@@ -50,15 +50,15 @@ def table(
 
     widths = [max([len(column.name), *(len(row[i]) for row in rows)]) for i, column in enumerate(columns)]
     shown = fitting(columns, widths, width)
-    drawn = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    rich_table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for index in shown:
         words = columns[index].words
-        drawn.add_column(
+        rich_table.add_column(
             columns[index].name, no_wrap=not words, overflow="fold", min_width=None if words else widths[index]
         )
     for number, row in enumerate(rows):
         style = colours[number] if number < len(colours) else None
-        drawn.add_row(*(Text(row[index]) for index in shown), style=style)
+        rich_table.add_row(*(Text(row[index]) for index in shown), style=style)
     min_width = sum(widths[i] for i in shown if not columns[i].words) + GAP * len(shown)
     full_width = sum(widths[i] for i in shown) + GAP * len(shown)
     page = StringIO()
@@ -70,5 +70,5 @@ def table(
         no_color=not colour,
         legacy_windows=False,
     )
-    console.print(drawn)
+    console.print(rich_table)
     return [line.rstrip() for line in page.getvalue().splitlines()]

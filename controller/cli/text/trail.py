@@ -26,10 +26,10 @@ class EntryText:
 def entry_text(entry: Entry, *, wide: bool = False) -> EntryText:
     """The parts of the entry's text. `wide`: also the fields that are too long for one line."""
     if isinstance(entry, StatusChanged):
-        what = f"{entry.before or 'unknown'} -> {entry.after}"
+        change = f"{entry.before or 'unknown'} -> {entry.after}"
     elif isinstance(entry, Metered):
-        what = f"{entry.role} {entry.type} {entry.market} {entry.state} since {moment(entry.since)}"
+        change = f"{entry.role} {entry.type} {entry.market} {entry.state} since {moment(entry.since)}"
     else:
         skipped = _OTHER_PARTS if wide else _OTHER_PARTS | _BULKY
-        what = " ".join(f"{name}={value}" for name, value in entry.fields().items() if name not in skipped and value)
-    return EntryText(entry.kind, entry.instance, what, " ".join(entry.detail.split()))
+        change = " ".join(f"{name}={value}" for name, value in entry.fields().items() if name not in skipped and value)
+    return EntryText(entry.kind, entry.instance, change, " ".join(entry.detail.split()))

@@ -34,10 +34,12 @@ def span(seconds: float) -> str:
     remaining = round(max(0.0, seconds))
     for index, (size, unit) in enumerate(_UNITS):
         if remaining >= size or unit == "s":
-            whole, rest = divmod(remaining, size)
+            count, remainder = divmod(remaining, size)
             smaller = _UNITS[index + 1] if index + 1 < len(_UNITS) else None
-            more = f" {rest // smaller[0]} {smaller[1]}" if smaller and whole < 10 and rest >= smaller[0] else ""
-            return f"{whole} {unit}{more}"
+            more = (
+                f" {remainder // smaller[0]} {smaller[1]}" if smaller and count < 10 and remainder >= smaller[0] else ""
+            )
+            return f"{count} {unit}{more}"
     raise AssertionError
 
 
@@ -45,8 +47,8 @@ def moment(seconds: float | None) -> str:
     return "-" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def ago(then: float | None, now: float) -> str:
-    return "-" if then is None else f"{span(now - then)} ago"
+def ago(time: float | None, now: float) -> str:
+    return "-" if time is None else f"{span(now - time)} ago"
 
 
 def metrics_text(metrics: dict[str, float | None]) -> str:

@@ -228,8 +228,8 @@ def _description(request: JobRequest, size: str, price: float | None) -> str:
     ]
     if price is not None:
         hour = price * request.nodes
-        most = hour * request.max_hours * (1 + request.retries)
-        lines.append(f"  costs       {hour:.2f} dollars an hour, at most {most:.2f}; disks and traffic besides")
+        max_cost = hour * request.max_hours * (1 + request.retries)
+        lines.append(f"  costs       {hour:.2f} dollars an hour, at most {max_cost:.2f}; disks and traffic besides")
     return "\n".join(lines)
 
 

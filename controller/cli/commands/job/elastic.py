@@ -73,8 +73,8 @@ def submit_elastic(
     stage = stage_of_command()
     if stage.name is None:
         raise GiveUp("a cluster belongs to a stage: give --stage or DYNTRAIN_STAGE")
-    local = source_of(request.code) is None
-    packed = pack(Path(request.code)) if local else None
+    is_local = source_of(request.code) is None
+    packed = pack(Path(request.code)) if is_local else None
     connection, stacks = connect(stage), _stacks(launcher)
     wheel = package or f"s3://{request.bucket}/dyntrain-{version('dyntrain')}-py3-none-any.whl"
     with waiting("asking AWS whether this can be done"):
@@ -89,7 +89,7 @@ def submit_elastic(
     click.echo(_description(request, wheel, size, price))
     if prepared.warning:
         click.echo(f"Warning: {prepared.warning}", err=True)
-    if local and (Path(request.code) / REQUIREMENTS).is_file():
+    if is_local and (Path(request.code) / REQUIREMENTS).is_file():
         click.echo(f"Warning: {REQUIREMENTS} is not installed; a prepare-data.py in the code can do that", err=True)
     if not yes and not click.confirm("Make it?", default=False):
         raise GiveUp("nothing was made")
@@ -162,15 +162,15 @@ def _look(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str)
         except GiveUp:
             cluster = None  # the stack has not created the policy yet
     job = cluster["job"] if cluster is not None else None
-    state, why = (job["state"], in_brief(job["reason"])) if job is not None else (None, "")
-    phase, reason = elastic_phase(record, stack, state, why)
+    state, job_reason = (job["state"], in_brief(job["reason"])) if job is not None else (None, "")
+    phase, reason = elastic_phase(record, stack, state, job_reason)
     return SeenCluster(record, phase, reason, stack, cluster)
 
 
 def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
     """Print the progress until the job trains. Raises GiveUp when the job fails or takes too long."""
     shown: set[str] = set()
-    until = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + START_SECONDS
     while True:
         with suppress(RetryLater):  # AWS is unreachable for a moment
             cluster = _look(ports, stacks, connection, name)
@@ -180,12 +180,12 @@ def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: st
                     _say(line)
             if cluster.phase in OVER:
                 break
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise GiveUp(f"{name} does not train yet; `dyntrain job status {name}` shows its state")
         time.sleep(FOLLOW_SECONDS)
     if cluster.phase not in ("RUNNING", "SUCCEEDED"):
-        more = f"`dyntrain job status {name}` says more"
-        raise GiveUp(f"{name} is {cluster.phase}; {more}, `dyntrain job stop {name}` ends what was made")
+        status_hint = f"`dyntrain job status {name}` says more"
+        raise GiveUp(f"{name} is {cluster.phase}; {status_hint}, `dyntrain job stop {name}` ends what was made")
     click.echo(
         f"the job is a cluster: `dyntrain scale {name} N`, `dyntrain logs {name} -f`, `dyntrain job stop {name}`"
     )
@@ -196,8 +196,8 @@ def lines_of(cluster: SeenCluster) -> list[str]:
     nodes = cluster.cluster["nodes"] if cluster.cluster is not None else []
     lines = []
     for node in nodes:
-        why = in_brief(node["detail"] or node["sentence"]) if node["status"] == "PREPARE_FAILED" else ""
-        lines.append(f"{node['instance']}: {node['status']}{f': {why}' if why else ''}")
+        problem = in_brief(node["detail"] or node["sentence"]) if node["status"] == "PREPARE_FAILED" else ""
+        lines.append(f"{node['instance']}: {node['status']}{f': {problem}' if problem else ''}")
     return [*lines, f"{cluster.phase}: {cluster.reason}" if cluster.reason else cluster.phase]
 
 

@@ -107,7 +107,7 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
     """Launch the next attempt of an interrupted job, unless the job was stopped meanwhile. Waits for machines that
     save files, for AWS, and for capacity. Raises GiveUp after RELAUNCH_SECONDS.
     """
-    until = ports.clock() + RELAUNCH_SECONDS
+    deadline = ports.clock() + RELAUNCH_SECONDS
     shown = ""
     while True:
         try:
@@ -116,7 +116,7 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
                 again(ports, launcher, name, say)
             return
         except RetryLater as error:
-            if ports.clock() >= until:
+            if ports.clock() >= deadline:
                 raise GiveUp(
                     f"{name} could not be launched again within {RELAUNCH_SECONDS / 60:.0f} minutes: {error}; "
                     f"`dyntrain job resubmit {name}` tries it by hand"
@@ -134,18 +134,18 @@ def stop(ports: JobPorts, launcher: Launcher, name: str, *, at_once: bool) -> st
     settle(ports, launcher, name)
     stored = stored_job(ports, name)
     record, now = stored.record, ports.clock()
-    living = [machine.instance for machine in ports.machines.of_runs([record.token]) if machine.living]
+    living_instances = [machine.instance for machine in ports.machines.of_runs([record.token]) if machine.living]
     ended = record.ended
     if record.state == "INTERRUPTED":
         stopped = record.into("STOPPED", f"stopped by hand after: {record.reason}", now)
         ports.records.put(StoredJob(stopped, stored.version), over=False)
     if not ended:
-        order = Exit(STOPPED, 0, None, "stopped by hand", now)
-        launcher.put(record.bucket, verdict_key(name, record.run), order.text().encode())
-        ports.records.put(StoredJob(record.into("STOPPED", order.reason, now), stored.version), over=False)
-    if living and (at_once or record.state == "LAUNCHING"):
-        ports.machines.terminate(living)
-        return f"{name}: {len(living)} machines are terminated"
+        exit_order = Exit(STOPPED, 0, None, "stopped by hand", now)
+        launcher.put(record.bucket, verdict_key(name, record.run), exit_order.text().encode())
+        ports.records.put(StoredJob(record.into("STOPPED", exit_order.reason, now), stored.version), over=False)
+    if living_instances and (at_once or record.state == "LAUNCHING"):
+        ports.machines.terminate(living_instances)
+        return f"{name}: {len(living_instances)} machines are terminated"
     if ended:
         return f"{name} has ended already ({record.state})"
-    return f"{name}: its {len(living)} machines save their artifacts and end"
+    return f"{name}: its {len(living_instances)} machines save their artifacts and end"
