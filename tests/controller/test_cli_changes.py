@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import snapshot
-from dyntrain.controller.cli.changing.asking import carried_out, remove_request
+from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, remove_request
 from dyntrain.controller.cli.changing.requests import Resize, Tag, resize, tag, untag
 from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
 from dyntrain.controller.contract.errors import GiveUp
@@ -35,7 +35,9 @@ def test_a_scale_says_what_it_does_and_the_same_in_aws() -> None:
     )
     assert "from 2 to 4: 2 more will be launched" in up.sentence
     assert "2 will leave at the next boundary" in down.sentence
-    assert carried_out(refuses_all, same, dry_run=False, say_where=print) == same.sentence, "and nothing to watch"
+    assert carry_out_unless_dry_run(refuses_all, same, dry_run=False, say_where=print) == same.sentence, (
+        "and nothing to watch"
+    )
     assert "nothing to do" in same.sentence
     assert resize(POLICY, ONE, None, by=1).after == 3
 
@@ -78,10 +80,10 @@ def test_a_worker_is_removed_by_its_tag_and_a_base_node_is_not() -> None:
     world.hear(world.tag(worker), world.report(worker), world.report(base))
     views = [node.view for node in snapshot(world.ports, world.registry, "demo", ELASTIC).decision.nodes]
     request = untag("demo", [worker], views, KEY)
-    output = carried_out(world.ports, request, dry_run=True, say_where=print)
+    output = carry_out_unless_dry_run(world.ports, request, dry_run=True, say_where=print)
     assert KEY in world.machines[worker].tags, "a dry run changes nothing"
     assert f"aws ec2 delete-tags --resources {worker} --tags Key={KEY}" in output
-    carried_out(world.ports, request, dry_run=False, say_where=print)
+    carry_out_unless_dry_run(world.ports, request, dry_run=False, say_where=print)
     assert KEY not in world.machines[worker].tags
     with pytest.raises(GiveUp, match=f"dyntrain base replace {base} NEW"):
         untag("demo", [base], views, KEY)
@@ -94,7 +96,9 @@ def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_alread
     worker = world.launch(1)
     world.hear(world.tag(worker), world.report(worker))
     connection = Connection(world.ports, world.registry, ELASTIC)
-    output = carried_out(world.ports, remove_request(connection, [worker], now=True), dry_run=False, say_where=print)
+    output = carry_out_unless_dry_run(
+        world.ports, remove_request(connection, [worker], now=True), dry_run=False, say_where=print
+    )
     assert f"create-tags --resources {worker} --tags Key={LEAVE_TAG},Value=now && aws ec2 delete-tags" in output
     assert (KEY in world.machines[worker].tags, world.machines[worker].tags[LEAVE_TAG]) == (False, "now")
     assert [call[0] for call in world.calls if call[0].endswith("tag")][-2:] == ["instances.tag", "instances.untag"]
@@ -104,7 +108,7 @@ def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_alread
         remove_request(connection, [worker])
     again = remove_request(connection, [worker], now=True)
     assert (again.instances, again.hurried) == ((), (worker,))
-    assert "delete-tags" not in carried_out(world.ports, again, dry_run=False, say_where=print)
+    assert "delete-tags" not in carry_out_unless_dry_run(world.ports, again, dry_run=False, say_where=print)
 
 
 def test_only_machines_that_run_and_are_not_tagged_yet_are_tagged() -> None:
@@ -127,7 +131,7 @@ def test_what_aws_refuses_is_no_success() -> None:
     worker = world.launch(1, elastic=False)
     world.refusing[worker] = "UnauthorizedOperation"
     with pytest.raises(GiveUp, match="UnauthorizedOperation"):
-        carried_out(world.ports, Tag("demo", (worker,), KEY), dry_run=False, say_where=print)
+        carry_out_unless_dry_run(world.ports, Tag("demo", (worker,), KEY), dry_run=False, say_where=print)
 
 
 def test_region_and_profile_count_as_for_the_aws_command_line() -> None:

@@ -20,7 +20,7 @@ from dyntrain.controller.cli.doctor.observations import (
     ClusterSeen,
     GroupSeen,
     ImageSeen,
-    Seen,
+    Readings,
     StackSeen,
     TemplateSeen,
     Unread,
@@ -60,7 +60,7 @@ CLUSTER = ClusterSeen(
     wheel=True,
     denied=(),
 )
-HEALTHY = Seen(
+HEALTHY = Readings(
     region="eu-central-1",
     caller="arn:aws:iam::111122223333:user/operator",
     stages=STAGE,
@@ -73,23 +73,23 @@ HEALTHY = Seen(
 )
 
 
-def wrong(seen: Seen) -> dict[str, str]:
+def wrong(seen: Readings) -> dict[str, str]:
     return {line.what: line.says for line in diagnosis(seen) if line.verdict == "wrong"}
 
 
-def with_cluster(**changed: Any) -> Seen:
+def with_cluster(**changed: Any) -> Readings:
     return replace(HEALTHY, clusters={"demo": replace(CLUSTER, **changed)})
 
 
-def with_group(**changed: Any) -> Seen:
+def with_group(**changed: Any) -> Readings:
     return with_cluster(groups={"demo-workers": replace(GROUP, **changed)})
 
 
-def with_stack(**parameters: str) -> Seen:
+def with_stack(**parameters: str) -> Readings:
     return with_cluster(stack=StackSeen("CREATE_COMPLETE", {"Accelerator": "Nvidia", "MXNet": "", **parameters}))
 
 
-def with_parameter(leaf: str, text: str | None) -> Seen:
+def with_parameter(leaf: str, text: str | None) -> Readings:
     assert isinstance(CLUSTER.parameters, dict)
     kept = {name: value for name, value in CLUSTER.parameters.items() if name != leaf}
     return with_cluster(parameters=kept if text is None else {**kept, leaf: text})
@@ -189,7 +189,7 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
         ),
     ],
 )
-def test_what_is_broken_is_one_line_that_says_what_to_do(seen: Seen, what: str, words: str) -> None:
+def test_what_is_broken_is_one_line_that_says_what_to_do(seen: Readings, what: str, words: str) -> None:
     problems = wrong(seen)
     assert set(problems) == {what}
     assert words in problems[what]
@@ -211,7 +211,7 @@ def test_gpus_that_train_are_fine_and_newer_ones_than_the_table_are_no_verdict()
     assert verdicts["by hand"] == [("ok", "g4dn.xlarge")]
 
 
-def said_of_identities(seen: Seen) -> list[tuple[str, str]]:
+def said_of_identities(seen: Readings) -> list[tuple[str, str]]:
     return [(line.verdict, line.says) for line in diagnosis(seen) if line.what.endswith("identity keys")]
 
 

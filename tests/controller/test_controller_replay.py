@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.cli.rehearsal.recorded import Record
-from dyntrain.controller.cli.rehearsal.rehearsal import differing
+from dyntrain.controller.cli.rehearsal.rehearsal import differing_permutations
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.contract.messages import ClusterPolicy
 from hypothesis import HealthCheck, given, settings
@@ -362,7 +362,7 @@ def test_a_permutation_that_ends_differently_is_found() -> None:
 
     records = [Record("x", tag(A, 1)), Record("x", tag(B, 1))]
     policy = ClusterPolicy(cluster="demo")
-    assert differing(records, fickle, policy, ELASTIC_TAG, START + 9.0, seed=1, times=30)
+    assert differing_permutations(records, fickle, policy, ELASTIC_TAG, START + 9.0, seed=1, times=30)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -381,7 +381,7 @@ def test_any_history_of_two_nodes_ends_the_same_in_any_order(data: st.DataObject
     records = [Record("x", each) for each in data.draw(st.lists(st.one_of(kinds), max_size=12))]
     everything = lambda event: ["handler"]  # noqa: E731
     assert (
-        differing(
+        differing_permutations(
             records,
             everything,
             ClusterPolicy(cluster="demo", groups=("demo-workers",)),

@@ -9,7 +9,7 @@ from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import explanation, snapshot, summary
 from dyntrain.controller.cli.changing.asking import (
     add_request,
-    carried_out,
+    carry_out_unless_dry_run,
     launch_request,
     remove_request,
     restart_request,
@@ -95,10 +95,10 @@ def test_the_job_begins_again_when_its_base_nodes_boot_anew() -> None:
     world.resync()
     request = restart_request(asking(world), "demo")
     assert (request.booted, request.started) == ((master,), (second,))
-    output = carried_out(world.ports, request, dry_run=True, say_where=print)
+    output = carry_out_unless_dry_run(world.ports, request, dry_run=True, say_where=print)
     assert f"aws ec2 reboot-instances --instance-ids {master} && aws ec2 start-instances" in output
     assert not [call for call in world.calls if call[0] in ("instances.reboot", "instances.start")]
-    carried_out(world.ports, request, dry_run=False, say_where=print)
+    carry_out_unless_dry_run(world.ports, request, dry_run=False, say_where=print)
     done = [call for call in world.calls if call[0] in ("instances.reboot", "instances.start")]
     assert done == [("instances.reboot", master), ("instances.start", second)]
 

@@ -13,7 +13,7 @@ from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.view import Rules
 
 
-def stays(decision: Decision, job_facts: JobFacts | None, rules: Rules) -> dict[str, Any]:
+def remaining_instances(decision: Decision, job_facts: JobFacts | None, rules: Rules) -> dict[str, Any]:
     """The base nodes that still run after the job. `with_price` sets `hourly`; the controller ends them at `until`."""
     running = [node.view for node in decision.nodes if node.view.base and runs_for(node.view, rules)]
     kinds = Counter((view.facts.machine.type, view.facts.machine.market) for view in running if view.facts.machine)
@@ -49,7 +49,7 @@ def job_over(cluster: str, job_facts: JobFacts | None) -> str:
     return f"the job of {cluster} is over{failure}"
 
 
-def begins_again(decision: Decision, job_facts: JobFacts | None) -> bool:
+def is_restarting(decision: Decision, job_facts: JobFacts | None) -> bool:
     """Whether a base node has reported its preparation since the job's end, so that a new job is about to start."""
     ended = over_since(decision.membership, decision.job, job_facts)
     reports = [node.view.preparation for node in decision.nodes if node.view.base]

@@ -20,12 +20,12 @@ KINDS = ("worker", "node", "coordinator", "ps-lite", "prepare")
 FILES = {"worker": "worker*.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
 LATE_SECONDS = 120.0  # a busy CloudWatch agent may send lines this late
 LINES_READ = 1000  # lines of a node's log that are searched for the cluster's name
-_FURTHER = re.compile(r"-\d+$")  # number of a further worker on the node, as in worker-1
+_WORKER_NUMBER = re.compile(r"-\d+$")  # number of a further worker on the node, as in worker-1
 _ISO = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LineFilter:
     """A filter for log lines. None in a field: any value fits."""
 
     cluster: str
@@ -36,7 +36,7 @@ class Wanted:
     def fits(self, name: str) -> bool:
         """Whether the log stream `<cluster>/<job>/<instance>/<kind>` fits the filter."""
         parts = name.split("/")
-        if len(parts) != 4 or parts[0] != self.cluster or _FURTHER.sub("", parts[3]) not in self.kinds:
+        if len(parts) != 4 or parts[0] != self.cluster or _WORKER_NUMBER.sub("", parts[3]) not in self.kinds:
             return False
         return self.job in (None, parts[1]) and (self.instances is None or parts[2] in self.instances)
 
@@ -59,7 +59,7 @@ class FromCloudWatch:
     """Log lines from CloudWatch. Each line is returned once, although machines send lines out of order."""
 
     store: CloudWatchLogs
-    wanted: Wanted
+    wanted: LineFilter
     since: float
     seen: dict[str, float] = field(default_factory=dict)
 
@@ -92,7 +92,7 @@ class FromFiles:
     """
 
     directory: Path
-    wanted: Wanted
+    wanted: LineFilter
     since: float
     read: dict[Path, int] = field(default_factory=dict)  # bytes by file
     clusters: dict[str, str] = field(default_factory=dict)  # by machine

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dyntrain.controller.cli.answers.announced import announced_standing
-from dyntrain.controller.cli.answers.ending import closing, ended_with_job, stays
+from dyntrain.controller.cli.answers.ending import closing, ended_with_job, remaining_instances
 from dyntrain.controller.cli.answers.provenance import origins
 from dyntrain.controller.cli.answers.unmanaged import unmanaged
 from dyntrain.controller.contract.elastic_tag import ElasticTag
@@ -43,7 +43,7 @@ def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag
     """Read the cluster's state by consistent reads, so that a later snapshot is never older. Raises GiveUp for an
     unregistered cluster.
     """
-    policy = registered(registry, cluster)
+    policy = policy_of(registry, cluster)
     stored = ports.clusters.get(cluster)
     job_facts, _version = ports.jobs.get(cluster)
     stored_nodes = ports.nodes.of_cluster(cluster)
@@ -63,7 +63,7 @@ def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag
     )
 
 
-def registered(registry: Registry, cluster: str) -> ClusterPolicy:
+def policy_of(registry: Registry, cluster: str) -> ClusterPolicy:
     """The cluster's policy. Raises GiveUp for a cluster that is not registered, and for an invalid policy."""
     policy = registry.policy(cluster)
     if policy is None:
@@ -84,13 +84,15 @@ def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
     return {
         "cluster": snapshot.cluster,
         "job": _job(snapshot),
-        "stays": stays(snapshot.decision, snapshot.job_facts, snapshot.rules) if snapshot.decision.job.over else None,
+        "stays": remaining_instances(snapshot.decision, snapshot.job_facts, snapshot.rules)
+        if snapshot.decision.job.over
+        else None,
         "closing": closing(snapshot.decision),
         "held": [
             {"group": group, "times": hold.times, "since": hold.at, "reason": hold.reason}
             for group, hold in sorted(snapshot.held.items())
         ],
-        "again": _again(snapshot) if snapshot.decision.job.over else "",
+        "again": _restart_advice(snapshot) if snapshot.decision.job.over else "",
         "ended": ended_with_job(snapshot.decision, snapshot.job_facts),
         "target": {
             "revision": membership.revision,
@@ -133,11 +135,11 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
         },
         "facts": _facts(view.facts),
         "origins": [asdict(origin) for origin in origins(view.facts)],
-        "passed_over": _passed_over(view.facts, snapshot.rules),
+        "passed_over": _overridden_facts(view.facts, snapshot.rules),
     }
 
 
-def _passed_over(facts: NodeFacts, rules: Rules) -> list[str]:
+def _overridden_facts(facts: NodeFacts, rules: Rules) -> list[str]:
     """Lines on facts without effect: reads that began too soon after an event, and events before a later read."""
     settling_seconds = rules.policy.settling_seconds
     reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
@@ -171,10 +173,10 @@ def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
 def _would_change(node: NodeStatus, snapshot: Snapshot) -> str:
     over = snapshot.decision.job.over
     advice = announced_standing(node).reason.would_change(node.view.base, over)
-    return "; ".join(filter(None, (advice, _again(snapshot) if over else "")))
+    return "; ".join(filter(None, (advice, _restart_advice(snapshot) if over else "")))
 
 
-def _again(snapshot: Snapshot) -> str:
+def _restart_advice(snapshot: Snapshot) -> str:
     """Advice on how to restart the job; "" for a closed cluster and without base nodes."""
     ending = snapshot.decision.ending
     base = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
@@ -235,13 +237,13 @@ def _job(snapshot: Snapshot) -> dict[str, Any] | None:
 
 def with_price(summary_data: dict[str, Any], price: Callable[[str, str], float | None]) -> dict[str, Any]:
     """Add to the summary what the remaining instances cost, in dollars an hour, if every price is known."""
-    stays = summary_data["stays"]
-    if stays is None or not stays["instances"]:
+    remaining = summary_data["stays"]
+    if remaining is None or not remaining["instances"]:
         return summary_data
-    prices = [(price(kind["type"], kind["market"]), kind["count"]) for kind in stays["types"]]
-    priced = sum(count for cost, count in prices if cost is not None) == stays["instances"]
+    prices = [(price(kind["type"], kind["market"]), kind["count"]) for kind in remaining["types"]]
+    priced = sum(count for cost, count in prices if cost is not None) == remaining["instances"]
     hourly = sum(cost * count for cost, count in prices if cost is not None) if priced else None
-    return {**summary_data, "stays": {**stays, "hourly": hourly}}
+    return {**summary_data, "stays": {**remaining, "hourly": hourly}}
 
 
 def history(snapshot: Snapshot) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 from dyntrain.controller.cli.answers.connection import Connection
-from dyntrain.controller.cli.answers.query import Snapshot, cluster_of_instance, registered, snapshot
+from dyntrain.controller.cli.answers.query import Snapshot, cluster_of_instance, policy_of, snapshot
 from dyntrain.controller.cli.changing.requests import (
     Replace,
     Request,
@@ -22,7 +22,7 @@ from dyntrain.controller.cli.changing.requests import (
     tag,
     untag,
 )
-from dyntrain.controller.cli.changing.restarts import Restart, must_not_be_over, restart
+from dyntrain.controller.cli.changing.restarts import Restart, refuse_if_over, restart
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.leave_windows import LEAVE_NOW, LEAVE_TAG
 from dyntrain.controller.contract.messages import BASE_TAG
@@ -36,31 +36,31 @@ from dyntrain.controller.loops.resync import facts_of_instance
 
 def scale_request(connection: Connection, cluster: str, n: int, group: str | None) -> Resize:
     """The request to set a group's size. Raises GiveUp when it is impossible, and for more workers after the job."""
-    policy = registered(connection.registry, cluster)
+    policy = policy_of(connection.registry, cluster)
     request = resize(policy, _group_sizes(connection, cluster), group, to=n)
     if request.after > request.before:
-        must_not_be_over(_snapshot_of(connection, cluster))
+        refuse_if_over(_snapshot_of(connection, cluster))
     return request
 
 
 def launch_request(connection: Connection, cluster: str, count: int, group: str | None) -> Resize:
     """The request to launch `count` workers. Raises GiveUp when that is impossible, and for a job that is over."""
-    policy = registered(connection.registry, cluster)
-    must_not_be_over(_snapshot_of(connection, cluster))
+    policy = policy_of(connection.registry, cluster)
+    refuse_if_over(_snapshot_of(connection, cluster))
     return resize(policy, _group_sizes(connection, cluster), group, by=count)
 
 
 def add_request(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
     """The request to tag running machines. Raises GiveUp when that is impossible, and for a job that is over."""
     ports, registry, elastic = connection
-    registered(registry, cluster)
-    must_not_be_over(_snapshot_of(connection, cluster))
+    policy_of(registry, cluster)
+    refuse_if_over(_snapshot_of(connection, cluster))
     return tag(cluster, instances, ports.instances.by_id(instances), elastic.of(cluster))
 
 
 def sizes_to_choose_from(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
     """The groups of elastic workers that a person may resize."""
-    return elastic_groups(registered(connection.registry, cluster), _group_sizes(connection, cluster))
+    return elastic_groups(policy_of(connection.registry, cluster), _group_sizes(connection, cluster))
 
 
 def remove_request(connection: Connection, instances: Sequence[str], *, now: bool = False) -> Untag:
@@ -132,7 +132,7 @@ def carry_out(ports: Ports, request: Request) -> None:
             assert_never(request)
 
 
-def carried_out(ports: Ports, request: Request, dry_run: bool, say_where: Callable[[str], object]) -> str:
+def carry_out_unless_dry_run(ports: Ports, request: Request, dry_run: bool, say_where: Callable[[str], object]) -> str:
     """Carry out the request and return its description; with `dry_run` only return the description. `say_where` is
     called first, with the cluster's name.
     """
@@ -164,5 +164,5 @@ def _snapshot_of(connection: Connection, cluster: str) -> Snapshot:
 
 def _group_sizes(connection: Connection, cluster: str) -> dict[str, GroupSize]:
     ports, registry, _ = connection
-    groups = Rules(registered(registry, cluster), stack_groups=found_groups(ports, registry, cluster)).groups
+    groups = Rules(policy_of(registry, cluster), stack_groups=found_groups(ports, registry, cluster)).groups
     return dict(ports.groups.sizes(groups))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dyntrain.controller.cli.answers.ending import begins_again, job_over
+from dyntrain.controller.cli.answers.ending import is_restarting, job_over
 from dyntrain.controller.cli.answers.query import Snapshot
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.decisions.closing import over_since
@@ -39,11 +39,11 @@ class Restart:
         return " && ".join(filter(None, (boot, start)))
 
 
-def must_not_be_over(snapshot: Snapshot) -> None:
+def refuse_if_over(snapshot: Snapshot) -> None:
     """Raise GiveUp for a job that is over, since a machine that joins now would be ended at once."""
     if not snapshot.decision.job.over:
         return
-    if begins_again(snapshot.decision, snapshot.job_facts):
+    if is_restarting(snapshot.decision, snapshot.job_facts):
         over = job_over(snapshot.cluster, snapshot.job_facts)
         raise GiveUp(f"{over}, and its base nodes begin another one; try again in a minute")
     again = f"`dyntrain cluster restart {snapshot.cluster}` begins it again" if _base_nodes(snapshot) else NO_BASE_NODE

@@ -13,9 +13,9 @@ import click
 from dyntrain.controller.cli.answers.unmanaged import unmanaged
 from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
-from dyntrain.controller.cli.shell.options import DRY, output_options, width_of_terminal
+from dyntrain.controller.cli.shell.options import DRY_RUN, output_options, width_of_terminal
 from dyntrain.controller.cli.shell.place import say_where
-from dyntrain.controller.cli.shell.waiting import asking
+from dyntrain.controller.cli.shell.waiting import calling_aws
 from dyntrain.controller.cli.text.words import printable
 from dyntrain.controller.contract.errors import ControllerError, GiveUp, Misconfigured
 
@@ -66,7 +66,7 @@ def create(
     own_mxnet: bool,
 ) -> None:
     """Register the cluster NAME. For an invalid policy the wrong fields are named, and nothing is written."""
-    with asking("asking AWS"):
+    with calling_aws("asking AWS"):
         from dyntrain.controller.cli.changing.policies import cannot_train_on, checked_policy, parsed_policy
         from dyntrain.controller.cli.rehearsal.recorded import text_of
 
@@ -141,7 +141,7 @@ def template() -> None:
 )
 def list_clusters(output: str) -> None:
     """List all registered clusters. A cluster with an invalid policy is listed with the error."""
-    with asking("asking AWS"):
+    with calling_aws("asking AWS"):
         registry = connect().registry
         policies, problems = registry.all(), registry.problems()
     if output == "json":
@@ -188,7 +188,7 @@ def cluster_table(
 )
 def show(name: str, output: str) -> None:
     """Show all fields of the cluster NAME's policy, also those with default values."""
-    with asking("asking AWS"):
+    with calling_aws("asking AWS"):
         registry = connect().registry
         policy = registry.policy(name)
         if policy is None:
@@ -227,7 +227,7 @@ def policy_table(policy: ClusterPolicy) -> list[str]:
 @click.option("--force", is_flag=True, help="Although it still has nodes; they are left running as they are.")
 def delete(name: str, force: bool) -> None:
     """Delete the cluster NAME's parameters. The cluster's instances are left as they are."""
-    with asking("asking AWS"):
+    with calling_aws("asking AWS"):
         from dyntrain.controller.contract.messages import CLUSTER_NAME
 
         if not re.fullmatch(CLUSTER_NAME, name):
@@ -251,17 +251,17 @@ def delete(name: str, force: bool) -> None:
 
 @cluster.command(epilog="Examples:\n\n\b\n  dyntrain cluster restart demo\n  dyntrain cluster restart demo --dry-run")
 @click.argument("name", type=CLUSTER)
-@DRY
+@DRY_RUN
 def restart(name: str, dry_run: bool) -> None:
     """Start the job of the cluster NAME again, after its end, from the first epoch.
 
     The base nodes are rebooted; stopped base nodes are started.
     """
-    with asking("asking AWS"):
-        from dyntrain.controller.cli.changing.asking import carried_out, restart_request
+    with calling_aws("asking AWS"):
+        from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, restart_request
 
         connection = connect()
-        result = carried_out(connection.ports, restart_request(connection, name), dry_run, say_where)
+        result = carry_out_unless_dry_run(connection.ports, restart_request(connection, name), dry_run, say_where)
     click.echo(result)
 
 

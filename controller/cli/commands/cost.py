@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER, CLUSTER_OR_JOB
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
 from dyntrain.controller.cli.shell.since import start_of
 from dyntrain.controller.cli.shell.waiting import waiting
@@ -44,7 +44,7 @@ def cost(name: str | None, cluster: str | None, since: str, output: str) -> None
     if name is not None and cluster is not None:
         raise click.UsageError(f"{name} and --cluster {cluster}: give one of them")
     name = name or cluster
-    with one_clear_line():
+    with errors_on_one_line():
         start = start_of(since, time.time())
         from dyntrain.controller.adapters.aws import Clients
         from dyntrain.controller.adapters.submission import AwsLauncher

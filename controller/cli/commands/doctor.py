@@ -7,8 +7,8 @@ import os
 from dataclasses import asdict
 
 import click
-from dyntrain.controller.cli.shell.errors import one_clear_line
-from dyntrain.controller.cli.shell.options import one_cluster, output_options, width_of_terminal
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
+from dyntrain.controller.cli.shell.options import cluster_argument, output_options, width_of_terminal
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.tables import Column, table
 from dyntrain.controller.cli.text.words import printable
@@ -20,7 +20,7 @@ COLUMNS = (Column("", 0), Column("what", 0), Column("verdict", 0, words=True))
 @click.command(
     epilog="Examples:\n\n\b\n  dyntrain doctor\n  dyntrain doctor --cluster demo --json\n  dyntrain doctor --offline"
 )
-@one_cluster
+@cluster_argument
 @click.option("--offline", is_flag=True, help="What is believed of AWS, and who vouches for it; asks nobody.")
 @output_options("one object a line", "what is too long goes on below", "each on one line, however long")
 def doctor(cluster: str | None, offline: bool, output: str) -> None:
@@ -33,10 +33,10 @@ def doctor(cluster: str | None, offline: bool, output: str) -> None:
         from dyntrain.controller.cli.doctor.claims import claims
 
         for claim in claims():
-            row = {"claim": claim.claim, "witness": claim.vouched}
-            click.echo(json.dumps(row) if output == "json" else f"{claim.claim}\n    {claim.vouched}")
+            row = {"claim": claim.claim, "witness": claim.evidence}
+            click.echo(json.dumps(row) if output == "json" else f"{claim.claim}\n    {claim.evidence}")
         return
-    with one_clear_line():
+    with errors_on_one_line():
         from dyntrain.controller.cli.doctor.checks import diagnosis
         from dyntrain.controller.cli.doctor.reading import Reader
         from dyntrain.controller.contract.settings import Settings

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.shell.completion import INSTANCE
 from dyntrain.controller.cli.shell.connection import connect
-from dyntrain.controller.cli.shell.errors import one_clear_line
-from dyntrain.controller.cli.shell.instances import only_ids
-from dyntrain.controller.cli.shell.options import one_cluster, output_options
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
+from dyntrain.controller.cli.shell.instances import check_instance_ids
+from dyntrain.controller.cli.shell.options import cluster_argument, output_options
 from dyntrain.controller.cli.shell.since import start_of
 from dyntrain.controller.cli.shell.waiting import follow as go_on
 from dyntrain.controller.cli.shell.waiting import waiting
@@ -29,7 +29,7 @@ LATE_SECONDS = 10.0  # an entry of another Lambda function may be written this l
     epilog="Examples:\n\n\b\n  dyntrain events --since 2h\n  dyntrain events --cluster demo --follow\n"
     "  dyntrain events --instance i-0123456789abcdef0 --since 7d --json"
 )
-@one_cluster
+@cluster_argument
 @click.option(
     "--since",
     default="1h",
@@ -41,15 +41,15 @@ LATE_SECONDS = 10.0  # an entry of another Lambda function may be written this l
 @output_options("one object a line", "one entry a line", "with every field, also those that are long")
 def events(cluster: str | None, since: str, instance: str | None, follow: bool, output: str) -> None:
     """The audit trail: every change of status and every action, for the last 30 days."""
-    with one_clear_line():
+    with errors_on_one_line():
         start = start_of(since, time.time())
-        only_ids([instance] if instance is not None else [])
+        check_instance_ids([instance] if instance is not None else [])
         with waiting("reading the audit trail"):
             ports, registry, _ = connect()
-            from dyntrain.controller.cli.answers.query import registered
+            from dyntrain.controller.cli.answers.query import policy_of
 
             if cluster is not None:
-                registered(registry, cluster)
+                policy_of(registry, cluster)
 
             def read(begin: float) -> list[StoredEntry]:
                 names = [cluster] if cluster else sorted(registry.all())

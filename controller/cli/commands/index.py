@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.text.words import printable
 from dyntrain.controller.contract.errors import GiveUp
 
@@ -21,7 +21,7 @@ from dyntrain.controller.contract.errors import GiveUp
 @click.option("--force", is_flag=True, help="Replace indexes that are there.")
 def index(files: tuple[Path, ...], force: bool) -> None:
     """Write FILE.idx next to each FILE.rec, with one line per record: its number and its offset in bytes."""
-    with one_clear_line():
+    with errors_on_one_line():
         from dyntrain.training.worker.channel.framing import index_of
 
         for file in files:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from dyntrain.controller.cli.answers.log_sources import KINDS, FromCloudWatch, FromFiles, Wanted
+from dyntrain.controller.cli.answers.log_sources import KINDS, FromCloudWatch, FromFiles, LineFilter
 from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
 from dyntrain.controller.cli.shell.connection import connect
-from dyntrain.controller.cli.shell.errors import one_clear_line
-from dyntrain.controller.cli.shell.instances import only_ids
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
+from dyntrain.controller.cli.shell.instances import check_instance_ids
 from dyntrain.controller.cli.shell.since import start_of
 from dyntrain.controller.cli.shell.waiting import follow as go_on
 from dyntrain.controller.cli.shell.waiting import waiting
@@ -61,12 +61,12 @@ def logs(
     directory: Path | None,
 ) -> None:
     """Print log lines of CLUSTER's workers from CloudWatch, also of terminated machines."""
-    with one_clear_line():
+    with errors_on_one_line():
         start = start_of(since, time.time())
-        only_ids(instances)
+        check_instance_ids(instances)
         with waiting("reading the logs"):
             named = frozenset(instances) if rank is None else frozenset([_instance_of(cluster, rank)])
-            query = Wanted(cluster, job, named or None, frozenset(kinds or ("worker",)))
+            query = LineFilter(cluster, job, named or None, frozenset(kinds or ("worker",)))
             source: Source
             if directory is not None:
                 source = FromFiles(directory, query, start)

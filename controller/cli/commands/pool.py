@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.connection import stage_of_command
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.options import output_options
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable_lines
@@ -44,7 +44,7 @@ def plan(cluster: str | None, file: Path | None, output: str) -> None:
     from dyntrain.controller.cli.text.pool import as_data, as_text
     from dyntrain.controller.core.pool.plan import plan_pools
 
-    with one_clear_line():
+    with errors_on_one_line():
         with waiting("reading reservations and instances"):
             inputs = _from_file(file) if file is not None else _from_aws()
         names = [stored.cluster for stored in inputs.pools]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.options import output_options
 from dyntrain.controller.cli.text.words import printable
 from dyntrain.controller.contract.errors import Misconfigured
@@ -76,9 +76,9 @@ def replay(
     Messages of a dead-letter queue are accepted as stored. The exit code is 2 for an unreadable path; 1 without any
     event, or if a permutation ends with other statuses or members; else 0.
     """
-    with one_clear_line(), _without_logging():
+    with errors_on_one_line(), _without_logging():
         from dyntrain.controller.cli.rehearsal.recorded import Unreadable, files_of, records_of
-        from dyntrain.controller.cli.rehearsal.rehearsal import differing
+        from dyntrain.controller.cli.rehearsal.rehearsal import differing_permutations
         from dyntrain.controller.cli.rehearsal.rehearsal import replay as run
         from dyntrain.controller.contract.settings import Settings
         from dyntrain.controller.core.incoming.event_rules import matching as matching_rules
@@ -98,7 +98,9 @@ def replay(
         matching = partial(matching_rules, settings.elastic)
         outcome = run(records, matching, policy, settings.elastic, at)
         different = (
-            [] if shuffle is None else differing(records, matching, policy, settings.elastic, at, shuffle, times)
+            []
+            if shuffle is None
+            else differing_permutations(records, matching, policy, settings.elastic, at, shuffle, times)
         )
     if output == "json":
         lines = _json_lines(outcome.events, outcome.summary)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER
-from dyntrain.controller.cli.shell.errors import one_clear_line
-from dyntrain.controller.cli.shell.named_job import names_file, reported, unreadable
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
+from dyntrain.controller.cli.shell.named_job import file_errors_as_give_up, latest_report, names_file
 from dyntrain.controller.cli.shell.options import output_options
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable_lines
@@ -48,7 +48,7 @@ def report(job: str | None, html: Path | None, png: Path | None, output: str) ->
     JOB is an events.jsonl or its folder, which have all events; or the name of a cluster or of its job, whose reports
     carry a history of limited length. The default is the only cluster.
     """
-    with one_clear_line():
+    with errors_on_one_line():
         if png is not None:
             require(("resvg_py",))
         with waiting("reading the job"):
@@ -85,11 +85,11 @@ def _story_of(job: str | None) -> tuple[Story, str]:
         from dyntrain.training.report.source import audit_text, story_of_file
 
         file = Path(job)
-        with unreadable(file):
+        with file_errors_as_give_up(file):
             return story_of_file(file), audit_text(file if file.is_dir() else file.parent)
     from dyntrain.training.report.story import story_of_report
 
     try:
-        return story_of_report(reported(job)), "not audited: the ledger is on the shared volume"
+        return story_of_report(latest_report(job)), "not audited: the ledger is on the shared volume"
     except ValueError as error:
         raise GiveUp(str(error)) from error

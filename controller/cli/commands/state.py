@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from dyntrain.controller.cli.shell.completion import INSTANCE
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
-from dyntrain.controller.cli.shell.errors import one_clear_line
-from dyntrain.controller.cli.shell.instances import only_ids
-from dyntrain.controller.cli.shell.options import one_cluster, output_options, width_of_terminal
-from dyntrain.controller.cli.shell.waiting import asking, waiting
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
+from dyntrain.controller.cli.shell.instances import check_instance_ids
+from dyntrain.controller.cli.shell.options import cluster_argument, output_options, width_of_terminal
+from dyntrain.controller.cli.shell.waiting import calling_aws, waiting
 from dyntrain.controller.cli.text.words import moment, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ COLOUR = click.option(
     epilog="Examples:\n\n\b\n  dyntrain status\n  dyntrain status --cluster demo --watch\n"
     "  dyntrain status --output json | jq '.clusters[].job.progress'"
 )
-@one_cluster
+@cluster_argument
 @click.option("--watch", is_flag=True, help="Show it again every second until interrupted.")
 @output_options(
     '{"clusters": [...], "invalid": {name: problem}}, one line each time with --watch',
@@ -50,7 +50,7 @@ COLOUR = click.option(
 @COLOUR
 def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str) -> None:
     """Show each cluster's nodes with status and reason, and its job with progress, loss and samples/s."""
-    with one_clear_line():
+    with errors_on_one_line():
         with waiting("reading the clusters"):
             stage = stage_of_command()
             ports, registry, elastic = connect(stage)
@@ -144,8 +144,8 @@ def coloured(choice: str) -> bool:
 @output_options("all of it as one object", "what a person wants to know", "with each fact as it is stored")
 def explain(instance: str, output: str) -> None:
     """Explain an instance's status by its reason and by every stored fact."""
-    with asking(f"reading what is known of {instance}"):
-        only_ids([instance])
+    with calling_aws(f"reading what is known of {instance}"):
+        check_instance_ids([instance])
         ports, registry, elastic = connect()
         from dyntrain.controller.cli.answers.query import cluster_of_instance, explanation, snapshot
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.shell.board_news import News, news_of
 from dyntrain.controller.cli.shell.completion import CLUSTER
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.waiting import follow, waiting
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.folders import not_local
@@ -57,7 +57,7 @@ def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve
     JOB is an events.jsonl or its folder, or the name of a cluster or of its job, whose reports carry a history of
     limited length. Steps that were trained again are shown once. The command needs the extra `tensorboard`.
     """
-    with one_clear_line(), ExitStack() as stack:
+    with errors_on_one_line(), ExitStack() as stack:
         require(("tensorboard",))
         if not serve and logdir is None:
             raise GiveUp("--no-serve needs --logdir, the folder for the files")

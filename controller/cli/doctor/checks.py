@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dyntrain.controller.cli.answers.unmanaged import unmanaged
-from dyntrain.controller.cli.doctor.gpus import judged
+from dyntrain.controller.cli.doctor.gpus import gpu_verdict
 from dyntrain.controller.cli.doctor.observations import (
     ClusterSeen,
     GroupSeen,
     ImageSeen,
-    Seen,
+    Readings,
     StackSeen,
     TemplateSeen,
     Unread,
@@ -47,11 +47,11 @@ class Finding:
     says: str
 
 
-def diagnosis(readings: Seen) -> tuple[Finding, ...]:
-    return tuple(_lines(readings))
+def diagnosis(readings: Readings) -> tuple[Finding, ...]:
+    return tuple(_findings(readings))
 
 
-def _lines(readings: Seen) -> Iterator[Finding]:
+def _findings(readings: Readings) -> Iterator[Finding]:
     yield _required("region", readings.region)
     yield _required("credentials", readings.caller)
     if isinstance(readings.caller, Unread):
@@ -92,7 +92,7 @@ def _rights(subject: str, denied: tuple[str, ...] | Unread, holder: str) -> Find
 # ---- the controller
 
 
-def _stage(readings: Seen) -> Generator[Finding, None, Stage | None]:
+def _stage(readings: Readings) -> Generator[Finding, None, Stage | None]:
     """Judge the stage and return it; None if no stage could be chosen."""
     if isinstance(readings.stages, Unread):
         yield _unknown("stage", readings.stages)
@@ -132,7 +132,7 @@ def _ambiguous(first: str, second: str) -> bool:
     return first.endswith(second) or second.endswith(first)
 
 
-def _controller(readings: Seen, stage: Stage | None) -> Iterator[Finding]:
+def _controller(readings: Readings, stage: Stage | None) -> Iterator[Finding]:
     yield _stack("controller's stack", readings.stack, "run make deploy")
     if isinstance(readings.table, Unread):
         yield _unknown("table", readings.table)
@@ -204,11 +204,11 @@ def _cluster(name: str, cluster: ClusterSeen, stage: Stage | None, region: str) 
         yield _unknown(f"{name}: parameters", cluster.parameters)
     else:
         policy = yield from _policy(name, cluster.parameters.get("policy"), stage)
-        yield from _node(name, cluster.parameters.get("node"), stage, region)
+        yield from _node_parameter(name, cluster.parameters.get("node"), stage, region)
         yield from _published(name, cluster.parameters)
     yield from _groups(name, cluster.groups, policy, stage)
     yield from _template(name, cluster.template, stage)
-    if (gpus := judged(cluster, policy)) is not None:
+    if (gpus := gpu_verdict(cluster, policy)) is not None:
         yield Finding(f"{name}: GPUs", *gpus)
     yield from _image_and_wheel(name, cluster)
     yield _rights(f"{name}: permissions of nodes", cluster.denied, "the nodes' role")
@@ -238,7 +238,7 @@ def _policy(name: str, text: str | None, stage: Stage | None) -> Generator[Findi
     return policy
 
 
-def _node(name: str, text: str | None, stage: Stage | None, region: str) -> Iterator[Finding]:
+def _node_parameter(name: str, text: str | None, stage: Stage | None, region: str) -> Iterator[Finding]:
     subject = f"{name}: node parameter"
     if text is None:
         yield Finding(
@@ -312,13 +312,13 @@ def _group_problem(name: str, group: GroupSeen, stage: Stage | None) -> str:
     if stage is not None and not base and stage.elastic.of(name) not in group.tags:
         return f"the group does not give its instances the tag {stage.elastic.of(name)}, so none of them joins"
     if refused := refused_keys(group.handed_on):
-        return _no_launch(refused[0])
+        return _refused_tag_text(refused[0])
     if group.in_service < group.desired:
         return f"{group.in_service} of {group.desired} are in service: see the group's activities, and dyntrain status"
     return ""
 
 
-def _no_launch(key: str) -> str:
+def _refused_tag_text(key: str) -> str:
     return f"no instance can be launched with the tag '{key}': in instance metadata, keys have no space and no /"
 
 
@@ -338,12 +338,12 @@ def _template(name: str, template: TemplateSeen | Unread | None, stage: Stage | 
             subject, "wrong", f"the template's instances do not carry the tag {key}: update the cluster's stack"
         )
     elif refused := refused_keys(template.instance_tags):
-        yield Finding(subject, "wrong", _no_launch(refused[0]))
+        yield Finding(subject, "wrong", _refused_tag_text(refused[0]))
     else:
         yield Finding(subject, "ok", "the template's instances join by themselves")
 
 
-def _fits(subject: str, image: ImageSeen, template: TemplateSeen | Unread | None) -> Finding:
+def _image_size(subject: str, image: ImageSeen, template: TemplateSeen | Unread | None) -> Finding:
     volumes = template.volumes if isinstance(template, TemplateSeen) else {}
     for device, image_size in sorted(image.volumes.items()):
         if volumes.get(device, image_size) < image_size:
@@ -356,7 +356,7 @@ def _image_and_wheel(name: str, cluster: ClusterSeen) -> Iterator[Finding]:
     if isinstance(cluster.image, Unread):
         yield _unknown(f"{name}: image", cluster.image)
     elif cluster.image is not None and cluster.image.state == "available":
-        yield _fits(f"{name}: image", cluster.image, cluster.template)
+        yield _image_size(f"{name}: image", cluster.image, cluster.template)
     elif cluster.template:
         state = cluster.image.state if cluster.image is not None else "gone"
         yield Finding(

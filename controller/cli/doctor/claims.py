@@ -22,7 +22,7 @@ _S3_ERRORS = f"{DOCS}AmazonS3/latest/API/ErrorResponses.html"
 
 
 @dataclass(frozen=True)
-class Caught:
+class CaughtError:
     """An error code of an AWS operation, handled in the file `where`. `source` "": botocore's model names the code."""
 
     where: str
@@ -44,41 +44,41 @@ class Claim:
     source: str = ""
 
     @property
-    def vouched(self) -> str:
+    def evidence(self) -> str:
         return self.witness or f"none, from the documentation at {self.source}"
 
 
-CAUGHT = (
-    Caught(
+CAUGHT_ERRORS = (
+    CaughtError(
         "controller/adapters/autoscaling.py", "autoscaling:CompleteLifecycleAction", "ValidationError", _GROUP_ERRORS
     ),
-    Caught(
+    CaughtError(
         "controller/adapters/autoscaling.py",
         "autoscaling:RecordLifecycleActionHeartbeat",
         "ValidationError",
         _GROUP_ERRORS,
     ),
-    Caught(
+    CaughtError(
         "controller/adapters/autoscaling.py",
         "autoscaling:TerminateInstanceInAutoScalingGroup",
         "ValidationError",
         _GROUP_ERRORS,
     ),
-    Caught("controller/adapters/dynamodb.py", "dynamodb:PutItem", "ConditionalCheckFailedException"),
-    Caught("controller/adapters/ec2.py", "ec2:CreateTags", "InvalidInstanceID.NotFound", _EC2_ERRORS),
-    Caught("controller/adapters/ec2.py", "ec2:CreateTags", "InvalidID", _EC2_ERRORS),
-    Caught("controller/adapters/jobs.py", "dynamodb:DeleteItem", "ConditionalCheckFailedException"),
-    Caught("controller/adapters/jobs.py", "s3:GetObject", "NoSuchKey"),
-    Caught("controller/adapters/jobs.py", "s3:GetObject", "NoSuchBucket", _S3_ERRORS),
-    Caught("controller/adapters/jobs.py", "s3:GetObject", "AccessDenied", _S3_ERRORS),
-    Caught("controller/adapters/stacks.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
-    Caught("controller/adapters/submission.py", "s3:GetObject", "NoSuchKey"),
-    Caught("controller/adapters/submission.py", "s3:HeadBucket", "301", _S3_ERRORS),
-    Caught("controller/adapters/submission.py", "s3:HeadBucket", "403", _S3_HEAD),
-    Caught("controller/adapters/submission.py", "s3:HeadBucket", "404", _S3_HEAD),
-    Caught("controller/adapters/submission.py", "ec2:RunInstances", "DryRunOperation", _EC2_ERRORS),
+    CaughtError("controller/adapters/dynamodb.py", "dynamodb:PutItem", "ConditionalCheckFailedException"),
+    CaughtError("controller/adapters/ec2.py", "ec2:CreateTags", "InvalidInstanceID.NotFound", _EC2_ERRORS),
+    CaughtError("controller/adapters/ec2.py", "ec2:CreateTags", "InvalidID", _EC2_ERRORS),
+    CaughtError("controller/adapters/jobs.py", "dynamodb:DeleteItem", "ConditionalCheckFailedException"),
+    CaughtError("controller/adapters/jobs.py", "s3:GetObject", "NoSuchKey"),
+    CaughtError("controller/adapters/jobs.py", "s3:GetObject", "NoSuchBucket", _S3_ERRORS),
+    CaughtError("controller/adapters/jobs.py", "s3:GetObject", "AccessDenied", _S3_ERRORS),
+    CaughtError("controller/adapters/stacks.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
+    CaughtError("controller/adapters/submission.py", "s3:GetObject", "NoSuchKey"),
+    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "301", _S3_ERRORS),
+    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "403", _S3_HEAD),
+    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "404", _S3_HEAD),
+    CaughtError("controller/adapters/submission.py", "ec2:RunInstances", "DryRunOperation", _EC2_ERRORS),
     *(
-        Caught("controller/adapters/aws.py", "ec2:RunInstances", code, _EC2_ERRORS)
+        CaughtError("controller/adapters/aws.py", "ec2:RunInstances", code, _EC2_ERRORS)
         for code in (
             "InsufficientCapacity",
             "InsufficientHostCapacity",
@@ -91,33 +91,33 @@ CAUGHT = (
             "VcpuLimitExceeded",
         )
     ),
-    Caught("controller/adapters/logs.py", "logs:DescribeLogStreams", "ResourceNotFoundException"),
-    Caught("controller/adapters/ssm.py", "ssm:GetParameter", "ParameterNotFound"),
-    Caught("controller/adapters/ssm.py", "ssm:PutParameter", "ParameterAlreadyExists"),
-    Caught("node_bootstrap/job/bucket.py", "s3:GetObject", "NoSuchKey"),
-    Caught("node_bootstrap/job/bucket.py", "s3:GetObject", "AccessDenied", _S3_ERRORS),
-    Caught("node_bootstrap/job/bucket.py", "s3:PutObject", "PreconditionFailed", _S3_PUT),
-    Caught("node_bootstrap/job/bucket.py", "s3:PutObject", "ConditionalRequestConflict", _S3_PUT),
-    Caught("node_bootstrap/job/output.py", "logs:CreateLogStream", "ResourceAlreadyExistsException"),
-    Caught("training/coordinator/hosts.py", "ssm:GetParameter", "ParameterNotFound"),
-    Caught("training/feed/listing.py", "s3:HeadObject", "404", _S3_HEAD_OBJECT),
-    Caught("training/feed/listing.py", "s3:HeadObject", "403", _S3_HEAD_OBJECT),
-    Caught("training/feed/listing.py", "s3:ListObjectsV2", "NoSuchBucket"),
-    Caught("training/feed/listing.py", "s3:GetObject", "NoSuchKey"),
-    Caught("training/feed/listing.py", "s3:ListObjectsV2", "AccessDenied", _S3_ERRORS),
-    Caught("training/feed/listing.py", "s3:ListObjectsV2", "PermanentRedirect", _S3_ERRORS),
-    Caught("training/feed/stream.py", "s3:GetObject", "PreconditionFailed", _S3_GET),
-    Caught("controller/cli/doctor/reading.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
-    Caught("controller/cli/doctor/reading.py", "dynamodb:DescribeTable", "ResourceNotFoundException"),
-    Caught(
+    CaughtError("controller/adapters/logs.py", "logs:DescribeLogStreams", "ResourceNotFoundException"),
+    CaughtError("controller/adapters/ssm.py", "ssm:GetParameter", "ParameterNotFound"),
+    CaughtError("controller/adapters/ssm.py", "ssm:PutParameter", "ParameterAlreadyExists"),
+    CaughtError("node_bootstrap/job/bucket.py", "s3:GetObject", "NoSuchKey"),
+    CaughtError("node_bootstrap/job/bucket.py", "s3:GetObject", "AccessDenied", _S3_ERRORS),
+    CaughtError("node_bootstrap/job/bucket.py", "s3:PutObject", "PreconditionFailed", _S3_PUT),
+    CaughtError("node_bootstrap/job/bucket.py", "s3:PutObject", "ConditionalRequestConflict", _S3_PUT),
+    CaughtError("node_bootstrap/job/output.py", "logs:CreateLogStream", "ResourceAlreadyExistsException"),
+    CaughtError("training/coordinator/hosts.py", "ssm:GetParameter", "ParameterNotFound"),
+    CaughtError("training/feed/listing.py", "s3:HeadObject", "404", _S3_HEAD_OBJECT),
+    CaughtError("training/feed/listing.py", "s3:HeadObject", "403", _S3_HEAD_OBJECT),
+    CaughtError("training/feed/listing.py", "s3:ListObjectsV2", "NoSuchBucket"),
+    CaughtError("training/feed/listing.py", "s3:GetObject", "NoSuchKey"),
+    CaughtError("training/feed/listing.py", "s3:ListObjectsV2", "AccessDenied", _S3_ERRORS),
+    CaughtError("training/feed/listing.py", "s3:ListObjectsV2", "PermanentRedirect", _S3_ERRORS),
+    CaughtError("training/feed/stream.py", "s3:GetObject", "PreconditionFailed", _S3_GET),
+    CaughtError("controller/cli/doctor/reading.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
+    CaughtError("controller/cli/doctor/reading.py", "dynamodb:DescribeTable", "ResourceNotFoundException"),
+    CaughtError(
         "controller/cli/doctor/reading.py",
         "ec2:DescribeLaunchTemplateVersions",
         "InvalidLaunchTemplateName.NotFoundException",
         _EC2_ERRORS,
     ),
-    Caught("controller/cli/doctor/reading.py", "s3:ListObjectsV2", "NoSuchBucket"),
-    Caught(".chalice/deploy.py", "s3:HeadBucket", "404", _S3_HEAD),
-    Caught(".chalice/deploy.py", "s3:ListObjectsV2", "NoSuchBucket"),
+    CaughtError("controller/cli/doctor/reading.py", "s3:ListObjectsV2", "NoSuchBucket"),
+    CaughtError(".chalice/deploy.py", "s3:HeadBucket", "404", _S3_HEAD),
+    CaughtError(".chalice/deploy.py", "s3:ListObjectsV2", "NoSuchBucket"),
 )
 
 # Error codes of passing failures that neither botocore's models nor its table of retries name
@@ -322,8 +322,8 @@ _BELIEVED_OF_OTHERS = (
 def claims() -> Iterator[Claim]:
     """The claims; claims with a witness come first."""
     yield from _WITNESSED
-    yield from (Claim(caught.claim, f"{MODELS}") for caught in CAUGHT if not caught.source)
+    yield from (Claim(caught.claim, f"{MODELS}") for caught in CAUGHT_ERRORS if not caught.source)
     yield from (Claim(claim, source=DOCS + page) for claim, page in _BELIEVED)
     yield from (Claim(claim, source=address) for claim, address in _BELIEVED_OF_OTHERS)
-    yield from (Claim(caught.claim, source=caught.source) for caught in CAUGHT if caught.source)
+    yield from (Claim(caught.claim, source=caught.source) for caught in CAUGHT_ERRORS if caught.source)
     yield from (Claim(f"{code} is a passing error", source=source) for code, source in TRANSIENT_BELIEVED.items())

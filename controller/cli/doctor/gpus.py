@@ -12,7 +12,7 @@ from dyntrain.controller.contract.messages import ClusterPolicy
 Judged = tuple[Literal["ok", "wrong", "unknown"], str]
 
 
-def judged(cluster: ClusterSeen, policy: ClusterPolicy | None) -> Judged | None:
+def gpu_verdict(cluster: ClusterSeen, policy: ClusterPolicy | None) -> Judged | None:
     """The verdict on the cluster's GPUs, with a remedy; None for machines without known GPUs. Only a stack of the
     cluster template says which build of MXNet the nodes have.
     """

@@ -88,7 +88,7 @@ class ClusterSeen:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Readings:
     """All readings. `stages`: all parameters below `STAGES`; `stack`: the controller's stack;
     `table`: status of the facts table; `denied`: actions that the caller may not do.
     """

@@ -18,8 +18,8 @@ from dyntrain.controller.cli.doctor.observations import (
     ClusterSeen,
     GroupSeen,
     ImageSeen,
+    Readings,
     Right,
-    Seen,
     StackSeen,
     TemplateSeen,
     Unread,
@@ -70,29 +70,31 @@ class Reader:
         self._session, self._wanted = Session(), wanted_stage
         self._clock, self._until = clock, clock() + DEADLINE_SECONDS
 
-    def read(self, only: str | None) -> Seen:
+    def read(self, only: str | None) -> Readings:
         """Read the controller and all clusters, or the cluster `only`."""
-        stages = self._try("the stages", lambda: self._below(STAGES))
-        stage = self._chosen(stages)
-        caller = self._try("who you are", lambda: str(self._client("sts").get_caller_identity()["Arn"]))
+        stages = self._read_or_unread("the stages", lambda: self._parameters_below(STAGES))
+        stage = self._chosen_stage(stages)
+        caller = self._read_or_unread("who you are", lambda: str(self._client("sts").get_caller_identity()["Arn"]))
         name = self._controllers_stack(stages, stage)
         stack = (
-            self._try("the controller's stack", lambda: self._stack(name))
+            self._read_or_unread("the controller's stack", lambda: self._stack(name))
             if name
             else Unread("the stage's parameters do not name its stack")
         )
-        return Seen(
+        return Readings(
             region=self._region(),
             caller=caller,
             stages=stages,
             wanted_stage=self._wanted,
             stack=stack,
-            table=self._try("the table", lambda: self._table(stage.table)) if stage else Unread("there is no stage"),
-            alarms=self._try("the alarms", lambda: self._alarms(stack.alarms))
+            table=self._read_or_unread("the table", lambda: self._table(stage.table))
+            if stage
+            else Unread("there is no stage"),
+            alarms=self._read_or_unread("the alarms", lambda: self._alarms(stack.alarms))
             if isinstance(stack, StackSeen)
             else Unread("the controller's stack was not found"),
             denied=self._denied_to(caller, _CALLS),
-            clusters=self._try("the clusters", lambda: self._clusters(only, stage)),
+            clusters=self._read_or_unread("the clusters", lambda: self._clusters(only, stage)),
         )
 
     def _client(self, service: str) -> Any:
@@ -103,7 +105,7 @@ class Reader:
         )  # checks the deadline before each page of a listing
         return client
 
-    def _try(self, subject: str, read: Callable[[], T]) -> T | Unread:
+    def _read_or_unread(self, subject: str, read: Callable[[], T]) -> T | Unread:
         try:
             self._check_deadline()
             self._doing(f"reading {subject}")
@@ -120,7 +122,7 @@ class Reader:
         region = self._session.get_config_variable("region")
         return str(region) if region else Unread("none is set: export AWS_DEFAULT_REGION or configure a profile")
 
-    def _chosen(self, stages: Mapping[str, str] | Unread) -> Stage | None:
+    def _chosen_stage(self, stages: Mapping[str, str] | Unread) -> Stage | None:
         try:
             return None if isinstance(stages, Unread) else chosen_stage(stages, self._wanted)
         except Misconfigured:
@@ -176,14 +178,16 @@ class Reader:
 
     # ---- clusters
 
-    def _below(self, path: str) -> dict[str, str]:
+    def _parameters_below(self, path: str) -> dict[str, str]:
         pages = self._client("ssm").get_paginator("get_parameters_by_path").paginate(Path=path, Recursive=True)
         return {entry["Name"]: entry["Value"] for page in pages for entry in page["Parameters"]}
 
     def _clusters(self, only: str | None, stage: Stage | None) -> dict[str, ClusterSeen]:
         """All clusters with a policy, or the cluster `only`, even without a policy."""
-        parameters = self._try("the parameters", lambda: self._below(f"{ROOT}{only}/" if only else ROOT))
-        groups = self._try("the groups", self._groups)
+        parameters = self._read_or_unread(
+            "the parameters", lambda: self._parameters_below(f"{ROOT}{only}/" if only else ROOT)
+        )
+        groups = self._read_or_unread("the groups", self._groups)
         if only is not None:
             return {only: self._cluster(only, parameters, groups, stage)}
         if isinstance(parameters, Unread):
@@ -199,8 +203,8 @@ class Reader:
         stage: Stage | None,
     ) -> ClusterSeen:
         """Read one cluster. `held`: parameters by name; `groups`: all groups of the account."""
-        stack = self._try(f"the stack {name}", lambda: self._stack(name))
-        template = self._try("the launch template", lambda: self._template(launch_template_name(name)))
+        stack = self._read_or_unread(f"the stack {name}", lambda: self._stack(name))
+        template = self._read_or_unread("the launch template", lambda: self._template(launch_template_name(name)))
         image = template.image if isinstance(template, TemplateSeen) else ""
         source = stack.parameters.get("PackageSource", "") if isinstance(stack, StackSeen) else ""
         path = f"{ROOT}{name}/"
@@ -210,10 +214,12 @@ class Reader:
         return ClusterSeen(
             own_parameters,
             stack,
-            self._try(f"the groups of {name}", lambda: self._own_groups(own_parameters, groups)),
+            self._read_or_unread(f"the groups of {name}", lambda: self._own_groups(own_parameters, groups)),
             template,
-            self._try("the image", lambda: self._image(image)) if image else Unread("the launch template was not read"),
-            self._try("the wheel", lambda: self._wheel(source)),
+            self._read_or_unread("the image", lambda: self._image(image))
+            if image
+            else Unread("the launch template was not read"),
+            self._read_or_unread("the wheel", lambda: self._wheel(source)),
             self._nodes_denied(name, stack, stage),
         )
 
@@ -310,7 +316,9 @@ class Reader:
         return tuple(dict.fromkeys(denied))
 
     def _role(self, name: str) -> str | Unread:
-        return self._try(f"the role {name}", lambda: str(self._client("iam").get_role(RoleName=name)["Role"]["Arn"]))
+        return self._read_or_unread(
+            f"the role {name}", lambda: str(self._client("iam").get_role(RoleName=name)["Role"]["Arn"])
+        )
 
     def _denied_to(self, caller: str | Unread, rights: Iterable[Right]) -> tuple[str, ...] | Unread:
         if isinstance(caller, Unread):
@@ -330,7 +338,7 @@ class Reader:
                 f"{right.action} on {right.resource}" for right in rights if not _allowed(iam, principal, right)
             )
 
-        return self._try("IAM's simulation", denied_rights)
+        return self._read_or_unread("IAM's simulation", denied_rights)
 
 
 def _volumes(description: Mapping[str, Any]) -> dict[str, int]:

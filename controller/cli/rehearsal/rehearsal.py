@@ -38,7 +38,7 @@ _OUTCOME_ORDER = (
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayResult:
     """The result of a replay. `events`: outcomes in the order of the records; `summary`: the state afterwards."""
 
     events: list[dict[str, Any]]
@@ -54,7 +54,7 @@ class Replayed:
 
 def replay(
     records: Sequence[Record], matching: Matcher, policy: ClusterPolicy, elastic: ElasticTag, now: float
-) -> Replayed:
+) -> ReplayResult:
     memory = Memory(policy, elastic, now)
     ports = memory.ports()
     events = [_take_in(record, matching, memory, elastic) for record in records]
@@ -68,10 +68,10 @@ def replay(
         for decision in converge(ports, registry, wake, elastic):
             actions += decision.actions
         wake = memory.take_wake()
-    return Replayed(events, _summary(memory, registry, actions))
+    return ReplayResult(events, _summary(memory, registry, actions))
 
 
-def differing(
+def differing_permutations(
     records: Sequence[Record],
     matching: Matcher,
     policy: ClusterPolicy,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from dyntrain.controller.cli.shell.named_job import names_file, reported, unreadable
+from dyntrain.controller.cli.shell.named_job import file_errors_as_give_up, latest_report, names_file
 
 if TYPE_CHECKING:
     from dyntrain.training.report.board import Entry
@@ -42,7 +42,7 @@ class _FromFile:
         self.name, self.over = self._file.resolve().parent.name, False
 
     def next(self) -> Iterable[Entry]:
-        with unreadable(self._file):
+        with file_errors_as_give_up(self._file):
             entries = [entry for event in self._tail.next() for entry in self._board.entries_of(event)]
         self.over = self._board.over
         return entries
@@ -50,7 +50,7 @@ class _FromFile:
 
 class _FromReports:
     def __init__(self, job: str | None) -> None:
-        self.name, self.over = reported(job).job, False
+        self.name, self.over = latest_report(job).job, False
         self._last_time = self._last_read = 0.0
 
     def next(self) -> Iterable[Entry]:
@@ -59,7 +59,7 @@ class _FromReports:
         if self._last_read and time.monotonic() - self._last_read < REPORT_SECONDS:
             return ()
         self._last_read = time.monotonic()
-        report = reported(self.name)
+        report = latest_report(self.name)
         self.over = report.state in ("finished", "failed")
         if report.history is None:
             return ()

@@ -13,7 +13,7 @@ from dyntrain.controller.contract.errors import ControllerError, RetryLater
 
 
 @contextmanager
-def one_clear_line() -> Iterator[None]:
+def errors_on_one_line() -> Iterator[None]:
     """Print an error that a person can correct as one line on stderr, and end with exit code 1."""
     try:
         yield
@@ -43,10 +43,10 @@ def _region_problem() -> str:
         for partition in session.get_available_partitions()
         for name in session.get_available_regions("ec2", partition_name=partition)
     ]
-    return misspelt(region, regions)
+    return unknown_region_message(region, regions)
 
 
-def misspelt(region: str, known: Collection[str]) -> str:
+def unknown_region_message(region: str, known: Collection[str]) -> str:
     """The message for an unknown region; "" for a known one."""
     if region in known:
         return ""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dyntrain.controller.contract.errors import Misconfigured
 
 
-def only_ids(instances: Iterable[str]) -> None:
+def check_instance_ids(instances: Iterable[str]) -> None:
     """Raise Misconfigured for a text that is no instance id."""
     from dyntrain.controller.contract.messages import INSTANCE_ID
 

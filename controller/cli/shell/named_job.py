@@ -21,7 +21,7 @@ def names_file(job: str) -> bool:
 
 
 @contextmanager
-def unreadable(file: Path) -> Iterator[None]:
+def file_errors_as_give_up(file: Path) -> Iterator[None]:
     """A context for reading a job's file. Errors become GiveUp with the file's name."""
     from dyntrain.training.records import Unreadable
 
@@ -33,7 +33,7 @@ def unreadable(file: Path) -> Iterator[None]:
         raise GiveUp(f"{file} cannot be shown: {error}") from error
 
 
-def reported(name: str | None) -> JobReport:
+def latest_report(name: str | None) -> JobReport:
     """The latest report of the job or cluster `name`; None: the only known job. Raises GiveUp for none or several."""
     ports, registry, _ = connect()
     clusters = sorted(registry.all())

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER
 
-DRY = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -36,7 +36,7 @@ def output_options(json: str, table: str, wide: str) -> Callable[[F], F]:
     return decorate
 
 
-def one_cluster(command: F) -> F:
+def cluster_argument(command: F) -> F:
     """A decorator that takes a cluster's name as the argument CLUSTER or as `--cluster`. The command gets `cluster`;
     None means all registered clusters.
     """

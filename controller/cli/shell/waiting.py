@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Never, TextIO
 
 import click
-from dyntrain.controller.cli.shell.errors import on_one_line, one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line, on_one_line
 from dyntrain.controller.cli.text.words import printable
 from dyntrain.controller.contract.errors import RetryLater
 
@@ -45,9 +45,9 @@ def waiting(doing: str, to: TextIO | None = None, silent: float = SILENT_SECONDS
 
 
 @contextmanager
-def asking(doing: str) -> Iterator[None]:
+def calling_aws(doing: str) -> Iterator[None]:
     """A context for calls of AWS, which prints progress, and prints errors as one line."""
-    with one_clear_line(), waiting(doing):
+    with errors_on_one_line(), waiting(doing):
         yield
 
 

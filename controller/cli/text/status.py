@@ -20,12 +20,12 @@ COLUMNS = (
     Column("since", 2),
     Column("reason", 1, words=True),
 )
-WIDE = (*COLUMNS[:-1], Column("address", 5), Column("step seconds", 5), COLUMNS[-1])
-SLOW = 1.5
+WIDE_COLUMNS = (*COLUMNS[:-1], Column("address", 5), Column("step seconds", 5), COLUMNS[-1])
+SLOW_FACTOR = 1.5
 # The least delay of a slow worker: processes that share a processor wait for tens of milliseconds.
 SLOW_SECONDS = 0.05
-OVER = ("finished", "failed")
-NAMED = 5  # instances
+END_STATES = ("finished", "failed")
+MAX_NAMES = 5  # instances
 INSTANCE = re.compile(r"\bi-[0-9a-f]{8,17}\b")
 
 
@@ -39,14 +39,14 @@ def cluster_lines(
     log_of: Callable[[str], str] | None = None,
 ) -> list[str]:
     """The lines of text about a cluster. `now` None: times are absolute, for a file that is read later."""
-    columns = WIDE if wide else COLUMNS
+    columns = WIDE_COLUMNS if wide else COLUMNS
     rows = [_row(node, cluster, now, wide=wide) for node in cluster["nodes"]]
     colours = [COLOURS.get(node["status"]) for node in cluster["nodes"]]
     table_lines = table(columns, rows, width, colours, colour=colour) if rows else ["no nodes"]
-    return [*map(printable, headline(cluster, now)), *table_lines, *map(printable, failure(cluster, log_of))]
+    return [*map(printable, headline(cluster, now)), *table_lines, *map(printable, failure_lines(cluster, log_of))]
 
 
-def failure(cluster: dict[str, Any], log_of: Callable[[str], str] | None = None) -> list[str]:
+def failure_lines(cluster: dict[str, Any], log_of: Callable[[str], str] | None = None) -> list[str]:
     """The script's exception, the reason of the job's failure, and the place of the log; empty without a failure.
     `log_of(instance)` says where that worker's log is; None: on EC2.
     """
@@ -97,15 +97,15 @@ def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
     unverified = [f"  identities are unverified, {doubt}: `dyntrain doctor` says what that means"] if doubt else []
     return [
         *_job_lines(cluster, now),
-        *_after(cluster),
-        *_stays(cluster),
-        *_closing(cluster),
-        *_held(cluster),
+        *_end_lines(cluster),
+        *_remaining_lines(cluster),
+        *_closing_lines(cluster),
+        *_hold_lines(cluster),
         *unverified,
     ]
 
 
-def _held(cluster: dict[str, Any]) -> list[str]:
+def _hold_lines(cluster: dict[str, Any]) -> list[str]:
     """Lines on groups whose launches are stopped, with the last line of the failure and the remedy."""
     lines: list[str] = []
     for hold in cluster.get("held") or []:
@@ -118,12 +118,12 @@ def _held(cluster: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _after(cluster: dict[str, Any]) -> list[str]:
+def _end_lines(cluster: dict[str, Any]) -> list[str]:
     """Lines about a job that is over: the instances that ended with the job, and how to start the job again."""
     ended = cluster.get("ended") or []
-    more = ", ..." if len(ended) > NAMED else ""
+    more = ", ..." if len(ended) > MAX_NAMES else ""
     plural = "elastic instances were" if len(ended) > 1 else "elastic instance was"
-    line = f"  {len(ended)} {plural} ended with the job: {', '.join(ended[:NAMED])}{more} (--gone lists them)"
+    line = f"  {len(ended)} {plural} ended with the job: {', '.join(ended[:MAX_NAMES])}{more} (--gone lists them)"
     return [*([line] if ended else []), *([f"  {cluster['again']}"] if cluster.get("again") else [])]
 
 
@@ -132,9 +132,9 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
     if job is None:
         return [f"{name}: no job has reported; target revision {target['revision']}"]
     epochs = f"epoch {job['epoch']}" + (f"/{job['epochs']}" if job["epochs"] else "")
-    if target["term"] and target["coordinator"] is None and not job["alive"] and job["state"] not in OVER:
+    if target["term"] and target["coordinator"] is None and not job["alive"] and job["state"] not in END_STATES:
         return [f"{name}: job {job['job']} paused at {epochs}: no base node is left to run the coordinator"]
-    silence = "" if job["alive"] or job["state"] in OVER else f" (silent {_since(job['heard_at'], now)})"
+    silence = "" if job["alive"] or job["state"] in END_STATES else f" (silent {_since(job['heard_at'], now)})"
     progress = job["progress"] or {}
     parts = [f"{name}: job {job['job']} {job['state']}{silence}"]
     if progress.get("fraction") is not None and job["state"] != "finished":
@@ -153,7 +153,7 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
     if progress.get("silenced"):
         silenced = (f"{code} ({how})" for code, how in sorted(progress["silenced"].items()))
         lines.append(f"  checks of the script that are silenced: {', '.join(silenced)}")
-    if progress.get("stalled") and job["alive"] and job["state"] not in OVER:
+    if progress.get("stalled") and job["alive"] and job["state"] not in END_STATES:
         lines.append(f"  stalled: {progress['stalled']}")
     slow = stragglers({node["instance"]: node.get("step_seconds") for node in cluster["nodes"]})
     lines += [
@@ -169,7 +169,7 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
     return lines
 
 
-def _stays(cluster: dict[str, Any]) -> list[str]:
+def _remaining_lines(cluster: dict[str, Any]) -> list[str]:
     stays = cluster.get("stays")
     if not stays or not stays["instances"]:
         return []
@@ -180,7 +180,7 @@ def _stays(cluster: dict[str, Any]) -> list[str]:
     return [f"  {base_nodes}{costs}{until}"]
 
 
-def _closing(cluster: dict[str, Any]) -> list[str]:
+def _closing_lines(cluster: dict[str, Any]) -> list[str]:
     """Lines on a closed cluster: the reason, and how to start its base nodes again."""
     closing = cluster.get("closing")
     if not closing:
@@ -205,7 +205,7 @@ def stragglers(step_seconds: Mapping[str, float | None]) -> list[tuple[str, floa
     if len(measured) < 2:
         return []
     typical = median_low(measured.values())
-    limit = max(SLOW * typical, typical + SLOW_SECONDS)
+    limit = max(SLOW_FACTOR * typical, typical + SLOW_SECONDS)
     slow = [(instance, seconds, seconds / typical) for instance, seconds in measured.items() if seconds > limit]
     return sorted(slow, key=lambda worker: -worker[1])
 

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 from dyntrain.controller.cli.commands.job.looking import job_list, logs, status, stop
 from dyntrain.controller.cli.commands.job.template import template
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable
@@ -22,7 +22,7 @@ from dyntrain.controller.contract.errors import GiveUp
 
 if TYPE_CHECKING:
     from dyntrain.controller.adapters.submission import AwsLauncher
-    from dyntrain.controller.cli.commands.job.jobs import Seen
+    from dyntrain.controller.cli.commands.job.jobs import JobState
     from dyntrain.controller.jobs.ports import JobPorts
     from dyntrain.controller.jobs.submission.ports import Launcher
     from dyntrain.controller.jobs.submission.request import JobRequest
@@ -128,7 +128,7 @@ def submit(
     **options: Any,
 ) -> None:
     """Run COMMAND on --nodes machines as the job NAME."""
-    with one_clear_line():
+    with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs
 
         typed = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -204,12 +204,12 @@ def _launch(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, yes:
 @click.option("--wait", is_flag=True, help="Stay until the job ends; the exit code says how.")
 def resubmit(name: str, wait: bool) -> None:
     """Run an ended job again, with its artifacts restored and with RESUMED=1."""
-    with one_clear_line():
-        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, settle
+    with errors_on_one_line():
+        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, store_end
         from dyntrain.controller.jobs.submission.submit import again
 
         ports, launcher = connect_jobs()
-        settle(ports, launcher, name)
+        store_end(ports, launcher, name)
         say_where(f"job {name}", launcher.clients)
         again(ports, launcher, name, _say)
         _wait_for(ports, launcher, name, wait=wait)
@@ -257,7 +257,7 @@ def _wait_for(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> 
         raise click.exceptions.Exit(1)
 
 
-def _progress(job: Seen) -> None:
+def _progress(job: JobState) -> None:
     reason = f": {printable(job.reason)}" if job.reason else ""
     started = f" {job.heard}/{job.record.nodes}" if job.phase == "STARTING" else ""
     click.echo(f"{job.phase}{started}{reason}")

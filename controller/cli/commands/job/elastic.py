@@ -47,7 +47,7 @@ OVER: tuple[Phase, ...] = ("RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "ENDING"
 
 
 @dataclass(frozen=True)
-class SeenCluster:
+class ElasticJobState:
     """The state of an elastic job. `cluster`: the data of `dyntrain status`; None while no cluster is registered."""
 
     record: JobRecord
@@ -98,7 +98,7 @@ def submit_elastic(
 
 
 def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) -> str:
-    cluster = _look(ports, _stacks(launcher), connect(stage_of_command()), name)
+    cluster = _read_state(ports, _stacks(launcher), connect(stage_of_command()), name)
     record, stack = cluster.record, cluster.stack
     if output == "json":
         shown = {"phase": cluster.phase, "why": cluster.reason, "cluster": cluster.cluster}
@@ -117,7 +117,7 @@ def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) ->
     return "\n".join(lines)
 
 
-def standing(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+def elastic_states(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Phase and reason of each of these elastic jobs, as in `job status`. A job that cannot be read has the phase
     UNKNOWN.
     """
@@ -125,7 +125,7 @@ def standing(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> di
     states: dict[str, tuple[str, str]] = {}
     for name in names:
         try:
-            cluster = _look(ports, stacks, connection, name)
+            cluster = _read_state(ports, stacks, connection, name)
             states[name] = (cluster.phase, cluster.reason)
         except ControllerError as error:
             states[name] = ("UNKNOWN", str(error))
@@ -152,7 +152,7 @@ def _stacks(launcher: AwsLauncher) -> AwsStacks:
     return AwsStacks(launcher.clients, template)
 
 
-def _look(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> SeenCluster:
+def _read_state(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> ElasticJobState:
     record = stored_job(ports, name).record
     stack = None if record.ended else stacks.stack(name)
     cluster = None
@@ -164,7 +164,7 @@ def _look(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str)
     job = cluster["job"] if cluster is not None else None
     state, job_reason = (job["state"], in_brief(job["reason"])) if job is not None else (None, "")
     phase, reason = elastic_phase(record, stack, state, job_reason)
-    return SeenCluster(record, phase, reason, stack, cluster)
+    return ElasticJobState(record, phase, reason, stack, cluster)
 
 
 def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
@@ -173,7 +173,7 @@ def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: st
     deadline = time.monotonic() + START_SECONDS
     while True:
         with suppress(RetryLater):  # AWS is unreachable for a moment
-            cluster = _look(ports, stacks, connection, name)
+            cluster = _read_state(ports, stacks, connection, name)
             for line in lines_of(cluster):
                 if line not in shown:
                     shown.add(line)
@@ -191,7 +191,7 @@ def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: st
     )
 
 
-def lines_of(cluster: SeenCluster) -> list[str]:
+def lines_of(cluster: ElasticJobState) -> list[str]:
     """A line for each node, with the reason of a failed preparation, and a line for the job. Pure."""
     nodes = cluster.cluster["nodes"] if cluster.cluster is not None else []
     lines = []

@@ -33,7 +33,7 @@ def connect_jobs() -> tuple[JobPorts, AwsLauncher]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class JobState:
     """A job's state. `verdict`: the run's exit.json; `codes`: ended ranks' exit codes; `heard`: count of live nodes."""
 
     record: JobRecord
@@ -61,7 +61,7 @@ def stored_job(ports: JobPorts, name: str) -> StoredJob:
     return stored
 
 
-def look(ports: JobPorts, launcher: Launcher, name: str) -> Seen:
+def read_state(ports: JobPorts, launcher: Launcher, name: str) -> JobState:
     """Read the job's state, judged as by the controller's next check of all jobs. Writes nothing."""
     stored = stored_job(ports, name)
     machines = sorted(ports.machines.of_runs([stored.record.token]), key=lambda machine: machine.rank)
@@ -71,17 +71,22 @@ def look(ports: JobPorts, launcher: Launcher, name: str) -> Seen:
     verdict = ports.results.verdict(record)
     job_phase = phase(record, machines, heard)
     late = job_phase == "STARTING" and not heard and ports.clock() - record.since > START_SECONDS
-    return Seen(record, job_phase, machines, verdict, codes, heard, late)
+    return JobState(record, job_phase, machines, verdict, codes, heard, late)
 
 
 def follow(
-    ports: JobPorts, launcher: Launcher, name: str, say: Callable[[Seen], None], until: Sequence[Phase], pause: Pause
-) -> Seen:
+    ports: JobPorts,
+    launcher: Launcher,
+    name: str,
+    say: Callable[[JobState], None],
+    until: Sequence[Phase],
+    pause: Pause,
+) -> JobState:
     """Pass each new state to `say`, until a phase in `until`. Waits while AWS is unreachable."""
     shown = ""
     while True:
         try:
-            job = look(ports, launcher, name)
+            job = read_state(ports, launcher, name)
         except RetryLater:
             pause(RETRY_SECONDS)
             continue
@@ -94,10 +99,10 @@ def follow(
         pause(FOLLOW_SECONDS)
 
 
-def settle(ports: JobPorts, launcher: Launcher, name: str) -> None:
+def store_end(ports: JobPorts, launcher: Launcher, name: str) -> None:
     """Store the end of a job that has ended, without waiting for the controller's next check."""
     stored = stored_job(ports, name)
-    record = look(ports, launcher, name).record
+    record = read_state(ports, launcher, name).record
     if record.ended and record != stored.record:
         with suppress(Conflict):  # the controller has written the same record first
             ports.records.put(StoredJob(record, stored.version), over=False)
@@ -111,7 +116,7 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
     shown = ""
     while True:
         try:
-            settle(ports, launcher, name)
+            store_end(ports, launcher, name)
             if stored_job(ports, name).record.state in ("INTERRUPTED", "LAUNCHING"):
                 again(ports, launcher, name, say)
             return
@@ -131,7 +136,7 @@ def stop(ports: JobPorts, launcher: Launcher, name: str, *, at_once: bool) -> st
     """Stop the job and return a message about it. A job that has ended keeps its result; an interrupted job is not
     launched again.
     """
-    settle(ports, launcher, name)
+    store_end(ports, launcher, name)
     stored = stored_job(ports, name)
     record, now = stored.record, ports.clock()
     living_instances = [machine.instance for machine in ports.machines.of_runs([record.token]) if machine.living]

@@ -8,21 +8,21 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.text.words import ago, printable
 from dyntrain.controller.contract.errors import GiveUp
 
 if TYPE_CHECKING:
-    from dyntrain.controller.cli.commands.job.jobs import Seen
+    from dyntrain.controller.cli.commands.job.jobs import JobState
 
 
 @click.command("list", epilog="Examples:\n\n\b\n  dyntrain job list\n  dyntrain job list --json")
 @output_options("a list of objects", "as many columns as the terminal has room for", "all there are")
 def job_list(output: str) -> None:
     """List all jobs, also jobs that have ended in the last 90 days."""
-    with one_clear_line():
+    with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs
         from dyntrain.controller.cli.text.tables import Column, table
 
@@ -30,9 +30,9 @@ def job_list(output: str) -> None:
         records = sorted((stored.record for stored in ports.records.all()), key=lambda record: -record.since)
         states: dict[str, tuple[str, str]] = {record.name: (record.state, record.reason) for record in records}
         if clusters := [record.name for record in records if record.elastic and not record.ended]:
-            from dyntrain.controller.cli.commands.job.elastic import standing
+            from dyntrain.controller.cli.commands.job.elastic import elastic_states
 
-            states |= standing(ports, launcher, clusters)
+            states |= elastic_states(ports, launcher, clusters)
     if output == "json":
         shown = [{**record.model_dump(mode="json"), "phase": states[record.name][0]} for record in records]
         click.echo(json.dumps(shown, indent=1))
@@ -54,8 +54,8 @@ def job_list(output: str) -> None:
 @output_options("one object", "what a person wants to know", "with all that is recorded of it")
 def status(name: str, output: str) -> None:
     """Show the state of the job NAME and of each node."""
-    with one_clear_line():
-        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, look, stored_job
+    with errors_on_one_line():
+        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, read_state, stored_job
 
         ports, launcher = connect_jobs()
         if stored_job(ports, name).record.elastic:
@@ -63,20 +63,20 @@ def status(name: str, output: str) -> None:
 
             click.echo(status_of(ports, launcher, name, output))
             return
-        job = look(ports, launcher, name)
+        job = read_state(ports, launcher, name)
     click.echo(json.dumps(_fields(job), indent=1) if output == "json" else "\n".join(_lines(job)))
     if output == "wide":
         for field, value in job.record.model_dump(mode="json").items():
             click.echo(printable(f"  {field}: {json.dumps(value)}"))
 
 
-def _fields(job: Seen) -> dict[str, Any]:
+def _fields(job: JobState) -> dict[str, Any]:
     machines = [{**asdict(machine), "code": job.codes.get(machine.rank)} for machine in job.machines]
     verdict = None if job.verdict is None else job.verdict._asdict()
     return {**job.record.model_dump(mode="json"), "phase": job.phase, "machines": machines, "exit": verdict}
 
 
-def _lines(job: Seen) -> list[str]:
+def _lines(job: JobState) -> list[str]:
     record = job.record
     reason = f": {printable(job.reason)}" if job.reason else ""
     lines = [
@@ -100,10 +100,10 @@ def _lines(job: Seen) -> list[str]:
 @click.option("--rank", type=click.IntRange(0), help="Only of this node.")
 def logs(name: str, following: bool, rank: int | None) -> None:
     """Print log lines of the job NAME's nodes from CloudWatch, also of terminated nodes."""
-    with one_clear_line():
+    with errors_on_one_line():
         from dyntrain.controller.adapters.aws import Clients
         from dyntrain.controller.adapters.logs import CloudWatchLogs
-        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, look, stored_job
+        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, read_state, stored_job
         from dyntrain.controller.cli.commands.job.log_lines import JobLog
 
         ports, launcher = connect_jobs()
@@ -117,7 +117,7 @@ def logs(name: str, following: bool, rank: int | None) -> None:
         log = JobLog(CloudWatchLogs(Clients(attempts=2)), record, rank)
         shown = _show(log)
         while following:
-            over = look(ports, launcher, name).record.ended
+            over = read_state(ports, launcher, name).record.ended
             time.sleep(2.0)
             shown += _show(log)
             if over:
@@ -143,7 +143,7 @@ def stop(name: str, at_once: bool) -> None:
     """End the job NAME. The nodes save their artifacts, and end. The stack of an elastic job is deleted; the code and
     the volume with the commits are kept.
     """
-    with one_clear_line():
+    with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs, stored_job
         from dyntrain.controller.cli.commands.job.jobs import stop as stop_job
 
