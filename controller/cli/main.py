@@ -31,47 +31,47 @@ class LazyCommand:
 
 
 COMMANDS = {
-    "add": LazyCommand("cli.commands.changes:add", "More workers for a cluster: launched by its group, or tagged."),
+    "add": LazyCommand(
+        "cli.commands.changes:add", "Add workers to a cluster: its group launches machines, or running ones are tagged."
+    ),
     "base": LazyCommand(
-        "cli.commands.base_nodes:base", "Base nodes, which run the coordinator and the ps-lite servers."
+        "cli.commands.base_nodes:base", "Replace base nodes, which run the coordinator and the ps-lite servers."
     ),
     "check": LazyCommand(
-        "cli.commands.check:check", "Whether a script trains as in one process while workers come and go."
+        "cli.commands.check:check", "Compare a script's training in one process and on changing workers."
     ),
-    "cluster": LazyCommand("cli.commands.clusters:cluster", "Register clusters, look at their policies, remove them."),
-    "cost": LazyCommand("cli.commands.cost:cost", "Instance-hours and money of clusters and jobs, by role."),
-    "dashboard": LazyCommand("dashboard.command:dashboard", "A page on this machine that shows what the clusters do."),
+    "cluster": LazyCommand("cli.commands.clusters:cluster", "Register clusters, show their policies, delete clusters."),
+    "cost": LazyCommand("cli.commands.cost:cost", "Print instance-hours and costs of clusters and jobs."),
+    "dashboard": LazyCommand("dashboard.command:dashboard", "Show clusters and jobs on a web page of this machine."),
     "doctor": LazyCommand(
-        "cli.commands.doctor:doctor", "What is wrong with the controller and the clusters, and what to do."
+        "cli.commands.doctor:doctor", "Find faults of the controller and the clusters, with remedies."
     ),
-    "events": LazyCommand("cli.commands.events:events", "The audit trail: every change of status and every action."),
-    "explain": LazyCommand("cli.commands.state:explain", "Why an instance has its status, with every fact behind it."),
+    "events": LazyCommand(
+        "cli.commands.events:events", "Print the audit trail: every change of status and every action."
+    ),
+    "explain": LazyCommand("cli.commands.state:explain", "Explain an instance's status, with all stored facts."),
     "generate-trainer": LazyCommand(
-        "cli.commands.generate_trainer:generate_trainer", "Scripts that start a distributed TensorFlow training."
+        "cli.commands.generate_trainer:generate_trainer", "Write scripts that start a distributed TensorFlow training."
     ),
     "job": LazyCommand(
-        "cli.commands.job.command:job", "Any framework's command on machines of its own, which end with it."
+        "cli.commands.job.command:job", "Run any framework's command on machines that end with the command."
     ),
-    "index": LazyCommand("cli.commands.index:index", "Write the index that a channel wants beside RecordIO files."),
-    "launch": LazyCommand("cli.commands.launch:launch", "Train without a cloud, on hosts that you name."),
-    "local": LazyCommand("local.command:local", "The embedded cloud: AWS on this machine, for trying things out."),
-    "logs": LazyCommand("cli.commands.logs:logs", "What the workers wrote, also on machines that are gone."),
-    "model": LazyCommand(
-        "cli.commands.model:model", "What a step, a change and a crash take, by where the servers are."
-    ),
-    "pool": LazyCommand("cli.commands.pool:pool", "Idle reserved instances that are handed to clusters."),
+    "index": LazyCommand("cli.commands.index:index", "Write the index files that channels need for RecordIO files."),
+    "launch": LazyCommand("cli.commands.launch:launch", "Train on hosts that you name, without a cloud."),
+    "local": LazyCommand("local.command:local", "Run the embedded cloud: AWS's services on this machine, for trials."),
+    "logs": LazyCommand("cli.commands.logs:logs", "Print log lines of the workers, also of terminated machines."),
+    "model": LazyCommand("cli.commands.model:model", "Predict the times of steps, changes and crashes."),
+    "pool": LazyCommand("cli.commands.pool:pool", "Show how idle reserved instances are given to clusters."),
     "remove": LazyCommand("cli.commands.changes:remove", "Ask workers to leave their job."),
     "replay": LazyCommand(
-        "cli.commands.replay:replay", "Recorded EventBridge payloads through the real rules, in memory."
+        "cli.commands.replay:replay", "Replay recorded EventBridge events through the controller, in memory."
     ),
     "report": LazyCommand(
-        "cli.commands.report:report", "A job afterwards: curves, changes, pauses, as a page to keep."
+        "cli.commands.report:report", "Describe a job by curves, changes and pauses, as text or as a page."
     ),
-    "scale": LazyCommand("cli.commands.changes:scale", "How many elastic workers a cluster's group has."),
-    "status": LazyCommand("cli.commands.state:status", "The nodes and the job of each cluster."),
-    "tensorboard": LazyCommand(
-        "cli.commands.tensorboard:tensorboard", "A job's curves in TensorBoard, while it runs or after."
-    ),
+    "scale": LazyCommand("cli.commands.changes:scale", "Set the number of elastic workers in a cluster's group."),
+    "status": LazyCommand("cli.commands.state:status", "Show the nodes and the job of each cluster."),
+    "tensorboard": LazyCommand("cli.commands.tensorboard:tensorboard", "Show a job's curves in TensorBoard."),
 }
 
 

@@ -50,7 +50,7 @@ def test_groups_of_base_nodes_are_neither_scaled_nor_in_the_way() -> None:
     with pytest.raises(GiveUp, match="no Auto Scaling group of elastic workers"):
         resize(policy, {"demo-master": BASE}, None, to=1)
     pool = PoolPolicy(instance_type="c5.large", max=4, group="demo-workers")
-    with pytest.raises(GiveUp, match="pool decides the size of demo-workers alone"):
+    with pytest.raises(GiveUp, match="only the reserved pool sets the size of demo-workers"):
         resize(policy.model_copy(update={"pool": pool}), TEMPLATE, None, to=4)
 
 
@@ -59,7 +59,7 @@ def test_groups_of_base_nodes_are_neither_scaled_nor_in_the_way() -> None:
     [
         (lambda: resize(POLICY, ONE, None, to=5), "between 0 and 4 instances, not 5.*--max-size 5"),
         (lambda: resize(POLICY, {}, None, to=1), "no Auto Scaling group"),
-        (lambda: resize(POLICY, {**ONE, "more": ONE["demo-workers"]}, None, to=1), "by --group"),
+        (lambda: resize(POLICY, {**ONE, "more": ONE["demo-workers"]}, None, to=1), "with --group"),
         (lambda: resize(POLICY, ONE, "typo", to=1), r"typo is no group of demo that exists \(its groups: demo-workers"),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_scale_that_cannot_be_says_what_to_do(ask: Callable[[], Resize], messa
 
 def test_a_group_that_the_pool_sizes_is_not_scaled_by_hand() -> None:
     pooled = POLICY.model_copy(update={"pool": PoolPolicy(instance_type="c5.large", max=4)})
-    with pytest.raises(GiveUp, match="the reserved pool decides the size of demo-workers alone"):
+    with pytest.raises(GiveUp, match="only the reserved pool sets the size of demo-workers"):
         resize(pooled, ONE, None, to=1)
 
 

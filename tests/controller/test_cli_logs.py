@@ -107,7 +107,7 @@ def test_an_embedded_cloud_with_two_clusters_shows_the_lines_of_the_one_that_was
     shown = {name: [line.text for line in files_of(tmp_path, name).next()] for name in ("demo", "digits", "nosuch")}
     assert shown == {"demo": ["2026-01-01 10:00:00 of demo"], "digits": ["2026-01-01 10:00:00 of digits"], "nosuch": []}
     result = CliRunner().invoke(main, ["logs", "nosuch", "--since", "3650d", "--directory", str(tmp_path)])
-    assert (result.exit_code, "no such log lines" in result.stderr) == (1, True)
+    assert (result.exit_code, "no log line" in result.stderr) == (1, True)
 
 
 def test_lines_of_several_files_come_in_the_order_of_their_times(tmp_path: Path) -> None:
@@ -212,5 +212,5 @@ def test_who_follows_logs_that_are_empty_hears_where_they_were_looked_for(
     monkeypatch.setattr("dyntrain.controller.cli.commands.logs.go_on", lambda _: looked.append(True))
     result = CliRunner().invoke(main, ["logs", "demo", "-f", "--directory", str(tmp_path)])
     assert looked == [True]
-    assert f"there are no such log lines since 1h in {tmp_path}; waiting" in result.stderr
+    assert f"no log line since 1h matches in {tmp_path}; waiting" in result.stderr
     assert "--directory" in _place("demo", None)

@@ -168,7 +168,7 @@ def test_an_unknown_cluster_and_an_unknown_instance_are_one_clear_line() -> None
     world, _, _ = story()
     with pytest.raises(GiveUp, match=r"no cluster 'nope' is registered \(known: demo\)"):
         snapshot(world.ports, world.registry, "nope", ELASTIC)
-    with pytest.raises(GiveUp, match="nothing is known of i-00000000"):
+    with pytest.raises(GiveUp, match="the controller does not know i-00000000"):
         cluster_of_instance(world.ports, world.registry, "i-00000000")
     assert "nope" not in world.registry.all()
 

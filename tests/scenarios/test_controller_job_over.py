@@ -23,7 +23,7 @@ from dyntrain.controller.core.views.reasons import Reason
 from fakes import ELASTIC, Member, World, running_cluster
 
 GROUP = "demo-workers"
-AGAIN = "`dyntrain cluster restart demo` begins it again"
+AGAIN = "`dyntrain cluster restart demo` starts the job again"
 TRACEBACK = "Traceback (most recent call last):\n  File \"train.py\", line 3\nKeyError: 'label'"
 FAILURE = f"no worker could start, on any node; the last time on i-0000000a: exit code 1; its last output:\n{TRACEBACK}"
 BRIEF = f"{FAILURE.splitlines()[0]} KeyError: 'label'"
@@ -106,7 +106,7 @@ def test_the_job_begins_again_when_its_base_nodes_boot_anew() -> None:
 def test_a_job_whose_last_word_is_not_said_is_not_begun_again_before_it_is() -> None:
     """A coordinator that started now would find a job that is not closed, say once more that it is over, and end."""
     world, master, _ = job_over(closed=False)
-    with pytest.raises(GiveUp, match="only just ended"):
+    with pytest.raises(GiveUp, match="has just ended"):
         restart_request(asking(world), "demo")
     world.wait(CLOSING_SECONDS)
     assert restart_request(asking(world), "demo").booted == (master,), "its coordinator may have died over it"
@@ -119,7 +119,7 @@ def test_while_the_next_job_begins_nobody_is_sent_to_begin_it_again() -> None:
     world, master, _ = job_over()
     world.wait(30)
     world.hear(world.report(master, attempt=2))
-    with pytest.raises(GiveUp, match="its base nodes begin another one; try again in a minute"):
+    with pytest.raises(GiveUp, match="the base nodes start another job; try again in a minute"):
         launch_request(asking(world), "demo", 1, None)
     world.hear(world.job_event(master, job="job-2", started_at=world.now, revision=world.target().revision))
     assert launch_request(asking(world), "demo", 1, None).after == 1
@@ -132,7 +132,9 @@ def test_without_base_nodes_nobody_can_begin_and_what_is_on_its_way_down_is_wait
         restart_request(asking(world), "demo")
     world.hear(world.state_event(master, "shutting-down"), world.state_event(master, "terminated"))
     for ask in (lambda: restart_request(asking(world), "demo"), lambda: launch_request(asking(world), "demo", 1, None)):
-        with pytest.raises(GiveUp, match="is over: no base node is left to begin another; set the desired capacity"):
+        with pytest.raises(
+            GiveUp, match="is over: no base node is left to start the job again; restore the desired capacity"
+        ):
             ask()
 
 

@@ -198,7 +198,7 @@ def test_t22_what_cannot_be_is_refused_with_what_to_do_and_nothing_is_written() 
     world.resync()
     cases = {
         (old, old): "cannot replace itself",
-        (old, "i-0bbbbbbbbbbbbbbb2"): "nothing is known of i-0bbbbbbbbbbbbbbb2",
+        (old, "i-0bbbbbbbbbbbbbbb2"): "the controller does not know i-0bbbbbbbbbbbbbbb2",
         ("i-0bbbbbbbbbbbbbbb2", new): "nothing is known of i-0bbbbbbbbbbbbbbb2 in the cluster of",
         (other, new): "no base node",
         (old, fresh): "is not prepared",

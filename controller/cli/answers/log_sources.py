@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 KINDS = ("worker", "node", "coordinator", "ps-lite", "prepare")
 FILES = {"worker": "worker*.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
 LATE_SECONDS = 120.0  # a busy CloudWatch agent may send lines this late
-LINES_READ = 1000  # lines of a node's log that are searched for the cluster's name
+LINES_SEARCHED = 1000  # lines of a node's log that are searched for the cluster's name
 _WORKER_NUMBER = re.compile(r"-\d+$")  # number of a further worker on the node, as in worker-1
-_ISO = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
+_ISO_TIME = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def time_of(text: str) -> float | None:
             return float(json.loads(text)["time"])
         except (ValueError, KeyError, TypeError):
             return None
-    match = _ISO.match(text)
+    match = _ISO_TIME.match(text)
     if match is None:
         return None
     try:
@@ -166,7 +166,7 @@ def cluster_of(machine: Path) -> str | None:
     for file in files_of(machine, "node"):
         try:
             with file.open(encoding="utf-8", errors="replace") as lines:
-                for text in islice(lines, LINES_READ):
+                for text in islice(lines, LINES_SEARCHED):
                     if named := _field(text, "cluster"):
                         return str(named)
         except OSError:

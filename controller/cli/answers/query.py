@@ -36,7 +36,7 @@ class Snapshot:
     job_facts: JobFacts | None
     at: float
     rules: Rules
-    held: Mapping[str, Hold] = field(default_factory=dict)  # launches stopped, by group
+    held: Mapping[str, Hold] = field(default_factory=dict)  # holds of launches, by group
 
 
 def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag) -> Snapshot:
@@ -114,7 +114,7 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
     """
     node = next((node for node in snapshot.decision.nodes if node.view.instance == instance), None)
     if node is None:
-        raise GiveUp(f"nothing is known of {instance} in {snapshot.cluster}")
+        raise GiveUp(f"the controller does not know {instance} in {snapshot.cluster}")
     action_names = [type(action).__name__ for action in snapshot.decision.actions if instance in instances(action)]
     view = node.view
     return {
@@ -163,7 +163,7 @@ def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
     """The instance's cluster. Raises GiveUp when no fact about the instance names a cluster."""
     stored = ports.nodes.get(instance)
     if stored is None:
-        raise GiveUp(f"nothing is known of {instance}; is the id right, and the region?")
+        raise GiveUp(f"the controller does not know {instance}; check the id and the region")
     cluster = cluster_of(ports, stored.facts, registry)
     if cluster is None:
         raise GiveUp(f"{instance} belongs to no registered cluster")

@@ -68,7 +68,9 @@ def remove_request(connection: Connection, instances: Sequence[str], *, now: boo
     ports, registry, elastic = connection
     clusters = {cluster_of_instance(ports, registry, instance) for instance in instances}
     if len(clusters) > 1:
-        raise GiveUp(f"the instances belong to several clusters ({', '.join(sorted(clusters))}); name those of one")
+        raise GiveUp(
+            f"the instances belong to several clusters ({', '.join(sorted(clusters))}); name instances of one cluster"
+        )
     cluster = clusters.pop()
     views = [node.view for node in snapshot(ports, registry, cluster, elastic).decision.nodes]
     return untag(cluster, instances, views, elastic.of(cluster), now=now)
@@ -81,8 +83,7 @@ def replace_request(connection: Connection, old: str, new: str) -> Replace:
     policy = registry.policy(cluster)
     if policy is None:
         raise GiveUp(
-            f"the cluster {cluster!r} of {new} has no valid policy; `dyntrain cluster show {cluster}` says what is "
-            "wrong"
+            f"the cluster {cluster!r} of {new} has no valid policy; `dyntrain cluster show {cluster}` shows the error"
         )
     now = ports.clock()
     facts = {instance: node.facts for instance, node in ports.nodes.of_cluster(cluster).items()}
@@ -90,7 +91,7 @@ def replace_request(connection: Connection, old: str, new: str) -> Replace:
         if described.instance in facts:
             facts[described.instance] = facts[described.instance].join(facts_of_instance(described, now, elastic))
     if new not in facts:
-        raise GiveUp(f"nothing is known of {new} in {cluster} yet; try again in a moment")
+        raise GiveUp(f"the controller does not know {new} in {cluster} yet; try again in a moment")
     rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
     views = [view(node, rules, now) for node in facts.values()]
     if problem := refusal(old, new, views, ports.clusters.get(cluster).membership, rules):

@@ -19,7 +19,7 @@ def parsed_policy(text: str, source: str) -> dict[str, Any]:
     except ValueError as error:
         raise Misconfigured(f"{source} is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise Misconfigured(f"{source} holds a JSON {type(fields).__name__}; a policy is an object")
+        raise Misconfigured(f"{source} contains a JSON {type(fields).__name__}; a policy must be a JSON object")
     return fields
 
 

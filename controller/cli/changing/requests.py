@@ -159,10 +159,10 @@ def resize(
             f"registers one, `dyntrain add {cluster} --instance ID` adds a running machine"
         )
     if chosen is None and len(elastic) > 1:
-        raise GiveUp(f"{cluster} has several groups ({_names(elastic)}): say which one, by --group")
+        raise GiveUp(f"{cluster} has several groups ({_names(elastic)}): name one with --group")
     group = chosen if chosen is not None else elastic[0]
     if policy.pool is not None and group_of(policy) == group:
-        raise GiveUp(f"the reserved pool decides the size of {group} alone: `dyntrain pool plan --cluster {cluster}`")
+        raise GiveUp(f"only the reserved pool sets the size of {group}; see `dyntrain pool plan --cluster {cluster}`")
     size = sizes[group]
     after = to if to is not None else size.desired + by
     if not size.minimum <= after <= size.maximum:
@@ -187,7 +187,7 @@ def tag(cluster: str, ids: Sequence[str], instances: Collection[SeenInstance], k
         if instance not in by_id:
             raise GiveUp(f"EC2 has no instance {instance} in this region; check the id and the region")
         if by_id[instance].state in ENDED_STATES:
-            raise GiveUp(f"{instance} is {by_id[instance].state}; name a machine that runs")
+            raise GiveUp(f"{instance} is {by_id[instance].state}; name a running machine")
     untagged = tuple(instance for instance in ids if key not in by_id[instance].tags)
     if not untagged:
         raise GiveUp(
@@ -204,7 +204,7 @@ def untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *
     for instance in ids:
         view = by_id.get(instance)
         if view is None:
-            raise GiveUp(f"nothing is known of {instance} in {cluster}; `dyntrain status` lists its nodes")
+            raise GiveUp(f"the controller does not know {instance} in {cluster}; `dyntrain status` lists the nodes")
         if view.terminated:
             raise GiveUp(f"{instance} is terminated already")
         if view.base:

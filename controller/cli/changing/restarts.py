@@ -14,7 +14,7 @@ from dyntrain.controller.core.decisions.closing import over_since
 from dyntrain.controller.core.views.arbitration import RUNNING
 from dyntrain.controller.core.views.view import View
 
-NO_BASE_NODE = "no base node is left to begin another; set the desired capacity of its groups of base nodes as it was"
+NO_BASE_NODE = "no base node is left to start the job again; restore the desired capacity of the groups of base nodes"
 CLOSING_SECONDS = 180.0  # time for the nodes' last messages and for repetitions of the last job report
 
 
@@ -45,8 +45,10 @@ def refuse_if_over(snapshot: Snapshot) -> None:
         return
     if is_restarting(snapshot.decision, snapshot.job_facts):
         over = job_over(snapshot.cluster, snapshot.job_facts)
-        raise GiveUp(f"{over}, and its base nodes begin another one; try again in a minute")
-    again = f"`dyntrain cluster restart {snapshot.cluster}` begins it again" if _base_nodes(snapshot) else NO_BASE_NODE
+        raise GiveUp(f"{over}, and the base nodes start another job; try again in a minute")
+    again = (
+        f"`dyntrain cluster restart {snapshot.cluster}` starts the job again" if _base_nodes(snapshot) else NO_BASE_NODE
+    )
     raise GiveUp(f"{job_over(snapshot.cluster, snapshot.job_facts)}: {again}")
 
 
@@ -54,9 +56,9 @@ def restart(snapshot: Snapshot) -> Restart:
     """The request to restart the job. Raises GiveUp for a job that is not over, and without base nodes."""
     name = snapshot.cluster
     if not snapshot.decision.job.over:
-        raise GiveUp(f"{name} has no job that is over; `dyntrain status --cluster {name}` shows its state")
+        raise GiveUp(f"the job of {name} is not over; `dyntrain status --cluster {name}` shows its state")
     if _is_closing(snapshot):
-        raise GiveUp(f"the job of {name} has only just ended, and its nodes have not finished; try again in a moment")
+        raise GiveUp(f"the job of {name} has just ended, and its nodes are still stopping; try again in a moment")
     base = _base_nodes(snapshot)
     if stopping := [node.instance for node in base if node.state in ("stopping", "shutting-down")]:
         raise GiveUp(

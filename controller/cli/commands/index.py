@@ -27,7 +27,7 @@ def index(files: tuple[Path, ...], force: bool) -> None:
         for file in files:
             index_file = file.with_suffix(".idx")
             if file.suffix != ".rec":
-                raise GiveUp(f"{file} is no FILE.rec")
+                raise GiveUp(f"{file} does not end in .rec")
             if index_file.exists() and not force:
                 raise GiveUp(f"{index_file} exists already; give --force to replace it")
             try:

@@ -79,11 +79,11 @@ def logs(
         shown = _show(first)
         if not shown and not follow:
             place = _place(cluster, directory)
-            raise GiveUp(f"there are no such log lines since {since} in {place}; --since 7d looks further back")
+            raise GiveUp(f"no log line since {since} matches in {place}; --since 7d looks further back")
         if follow:
             if not shown:
                 place = _place(cluster, directory)
-                click.echo(f"there are no such log lines since {since} in {place}; waiting", err=True)
+                click.echo(f"no log line since {since} matches in {place}; waiting", err=True)
             go_on(lambda: _show(source.next()))
 
 

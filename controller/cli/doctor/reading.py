@@ -40,9 +40,9 @@ DEADLINE_SECONDS = 30.0  # afterwards no reading starts; the last call may take 
 _CONFIG = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2})
 _ROLE = re.compile(r"arn:([\w-]+):sts::(\d+):assumed-role/([^/]+)/.*")
 _LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
-_TABLES = "-FactsTable-*"
-_ALARM = "AWS::CloudWatch::Alarm"
-_ALARMS = 100  # alarm names in one call
+_TABLE_PATTERN = "-FactsTable-*"
+_ALARM_TYPE = "AWS::CloudWatch::Alarm"
+_ALARMS_PER_CALL = 100  # alarm names in one call
 _CALLS = (
     Right("ssm:GetParametersByPath"),
     Right("ssm:GetParameter"),
@@ -100,9 +100,9 @@ class Reader:
     def _client(self, service: str) -> Any:
         with making():
             client = self._session.create_client(service, config=_CONFIG)
-        client.meta.events.register(
+        client.meta.events.register(  # checks the deadline before each page of a listing
             "before-call", self._check_deadline
-        )  # checks the deadline before each page of a listing
+        )
         return client
 
     def _read_or_unread(self, subject: str, read: Callable[[], T]) -> T | Unread:
@@ -116,7 +116,7 @@ class Reader:
 
     def _check_deadline(self, **_call: Any) -> None:
         if self._clock() > self._until:
-            raise RetryLater(f"not read within {DEADLINE_SECONDS:.0f} s")
+            raise RetryLater(f"not read within the {DEADLINE_SECONDS:.0f} s for all readings")
 
     def _region(self) -> str | Unread:
         region = self._session.get_config_variable("region")
@@ -134,7 +134,7 @@ class Reader:
         if isinstance(stages, Unread) or stage is None or stage.name is None:
             return ""
         tables = stages.get(stage_parameter(stage.name, "tables"), "")
-        return tables.removesuffix(_TABLES) if tables.endswith(_TABLES) else ""
+        return tables.removesuffix(_TABLE_PATTERN) if tables.endswith(_TABLE_PATTERN) else ""
 
     def _stack(self, name: str) -> StackSeen | None:
         cloudformation = self._client("cloudformation")
@@ -155,7 +155,7 @@ class Reader:
                 if resource["ResourceStatus"].endswith("FAILED")
             },
             {resource["LogicalResourceId"]: resource.get("PhysicalResourceId", "") for resource in resources},
-            tuple(resource["PhysicalResourceId"] for resource in resources if resource["ResourceType"] == _ALARM),
+            tuple(resource["PhysicalResourceId"] for resource in resources if resource["ResourceType"] == _ALARM_TYPE),
         )
 
     def _table(self, name: str) -> str | None:
@@ -169,9 +169,10 @@ class Reader:
     def _alarms(self, names: Sequence[str]) -> dict[str, str]:
         """Descriptions of the alarms that are raised, by name."""
         cloudwatch = self._client("cloudwatch")
-        parts = [names[start : start + _ALARMS] for start in range(0, len(names), _ALARMS)]
+        parts = [names[start : start + _ALARMS_PER_CALL] for start in range(0, len(names), _ALARMS_PER_CALL)]
         answers = [
-            cloudwatch.describe_alarms(AlarmNames=part, StateValue="ALARM", MaxRecords=_ALARMS) for part in parts
+            cloudwatch.describe_alarms(AlarmNames=part, StateValue="ALARM", MaxRecords=_ALARMS_PER_CALL)
+            for part in parts
         ]
         alarms = [alarm for answer in answers for alarm in answer.get("MetricAlarms", ())]
         return {alarm["AlarmName"]: alarm.get("AlarmDescription", "") for alarm in alarms}

@@ -25,7 +25,7 @@ SLOW_FACTOR = 1.5
 # The least delay of a slow worker: processes that share a processor wait for tens of milliseconds.
 SLOW_SECONDS = 0.05
 END_STATES = ("finished", "failed")
-MAX_NAMES = 5  # instances
+MAX_NAMES = 5  # instances named in a line
 INSTANCE = re.compile(r"\bi-[0-9a-f]{8,17}\b")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from io import StringIO
 
 GAP = 2
-LEAST_WORDS = 24  # the least width of a column of words
+MIN_WORDS_WIDTH = 24  # the least width of a column of words
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def fitting(columns: Sequence[Column], widths: Sequence[int], width: int | None)
     """The indexes of the columns that fit into `width` characters (None: any number)."""
     shown = list(range(len(columns)))
     while width is not None:
-        needed_width = sum(min(widths[i], LEAST_WORDS) if columns[i].words else widths[i] for i in shown)
+        needed_width = sum(min(widths[i], MIN_WORDS_WIDTH) if columns[i].words else widths[i] for i in shown)
         least_important = max(shown, key=lambda i: (columns[i].rank, i))
         if needed_width + GAP * (len(shown) - 1) <= width or columns[least_important].rank == 0:
             break

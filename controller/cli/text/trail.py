@@ -8,7 +8,7 @@ from dyntrain.controller.cli.text.words import moment
 from dyntrain.controller.core.history.trail import Entry, Metered, StatusChanged
 
 _OTHER_PARTS = frozenset({"kind", "instance", "detail"})  # fields with parts of their own in the text
-_BULKY = frozenset({"inputs"})  # the inputs of a pool's decision, for `pool plan --from-file`
+_LONG_FIELDS = frozenset({"inputs"})  # the inputs of a pool's decision, for `pool plan --from-file`
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,6 @@ def entry_text(entry: Entry, *, wide: bool = False) -> EntryText:
     elif isinstance(entry, Metered):
         change = f"{entry.role} {entry.type} {entry.market} {entry.state} since {moment(entry.since)}"
     else:
-        skipped = _OTHER_PARTS if wide else _OTHER_PARTS | _BULKY
+        skipped = _OTHER_PARTS if wide else _OTHER_PARTS | _LONG_FIELDS
         change = " ".join(f"{name}={value}" for name, value in entry.fields().items() if name not in skipped and value)
     return EntryText(entry.kind, entry.instance, change, " ".join(entry.detail.split()))

@@ -194,7 +194,7 @@ def _launch(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, yes:
     size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
     say_where(f"job {request.name}", launcher.clients)
     click.echo(_description(request, size, price))
-    if not yes and not click.confirm("Launch it?", default=False):
+    if not yes and not click.confirm("Launch the job?", default=False):
         raise GiveUp("nothing was launched")
     submit_job(ports, launcher, prepared, _say)
 

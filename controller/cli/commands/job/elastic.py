@@ -42,7 +42,7 @@ from dyntrain.controller.jobs.submission.request import JobRequest
 from dyntrain.controller.jobs.verdict import Phase
 
 FOLLOW_SECONDS = 2.0
-START_SECONDS = 4500.0  # the stack's wait condition allows 55 minutes; the nodes need more
+START_SECONDS = 4500.0  # 55 minutes for the stack's wait condition, 20 for the nodes
 OVER: tuple[Phase, ...] = ("RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "ENDING")
 
 
@@ -91,8 +91,8 @@ def submit_elastic(
         click.echo(f"Warning: {prepared.warning}", err=True)
     if is_local and (Path(request.code) / REQUIREMENTS).is_file():
         click.echo(f"Warning: {REQUIREMENTS} is not installed; a prepare-data.py in the code can do that", err=True)
-    if not yes and not click.confirm("Make it?", default=False):
-        raise GiveUp("nothing was made")
+    if not yes and not click.confirm("Create the cluster?", default=False):
+        raise GiveUp("the cluster was not created")
     make_cluster(ports, launcher, stacks, prepared, _say)
     _follow(ports, stacks, connection, request.name)
 
@@ -185,7 +185,7 @@ def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: st
         time.sleep(FOLLOW_SECONDS)
     if cluster.phase not in ("RUNNING", "SUCCEEDED"):
         status_hint = f"`dyntrain job status {name}` says more"
-        raise GiveUp(f"{name} is {cluster.phase}; {status_hint}, `dyntrain job stop {name}` ends what was made")
+        raise GiveUp(f"{name} is {cluster.phase}; {status_hint}, `dyntrain job stop {name}` deletes the stack")
     click.echo(
         f"the job is a cluster: `dyntrain scale {name} N`, `dyntrain logs {name} -f`, `dyntrain job stop {name}`"
     )

@@ -23,7 +23,7 @@ from dyntrain.controller.jobs.watch import judged
 FOLLOW_SECONDS = 2.0
 RETRY_SECONDS = 10.0
 RELAUNCH_SECONDS = 3600.0
-START_SECONDS = 1800.0  # after which silent machines are reported
+START_SECONDS = 1800.0  # without a live node after this time, a job is reported as late
 Pause = Callable[[float], None]
 
 
@@ -124,7 +124,7 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
             if ports.clock() >= deadline:
                 raise GiveUp(
                     f"{name} could not be launched again within {RELAUNCH_SECONDS / 60:.0f} minutes: {error}; "
-                    f"`dyntrain job resubmit {name}` tries it by hand"
+                    f"`dyntrain job resubmit {name}` tries again"
                 ) from error
             if str(error) != shown:
                 shown = str(error)
