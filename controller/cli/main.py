@@ -120,7 +120,7 @@ class Commands(click.Group):
 @click.option("--profile", help="Of the AWS configuration; also AWS_PROFILE.")
 @click.pass_context
 def main(ctx: click.Context, stage: str | None, region: str | None, profile: str | None) -> None:
-    """Elastic training on EC2: what the clusters are doing, and why."""
+    """Control elastic training on EC2, and show the state of clusters and jobs."""
     ctx.with_resource(changed(os.environ, aws_settings(os.environ, region, profile)))
 
 

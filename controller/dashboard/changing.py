@@ -80,7 +80,7 @@ def answer(connection: Connection, wish: Wish) -> dict[str, Any]:
     if done:
         carry_out(connection.ports, request)
     stale = "it would be something else by now; look again" if wish.agreed and not done else ""
-    return {"problem": stale, "done": done, "sentence": request.sentence, "aws": request.aws}
+    return {"problem": stale, "done": done, "sentence": request.sentence, "aws": request.aws_command}
 
 
 def groups(connection: Connection, cluster: str) -> dict[str, Any]:

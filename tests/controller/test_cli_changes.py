@@ -30,7 +30,7 @@ refuses_all: Any = None  # ports that nobody may use
 
 def test_a_scale_says_what_it_does_and_the_same_in_aws() -> None:
     up, down, same = (resize(POLICY, ONE, None, to=n) for n in (4, 0, 2))
-    assert up.aws == (
+    assert up.aws_command == (
         "aws autoscaling set-desired-capacity --auto-scaling-group-name demo-workers --desired-capacity 4"
     )
     assert "from 2 to 4: 2 more will be launched" in up.sentence
@@ -39,14 +39,14 @@ def test_a_scale_says_what_it_does_and_the_same_in_aws() -> None:
         "and nothing to watch"
     )
     assert "nothing to do" in same.sentence
-    assert resize(POLICY, ONE, None, by=1).after == 3
+    assert resize(POLICY, ONE, None, increase=1).new_size == 3
 
 
 def test_groups_of_base_nodes_are_neither_scaled_nor_in_the_way() -> None:
     policy = POLICY.model_copy(update={"groups": tuple(TEMPLATE)})
     assert resize(policy, TEMPLATE, None, to=4) == Resize("demo", "demo-workers", 2, 4)
     with pytest.raises(GiveUp, match=r"demo-base launches base nodes.*workers: demo-workers$"):
-        resize(policy, TEMPLATE, "demo-base", by=1)
+        resize(policy, TEMPLATE, "demo-base", increase=1)
     with pytest.raises(GiveUp, match="no Auto Scaling group of elastic workers"):
         resize(policy, {"demo-master": BASE}, None, to=1)
     pool = PoolPolicy(instance_type="c5.large", max=4, group="demo-workers")

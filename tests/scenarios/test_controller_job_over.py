@@ -74,14 +74,14 @@ def test_nothing_is_launched_into_a_job_that_is_over_and_the_way_on_is_told(stat
 def test_fewer_can_be_had_of_a_job_that_is_over() -> None:
     world, _, _ = job_over()
     world.limits[GROUP] = (0, 4, 2)
-    assert scale_request(asking(world), "demo", 0, None).after == 0
-    assert scale_request(asking(world), "demo", 2, None).after == 2
+    assert scale_request(asking(world), "demo", 0, None).new_size == 0
+    assert scale_request(asking(world), "demo", 2, None).new_size == 2
 
 
 def test_a_job_that_runs_grows_as_ever() -> None:
     world, _, (worker,) = running_cluster()
     world.limits[GROUP] = (0, 4, 0)
-    assert launch_request(asking(world), "demo", 1, None).after == 1
+    assert launch_request(asking(world), "demo", 1, None).new_size == 1
     assert remove_request(asking(world), [worker]).instances == (worker,)
     with pytest.raises(GiveUp, match="no job that is over"):
         restart_request(asking(world), "demo")
@@ -94,7 +94,7 @@ def test_the_job_begins_again_when_its_base_nodes_boot_anew() -> None:
     world.machines[second].state = "stopped"
     world.resync()
     request = restart_request(asking(world), "demo")
-    assert (request.booted, request.started) == ((master,), (second,))
+    assert (request.to_reboot, request.to_start) == ((master,), (second,))
     output = carry_out_unless_dry_run(world.ports, request, dry_run=True, say_where=print)
     assert f"aws ec2 reboot-instances --instance-ids {master} && aws ec2 start-instances" in output
     assert not [call for call in world.calls if call[0] in ("instances.reboot", "instances.start")]
@@ -109,10 +109,10 @@ def test_a_job_whose_last_word_is_not_said_is_not_begun_again_before_it_is() -> 
     with pytest.raises(GiveUp, match="has just ended"):
         restart_request(asking(world), "demo")
     world.wait(CLOSING_SECONDS)
-    assert restart_request(asking(world), "demo").booted == (master,), "its coordinator may have died over it"
+    assert restart_request(asking(world), "demo").to_reboot == (master,), "its coordinator may have died over it"
     world, master, _ = job_over(closed=False)
     over(world, master)
-    assert restart_request(asking(world), "demo").booted == (master,)
+    assert restart_request(asking(world), "demo").to_reboot == (master,)
 
 
 def test_while_the_next_job_begins_nobody_is_sent_to_begin_it_again() -> None:
@@ -122,7 +122,7 @@ def test_while_the_next_job_begins_nobody_is_sent_to_begin_it_again() -> None:
     with pytest.raises(GiveUp, match="the base nodes start another job; try again in a minute"):
         launch_request(asking(world), "demo", 1, None)
     world.hear(world.job_event(master, job="job-2", started_at=world.now, revision=world.target().revision))
-    assert launch_request(asking(world), "demo", 1, None).after == 1
+    assert launch_request(asking(world), "demo", 1, None).new_size == 1
 
 
 def test_without_base_nodes_nobody_can_begin_and_what_is_on_its_way_down_is_waited_for() -> None:

@@ -25,7 +25,7 @@ MAX_NAMES = 5  # instances named in a note
 Price = Callable[[str, str], float | None]  # (instance type, market) to dollars an hour
 
 
-class Signs(Protocol):
+class WriteTimes(Protocol):
     """A source of the times at which the machines of an attempt last wrote their files in the bucket."""
 
     def signs(self, record: JobRecord, attempt: int) -> dict[str, float]: ...
@@ -59,16 +59,18 @@ def of_cluster(ports: Ports, registry: Registry, cluster: str, elastic: ElasticT
     start = max(since, trail_start)
     spans = after(spans_of(metered, views, rules, trail_start), start)
     notes = []
-    if cut := _instances(span.instance for span in spans if span.cut):
-        notes.append(f"the audit trail covers {TRAIL_DAYS} days; earlier time of these instances is not counted: {cut}")
-    if missing := _instances(unmetered(metered, trained, views, rules)):
-        notes.append(f"the audit trail has no entries of these instances, which are not counted: {missing}")
+    if cut_instances := _instances(span.instance for span in spans if span.cut):
+        notes.append(
+            f"the audit trail covers {TRAIL_DAYS} days; earlier time of these instances is not counted: {cut_instances}"
+        )
+    if unrecorded := _instances(unmetered(metered, trained, views, rules)):
+        notes.append(f"the audit trail has no entries of these instances, which are not counted: {unrecorded}")
     if policy is None and any(span.ended is None for span in spans):
         notes.append("the cluster is not registered any more: whether its last instances still run is unknown")
     return Usage("cluster", cluster, start, now, tuple(spans), tuple(notes))
 
 
-def of_job(machines: JobMachines, signs: Signs, record: JobRecord, now: float) -> Usage:
+def of_job(machines: JobMachines, signs: WriteTimes, record: JobRecord, now: float) -> Usage:
     """The machine time of all attempts of the job."""
     notes, times = [], {}
     for attempt in range(1, record.attempt + 1):
@@ -79,7 +81,7 @@ def of_job(machines: JobMachines, signs: Signs, record: JobRecord, now: float) -
     tokens = [record.model_copy(update={"attempt": attempt}).token for attempt in range(1, record.attempt + 1)]
     run_time = usage(record, times, machines.of_runs(tokens))
     if run_time.silent:
-        silent = _few(f"{rank} of attempt {attempt}" for attempt, rank in run_time.silent)
+        silent = _shortened(f"{rank} of attempt {attempt}" for attempt, rank in run_time.silent)
         notes.append(f"these ranks left no file in the bucket, so their time is not counted: {silent}")
     return Usage(
         "job", record.name, min((span.began for span in run_time.spans), default=now), now, run_time.spans, (*notes,)
@@ -102,10 +104,10 @@ def as_data(used: Usage, costs: Bill) -> dict[str, Any]:
 
 
 def _instances(names: Iterable[str]) -> str:
-    return _few(sorted(set(names)))
+    return _shortened(sorted(set(names)))
 
 
-def _few(names: Iterable[str]) -> str:
+def _shortened(names: Iterable[str]) -> str:
     all_names = list(names)
-    more = f" and {len(all_names) - MAX_NAMES} more" if len(all_names) > MAX_NAMES else ""
-    return ", ".join(all_names[:MAX_NAMES]) + more
+    omitted = f" and {len(all_names) - MAX_NAMES} more" if len(all_names) > MAX_NAMES else ""
+    return ", ".join(all_names[:MAX_NAMES]) + omitted

@@ -14,13 +14,15 @@ from dyntrain.controller.core.views.view import Rules
 
 
 def remaining_instances(decision: Decision, job_facts: JobFacts | None, rules: Rules) -> dict[str, Any]:
-    """The base nodes that still run after the job. `with_price` sets `hourly`; the controller ends them at `until`."""
+    """The base nodes that run after the job. `with_price` sets `hourly`; the controller ends the nodes at `until`."""
     running = [node.view for node in decision.nodes if node.view.base and runs_for(node.view, rules)]
     kinds = Counter((view.facts.machine.type, view.facts.machine.market) for view in running if view.facts.machine)
     types = [{"type": name, "market": market, "count": count} for (name, market), count in sorted(kinds.items())]
-    after_job, over = rules.policy.after_job, over_since(decision.membership, decision.job, job_facts)
-    is_closable = any(view.started is not None and over is not None and view.started <= over for view in running)
-    until = over + AFTER_JOB_SECONDS if over is not None and is_closable and after_job != "keep" else None
+    after_job, ended_at = rules.policy.after_job, over_since(decision.membership, decision.job, job_facts)
+    is_closable = any(
+        view.started is not None and ended_at is not None and view.started <= ended_at for view in running
+    )
+    until = ended_at + AFTER_JOB_SECONDS if ended_at is not None and is_closable and after_job != "keep" else None
     return {"instances": len(running), "types": types, "hourly": None, "after_job": after_job, "until": until}
 
 
@@ -63,5 +65,7 @@ def ended_with_job(decision: Decision, job_facts: JobFacts | None) -> list[str]:
         return []
     terminated = [node.view for node in decision.nodes if node.view.terminated and not node.view.base]
     return [
-        view.instance for view in terminated if (order := view.facts.acks.terminate) is not None and order.at >= ended
+        view.instance
+        for view in terminated
+        if (termination := view.facts.acks.terminate) is not None and termination.at >= ended
     ]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dyntrain.controller.adapters.logs import CloudWatchLogs, LogLine
 
 KINDS = ("worker", "node", "coordinator", "ps-lite", "prepare")
-FILES = {"worker": "worker*.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
+LOG_PATTERNS = {"worker": "worker*.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
 LATE_SECONDS = 120.0  # a busy CloudWatch agent may send lines this late
 LINES_SEARCHED = 1000  # lines of a node's log that are searched for the cluster's name
 _WORKER_NUMBER = re.compile(r"-\d+$")  # number of a further worker on the node, as in worker-1
@@ -94,7 +94,7 @@ class FromFiles:
     directory: Path
     wanted: LineFilter
     since: float
-    read: dict[Path, int] = field(default_factory=dict)  # bytes by file
+    offsets: dict[Path, int] = field(default_factory=dict)  # bytes by file
     clusters: dict[str, str] = field(default_factory=dict)  # by machine
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class FromFiles:
 
     def _lines(self, file: Path) -> Iterator[tuple[float, str]]:
         """New complete lines of the file, each with its time."""
-        offset = self.read.get(file, 0)
+        offset = self.offsets.get(file, 0)
         try:
             size, changed = file.stat().st_size, file.stat().st_mtime
             if size < offset:  # the file was truncated
@@ -136,7 +136,7 @@ class FromFiles:
         except OSError:
             return
         complete_lines = data[: data.rfind(b"\n") + 1]
-        self.read[file] = offset + len(complete_lines)
+        self.offsets[file] = offset + len(complete_lines)
         at, latest = min(self.since, changed), 0.0
         for text in complete_lines.decode(errors="replace").splitlines():
             at = time_of(text) or at
@@ -175,7 +175,7 @@ def cluster_of(machine: Path) -> str | None:
 
 
 def _field(text: str, name: str) -> Any:
-    """The field of a JSON line; None for other lines, and without the field."""
+    """The value of the field `name` in a JSON line; None without such a field."""
     try:
         record = json.loads(text)
     except ValueError:
@@ -185,6 +185,6 @@ def _field(text: str, name: str) -> Any:
 
 def files_of(machine: Path, kind: str) -> list[Path]:
     """The log files of an embedded cloud's machine, which is a process with its own root folder or a virtual system."""
-    pattern = FILES.get(kind, "prepare-*.log")
+    pattern = LOG_PATTERNS.get(kind, "prepare-*.log")
     files = [file for root in (".", "*", "disk/upper") for file in machine.glob(f"{root}/var/log/dyntrain/{pattern}")]
     return sorted(set(files))

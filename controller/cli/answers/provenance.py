@@ -19,7 +19,7 @@ _NOTICES = {
 
 @dataclass(frozen=True)
 class Origin:
-    """A fact's origin. `says`: the fact in short; `where`: the source; `at`: the time, for a read its beginning."""
+    """A fact's origin. `says`: the fact, shortened; `where`: source; `at`: time of the event or of the read's start."""
 
     fact: str
     says: str

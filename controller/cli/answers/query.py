@@ -171,13 +171,13 @@ def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
 
 
 def _would_change(node: NodeStatus, snapshot: Snapshot) -> str:
-    over = snapshot.decision.job.over
-    advice = announced_standing(node).reason.would_change(node.view.base, over)
-    return "; ".join(filter(None, (advice, _restart_advice(snapshot) if over else "")))
+    is_over = snapshot.decision.job.over
+    advice = announced_standing(node).reason.would_change(node.view.base, is_over)
+    return "; ".join(filter(None, (advice, _restart_advice(snapshot) if is_over else "")))
 
 
 def _restart_advice(snapshot: Snapshot) -> str:
-    """Advice on how to restart the job; "" for a closed cluster and without base nodes."""
+    """Advice on how to restart the job; "" for a closed cluster, and for a cluster without base nodes."""
     ending = snapshot.decision.ending
     base = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
     if not base or (ending is not None and ending.rests):

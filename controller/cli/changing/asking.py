@@ -35,23 +35,23 @@ from dyntrain.controller.loops.resync import facts_of_instance
 
 
 def scale_request(connection: Connection, cluster: str, n: int, group: str | None) -> Resize:
-    """The request to set a group's size. Raises GiveUp when it is impossible, and for more workers after the job."""
+    """The request to set a group's size. Raises GiveUp for an impossible size, and for more workers after the job."""
     policy = policy_of(connection.registry, cluster)
     request = resize(policy, _group_sizes(connection, cluster), group, to=n)
-    if request.after > request.before:
+    if request.new_size > request.old_size:
         refuse_if_over(_snapshot_of(connection, cluster))
     return request
 
 
 def launch_request(connection: Connection, cluster: str, count: int, group: str | None) -> Resize:
-    """The request to launch `count` workers. Raises GiveUp when that is impossible, and for a job that is over."""
+    """The request to launch `count` workers. Raises GiveUp when the group cannot grow, and for a job that is over."""
     policy = policy_of(connection.registry, cluster)
     refuse_if_over(_snapshot_of(connection, cluster))
-    return resize(policy, _group_sizes(connection, cluster), group, by=count)
+    return resize(policy, _group_sizes(connection, cluster), group, increase=count)
 
 
 def add_request(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
-    """The request to tag running machines. Raises GiveUp when that is impossible, and for a job that is over."""
+    """The request to tag running machines. Raises GiveUp for unusable machines, and for a job that is over."""
     ports, registry, elastic = connection
     policy_of(registry, cluster)
     refuse_if_over(_snapshot_of(connection, cluster))
@@ -108,11 +108,11 @@ def restart_request(connection: Connection, cluster: str) -> Restart:
 
 
 def carry_out(ports: Ports, request: Request) -> None:
-    """Carry out the request; repeating is safe. Raises GiveUp at the end for instances that AWS refused to change."""
+    """Carry out the request; repeating is safe. Raises GiveUp for instances that AWS refused, after all changes."""
     match request:
         case Resize():
-            if request.after != request.before:
-                ports.groups.set_desired(request.group, request.after)
+            if request.new_size != request.old_size:
+                ports.groups.set_desired(request.group, request.new_size)
         case Tag():
             _raise_for_failures(ports.instances.tag(request.instances, request.key, ""))
         case Untag():
@@ -125,10 +125,10 @@ def carry_out(ports: Ports, request: Request) -> None:
                 ports.instances.give_profile(request.new, request.profile)
             _raise_for_failures(ports.instances.tag([request.new], BASE_TAG, request.old))
         case Restart():
-            if request.booted:
-                _raise_for_failures(ports.instances.reboot(request.booted))
-            if request.started:
-                _raise_for_failures(ports.instances.start(request.started))
+            if request.to_reboot:
+                _raise_for_failures(ports.instances.reboot(request.to_reboot))
+            if request.to_start:
+                _raise_for_failures(ports.instances.start(request.to_start))
         case _:
             assert_never(request)
 
@@ -138,7 +138,7 @@ def carry_out_unless_dry_run(ports: Ports, request: Request, dry_run: bool, say_
     called first, with the cluster's name.
     """
     say_where(f"cluster {request.cluster}")
-    if isinstance(request, Resize) and request.before == request.after:
+    if isinstance(request, Resize) and request.old_size == request.new_size:
         return request.sentence
     if dry_run:
         return f"{describe(request)}\nnothing was changed (--dry-run)"
@@ -148,14 +148,14 @@ def carry_out_unless_dry_run(ports: Ports, request: Request, dry_run: bool, say_
 
 def describe(request: Request) -> str:
     """Describe the request by a sentence and an `aws` command."""
-    return f"{request.sentence}\n  as by: {request.aws}"
+    return f"{request.sentence}\n  as by: {request.aws_command}"
 
 
 def _raise_for_failures(batch: Batch) -> None:
     refused = [f"{instance}: {reason}" for instance, reason in sorted(batch.refused.items())]
-    missing = [f"{instance} does not exist in EC2 any more" for instance in sorted(batch.missing)]
-    if refused or missing:
-        raise GiveUp("; ".join([*refused, *missing]))
+    missing_texts = [f"{instance} does not exist in EC2 any more" for instance in sorted(batch.missing)]
+    if refused or missing_texts:
+        raise GiveUp("; ".join([*refused, *missing_texts]))
 
 
 def _snapshot_of(connection: Connection, cluster: str) -> Snapshot:

@@ -26,25 +26,27 @@ LEAVING_TEXT = "at the next boundary they leave the job, and are then terminated
 class Resize:
     cluster: str
     group: str
-    before: int
-    after: int
+    old_size: int
+    new_size: int
 
     @property
     def sentence(self) -> str:
-        if self.after == self.before:
-            return f"{self.group} of {self.cluster} has a desired capacity of {self.after} already; nothing to do"
-        increase = self.after - self.before
+        if self.new_size == self.old_size:
+            return f"{self.group} of {self.cluster} has a desired capacity of {self.new_size} already; nothing to do"
+        increase = self.new_size - self.old_size
         effect = (
             f"{increase} more will be launched"
             if increase > 0
             else f"{-increase} will leave at the next boundary and be ended"
         )
-        return f"the desired capacity of {self.group} goes from {self.before} to {self.after}: {effect}"
+        return f"the desired capacity of {self.group} goes from {self.old_size} to {self.new_size}: {effect}"
 
     @property
-    def aws(self) -> str:
+    def aws_command(self) -> str:
         name = shlex.quote(self.group)
-        return f"aws autoscaling set-desired-capacity --auto-scaling-group-name {name} --desired-capacity {self.after}"
+        return (
+            f"aws autoscaling set-desired-capacity --auto-scaling-group-name {name} --desired-capacity {self.new_size}"
+        )
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Tag:
         return f"{names} will carry the tag {self.key}: prepared, they join {self.cluster} at the next boundary"
 
     @property
-    def aws(self) -> str:
+    def aws_command(self) -> str:
         return f"aws ec2 create-tags --resources {' '.join(self.instances)} --tags Key={self.key},Value="
 
 
@@ -81,7 +83,7 @@ class Untag:
         return "; ".join([*([hurry_text] if self.hurried else []), *([leave_text] if self.instances else [])])
 
     @property
-    def aws(self) -> str:
+    def aws_command(self) -> str:
         hurry_command = (
             f"aws ec2 create-tags --resources {' '.join(self.hurried)} --tags Key={LEAVE_TAG},Value={LEAVE_NOW}"
         )
@@ -111,7 +113,7 @@ class Replace:
         )
 
     @property
-    def aws(self) -> str:
+    def aws_command(self) -> str:
         tag = f"aws ec2 create-tags --resources {self.new} --tags Key={BASE_TAG},Value={self.old}"
         if self.profile is None:
             return tag
@@ -141,7 +143,12 @@ def base_profile(new: str, base: Sequence[str], instances: Collection[SeenInstan
 
 
 def resize(
-    policy: ClusterPolicy, sizes: Mapping[str, GroupSize], chosen: str | None, *, to: int | None = None, by: int = 0
+    policy: ClusterPolicy,
+    sizes: Mapping[str, GroupSize],
+    chosen: str | None,
+    *,
+    to: int | None = None,
+    increase: int = 0,
 ) -> Resize:
     """The request to resize the chosen group, by default the only elastic group. Raises GiveUp with the remedy."""
     cluster = policy.cluster
@@ -164,14 +171,15 @@ def resize(
     if policy.pool is not None and group_of(policy) == group:
         raise GiveUp(f"only the reserved pool sets the size of {group}; see `dyntrain pool plan --cluster {cluster}`")
     size = sizes[group]
-    after = to if to is not None else size.desired + by
-    if not size.minimum <= after <= size.maximum:
+    new_size = to if to is not None else size.desired + increase
+    if not size.minimum <= new_size <= size.maximum:
         limits = f"between {size.minimum} and {size.maximum}"
+        limit = "max" if new_size > size.maximum else "min"
         raise GiveUp(
-            f"{group} may have {limits} instances, not {after}: aws autoscaling update-auto-scaling-group "
-            f"--auto-scaling-group-name {shlex.quote(group)} --{'max' if after > size.maximum else 'min'}-size {after}"
+            f"{group} may have {limits} instances, not {new_size}: aws autoscaling update-auto-scaling-group "
+            f"--auto-scaling-group-name {shlex.quote(group)} --{limit}-size {new_size}"
         )
-    return Resize(cluster, group, size.desired, after)
+    return Resize(cluster, group, size.desired, new_size)
 
 
 def elastic_groups(policy: ClusterPolicy, sizes: Mapping[str, GroupSize]) -> dict[str, GroupSize]:

@@ -20,22 +20,22 @@ CLOSING_SECONDS = 180.0  # time for the nodes' last messages and for repetitions
 
 @dataclass(frozen=True)
 class Restart:
-    """A request to restart a job. `booted`: base nodes to reboot; `started`: stopped base nodes to start."""
+    """A request to restart a job. `to_reboot`: base nodes to reboot; `to_start`: stopped base nodes to start."""
 
     cluster: str
-    booted: tuple[str, ...]
-    started: tuple[str, ...] = ()
+    to_reboot: tuple[str, ...]
+    to_start: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
-        boot = f"{', '.join(self.booted)} will boot anew" if self.booted else ""
-        start = f"{', '.join(self.started)} will be started" if self.started else ""
+        boot = f"{', '.join(self.to_reboot)} will be rebooted" if self.to_reboot else ""
+        start = f"{', '.join(self.to_start)} will be started" if self.to_start else ""
         return f"{'; '.join(filter(None, (boot, start)))}: the base nodes of {self.cluster} begin its job again, afresh"
 
     @property
-    def aws(self) -> str:
-        boot = f"aws ec2 reboot-instances --instance-ids {' '.join(self.booted)}" if self.booted else ""
-        start = f"aws ec2 start-instances --instance-ids {' '.join(self.started)}" if self.started else ""
+    def aws_command(self) -> str:
+        boot = f"aws ec2 reboot-instances --instance-ids {' '.join(self.to_reboot)}" if self.to_reboot else ""
+        start = f"aws ec2 start-instances --instance-ids {' '.join(self.to_start)}" if self.to_start else ""
         return " && ".join(filter(None, (boot, start)))
 
 
@@ -44,8 +44,8 @@ def refuse_if_over(snapshot: Snapshot) -> None:
     if not snapshot.decision.job.over:
         return
     if is_restarting(snapshot.decision, snapshot.job_facts):
-        over = job_over(snapshot.cluster, snapshot.job_facts)
-        raise GiveUp(f"{over}, and the base nodes start another job; try again in a minute")
+        sentence = job_over(snapshot.cluster, snapshot.job_facts)
+        raise GiveUp(f"{sentence}, and the base nodes start another job; try again in a minute")
     again = (
         f"`dyntrain cluster restart {snapshot.cluster}` starts the job again" if _base_nodes(snapshot) else NO_BASE_NODE
     )
@@ -53,7 +53,7 @@ def refuse_if_over(snapshot: Snapshot) -> None:
 
 
 def restart(snapshot: Snapshot) -> Restart:
-    """The request to restart the job. Raises GiveUp for a job that is not over, and without base nodes."""
+    """The request to restart the job. Raises GiveUp for a job that is not over, or a cluster without base nodes."""
     name = snapshot.cluster
     if not snapshot.decision.job.over:
         raise GiveUp(f"the job of {name} is not over; `dyntrain status --cluster {name}` shows its state")
@@ -64,11 +64,11 @@ def restart(snapshot: Snapshot) -> Restart:
         raise GiveUp(
             f"base nodes of {name} are stopping: {', '.join(stopping)}; repeat the command once they have stopped"
         )
-    booted = tuple(node.instance for node in base if node.state in RUNNING)
-    started = tuple(node.instance for node in base if node.state == "stopped")
-    if not (booted or started):
+    to_reboot = tuple(node.instance for node in base if node.state in RUNNING)
+    to_start = tuple(node.instance for node in base if node.state == "stopped")
+    if not (to_reboot or to_start):
         raise GiveUp(f"{job_over(name, snapshot.job_facts)}: {NO_BASE_NODE}")
-    return Restart(name, booted, started)
+    return Restart(name, to_reboot, to_start)
 
 
 def _base_nodes(snapshot: Snapshot) -> list[View]:

@@ -237,10 +237,10 @@ def delete(name: str, force: bool) -> None:
             instance for instance, node in ports.nodes.of_cluster(name).items() if not node.facts.terminated
         )
         if existing and not force:
-            shown = ", ".join(existing[:_MEMBERS_SHOWN]) + (", ..." if len(existing) > _MEMBERS_SHOWN else "")
+            shown_names = ", ".join(existing[:_MEMBERS_SHOWN]) + (", ..." if len(existing) > _MEMBERS_SHOWN else "")
             raise GiveUp(
-                f"{name} still has {len(existing)} instances ({shown}); remove them first, or give --force to leave "
-                "them running"
+                f"{name} still has {len(existing)} instances ({shown_names}); remove them first, or give --force to "
+                "leave them running"
             )
         say_where(f"cluster {name}")
         deleted = ports.parameters.delete(name)

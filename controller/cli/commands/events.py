@@ -59,8 +59,8 @@ def events(cluster: str | None, since: str, instance: str | None, follow: bool, 
 
             trail = Trail(read, start)
             first = trail.next()
-        shown = _show(first, output)
-        if not shown and output != "json":
+        entry_count = _show(first, output)
+        if not entry_count and output != "json":
             click.echo(f"nothing was changed or done since {since}; --since 7d looks further back", err=True)
         if follow:
             go_on(lambda: _show(trail.next(), output))

@@ -76,12 +76,12 @@ def logs(
 
                 source = FromCloudWatch(CloudWatchLogs(Clients(attempts=2)), query, start)
             first = list(source.next())
-        shown = _show(first)
-        if not shown and not follow:
+        line_count = _show(first)
+        if not line_count and not follow:
             place = _place(cluster, directory)
             raise GiveUp(f"no log line since {since} matches in {place}; --since 7d looks further back")
         if follow:
-            if not shown:
+            if not line_count:
                 place = _place(cluster, directory)
                 click.echo(f"no log line since {since} matches in {place}; waiting", err=True)
             go_on(lambda: _show(source.next()))

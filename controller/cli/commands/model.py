@@ -111,5 +111,5 @@ def _lines(rows: list[Row]) -> list[str]:
         )
         for row in rows
     ]
-    shown = [Column(name, 0 if name in COLUMNS[:4] else 1) for name in COLUMNS]
-    return table(shown, cells, width_of_terminal())
+    table_columns = [Column(name, 0 if name in COLUMNS[:4] else 1) for name in COLUMNS]
+    return table(table_columns, cells, width_of_terminal())

@@ -68,11 +68,11 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
                 snapshots = (snapshot(ports, registry, name, elastic) for name in names)
                 return [{**summary(state, gone=gone), "unverified": doubt} for state in snapshots]
 
-            first = read()
-            if any(shown["stays"] and shown["stays"]["instances"] for shown in first) and not watch:
+            summaries = read()
+            if any(data["stays"] and data["stays"]["instances"] for data in summaries) and not watch:
                 price = _price()
-                first = [with_price(shown, price) for shown in first]
-        readings = chain([first], _repeated(read) if watch else ())
+                summaries = [with_price(cluster_data, price) for cluster_data in summaries]
+        readings = chain([summaries], _repeated(read) if watch else ())
         if output == "json":
             for reading in readings:
                 click.echo(json.dumps({"clusters": reading, "invalid": invalid}))
@@ -85,8 +85,8 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
             width = None if wide else width_of_terminal()
             colour, log_of = coloured(color), _logs_of_an_embedded_cloud()
             texts = [
-                "\n".join(cluster_lines(shown, now, width, wide=wide, colour=colour, log_of=log_of))
-                for shown in clusters
+                "\n".join(cluster_lines(cluster_data, now, width, wide=wide, colour=colour, log_of=log_of))
+                for cluster_data in clusters
             ]
             texts += [printable(unmanaged(name, problem)) for name, problem in sorted(invalid.items())]
             return "\n\n".join(texts) or "no cluster is registered"
@@ -155,11 +155,11 @@ def explain(instance: str, output: str) -> None:
 
 
 def _plain_status(pages: Iterable[str]) -> None:
-    shown = None
+    last_page = None
     for text in pages:
-        if text != shown:
+        if text != last_page:
             click.echo(text, color=True)
-        shown = text
+        last_page = text
 
 
 def _live_status(pages: Iterable[str]) -> None:

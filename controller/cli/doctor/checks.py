@@ -274,9 +274,9 @@ def _published(name: str, values: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(f"{name}: target", "wrong", text)
     else:
         yield Finding(f"{name}: target", "ok", "published")
-    missing = [leaf for leaf in ("coordinator", "token") if leaf not in values]
-    if missing:
-        text = f"/dyntrain/{name}/{missing[0]} does not exist: no coordinator has started; see the master's log"
+    missing_names = [leaf for leaf in ("coordinator", "token") if leaf not in values]
+    if missing_names:
+        text = f"/dyntrain/{name}/{missing_names[0]} does not exist: no coordinator has started; see the master's log"
         yield Finding(f"{name}: coordinator", "wrong", text)
     else:
         yield Finding(f"{name}: coordinator", "ok", "has published its address and token")

@@ -31,8 +31,8 @@ class StackSeen:
 
 @dataclass(frozen=True)
 class GroupSeen:
-    """An Auto Scaling group. `types`: instance types of its instances and of its launch template's overrides.
-    `abandons`: a launch hook without an answer ends the instance. `handed_on`: keys of tags that its instances get too.
+    """An Auto Scaling group. `types`: types of its instances and of its template's overrides. `abandons`: a launch hook
+    without an answer ends the instance. `handed_on`: keys of tags that the group gives its instances.
     """
 
     minimum: int

@@ -70,8 +70,8 @@ class Reader:
         self._session, self._wanted = Session(), wanted_stage
         self._clock, self._until = clock, clock() + DEADLINE_SECONDS
 
-    def read(self, only: str | None) -> Readings:
-        """Read the controller and all clusters, or the cluster `only`."""
+    def read(self, only_cluster: str | None) -> Readings:
+        """Read the controller and all clusters; with `only_cluster`, read only that cluster."""
         stages = self._read_or_unread("the stages", lambda: self._parameters_below(STAGES))
         stage = self._chosen_stage(stages)
         caller = self._read_or_unread("who you are", lambda: str(self._client("sts").get_caller_identity()["Arn"]))
@@ -94,7 +94,7 @@ class Reader:
             if isinstance(stack, StackSeen)
             else Unread("the controller's stack was not found"),
             denied=self._denied_to(caller, _CALLS),
-            clusters=self._read_or_unread("the clusters", lambda: self._clusters(only, stage)),
+            clusters=self._read_or_unread("the clusters", lambda: self._clusters(only_cluster, stage)),
         )
 
     def _client(self, service: str) -> Any:
@@ -183,14 +183,14 @@ class Reader:
         pages = self._client("ssm").get_paginator("get_parameters_by_path").paginate(Path=path, Recursive=True)
         return {entry["Name"]: entry["Value"] for page in pages for entry in page["Parameters"]}
 
-    def _clusters(self, only: str | None, stage: Stage | None) -> dict[str, ClusterSeen]:
-        """All clusters with a policy, or the cluster `only`, even without a policy."""
+    def _clusters(self, only_cluster: str | None, stage: Stage | None) -> dict[str, ClusterSeen]:
+        """Read all clusters with a policy; with `only_cluster`, read only that cluster."""
         parameters = self._read_or_unread(
-            "the parameters", lambda: self._parameters_below(f"{ROOT}{only}/" if only else ROOT)
+            "the parameters", lambda: self._parameters_below(f"{ROOT}{only_cluster}/" if only_cluster else ROOT)
         )
         groups = self._read_or_unread("the groups", self._groups)
-        if only is not None:
-            return {only: self._cluster(only, parameters, groups, stage)}
+        if only_cluster is not None:
+            return {only_cluster: self._cluster(only_cluster, parameters, groups, stage)}
         if isinstance(parameters, Unread):
             raise GiveUp(parameters.why)
         names = sorted(name.split("/")[2] for name in parameters if re.fullmatch(rf"{ROOT}[^/-][^/]*/policy", name))
@@ -199,7 +199,7 @@ class Reader:
     def _cluster(
         self,
         name: str,
-        held: Mapping[str, str] | Unread,
+        parameters: Mapping[str, str] | Unread,
         groups: Mapping[str, Mapping[str, Any]] | Unread,
         stage: Stage | None,
     ) -> ClusterSeen:
@@ -209,9 +209,11 @@ class Reader:
         image = template.image if isinstance(template, TemplateSeen) else ""
         source = stack.parameters.get("PackageSource", "") if isinstance(stack, StackSeen) else ""
         path = f"{ROOT}{name}/"
-        own_parameters: Mapping[str, str] | Unread = held
-        if not isinstance(held, Unread):
-            own_parameters = {key.removeprefix(path): value for key, value in held.items() if key.startswith(path)}
+        own_parameters: Mapping[str, str] | Unread = parameters
+        if not isinstance(parameters, Unread):
+            own_parameters = {
+                key.removeprefix(path): value for key, value in parameters.items() if key.startswith(path)
+            }
         return ClusterSeen(
             own_parameters,
             stack,

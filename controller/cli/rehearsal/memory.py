@@ -1,4 +1,4 @@
-"""The controller's ports in memory, for `dyntrain replay`: a table with its stream, and a cloud known by events alone.
+"""The controller's ports in memory, for `dyntrain replay`: a table with its stream, and AWS's resources in the events.
 
 AWS is never called. An instance is assumed to exist and to run unless an event says otherwise. Actions on instances and
 groups have no effect.
@@ -208,7 +208,7 @@ class _Instances:
         for instance in instances:
             facts: NodeFacts = self._memory.items["node", instance][0]
             group = facts.group_event.group if facts.group_event is not None else None
-            launched = {
+            template_tags = {
                 self._memory.elastic.of(self._memory.policy.cluster): "",
                 NODE_TYPE_TAG: "Worker",
                 GROUP_TAG: group or "",
@@ -220,7 +220,7 @@ class _Instances:
                 if facts.state_event is not None
                 else "running"
             )
-            tags = launched if group in self._memory.policy.groups else {}
+            tags = template_tags if group in self._memory.policy.groups else {}
             if facts.tags_event is not None:
                 tags = facts.tags_event.tags
             described.append(SeenInstance(instance, state, tags, None, None))

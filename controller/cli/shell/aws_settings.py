@@ -28,14 +28,14 @@ def aws_settings(environment: Mapping[str, str], region: str | None, profile: st
 def changed(environment: MutableMapping[str, str], settings: Mapping[str, str | None]) -> Iterator[None]:
     """Change the environment of the command, and of the processes that the command starts, while it runs."""
     old_values = {name: environment.get(name) for name in settings}
-    _set(environment, settings)
+    _set_variables(environment, settings)
     try:
         yield
     finally:
-        _set(environment, old_values)
+        _set_variables(environment, old_values)
 
 
-def _set(environment: MutableMapping[str, str], settings: Mapping[str, str | None]) -> None:
+def _set_variables(environment: MutableMapping[str, str], settings: Mapping[str, str | None]) -> None:
     for name, value in settings.items():
         if value is None:
             environment.pop(name, None)

@@ -34,7 +34,7 @@ def file_errors_as_give_up(file: Path) -> Iterator[None]:
 
 
 def latest_report(name: str | None) -> JobReport:
-    """The latest report of the job or cluster `name`; None: the only known job. Raises GiveUp for none or several."""
+    """The latest report of the job or cluster `name`, by default of the only job. Raises GiveUp for none or several."""
     ports, registry, _ = connect()
     clusters = sorted(registry.all())
     reports = [facts.report for cluster in clusters if (facts := ports.jobs.get(cluster)[0]) is not None]

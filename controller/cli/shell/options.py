@@ -20,8 +20,8 @@ def output_options(json: str, table: str, wide: str) -> Callable[[F], F]:
 
     def decorate(command: F) -> F:
         @wraps(command)
-        def run(*arguments: Any, output: str, as_json: bool, **more: Any) -> Any:
-            return command(*arguments, output="json" if as_json else output, **more)
+        def run(*arguments: Any, output: str, as_json: bool, **other_options: Any) -> Any:
+            return command(*arguments, output="json" if as_json else output, **other_options)
 
         return cast("F", output_option(json_option(run)))
 
@@ -42,10 +42,10 @@ def cluster_argument(command: F) -> F:
     """
 
     @wraps(command)
-    def run(*arguments: Any, cluster: str | None, named: str | None, **more: Any) -> Any:
+    def run(*arguments: Any, cluster: str | None, named: str | None, **other_options: Any) -> Any:
         if named is not None and cluster is not None:
             raise click.UsageError(f"{named} and --cluster {cluster}: give one of them")
-        return command(*arguments, cluster=named or cluster, **more)
+        return command(*arguments, cluster=named or cluster, **other_options)
 
     option = click.option("--cluster", type=CLUSTER, help="The same as CLUSTER; default: all that are registered.")
     return cast("F", click.argument("named", metavar="[CLUSTER]", required=False, type=CLUSTER)(option(run)))

@@ -23,11 +23,11 @@ POLL_SECONDS = 0.2
 def waiting(doing: str, to: TextIO | None = None, silent: float = SILENT_SECONDS) -> Iterator[Callable[[str], None]]:
     """Print on a terminal, after `silent` seconds, the text `doing`; the function returned replaces that text."""
     terminal = to or sys.stderr
-    current_text, over = [doing], threading.Event()
+    current_text, stop_event = [doing], threading.Event()
 
     def print_progress() -> None:
         printed_text, pause = "", silent
-        while not over.wait(pause):
+        while not stop_event.wait(pause):
             if current_text[0] != printed_text:
                 printed_text, pause = current_text[0], POLL_SECONDS
                 click.echo(f"{printable(printed_text)} ...", file=terminal)
@@ -40,7 +40,7 @@ def waiting(doing: str, to: TextIO | None = None, silent: float = SILENT_SECONDS
     try:
         yield lambda text: current_text.__setitem__(0, text)
     finally:
-        over.set()
+        stop_event.set()
         printer.join()
 
 

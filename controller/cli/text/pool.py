@@ -28,7 +28,7 @@ def as_data(plan: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str,
             "reason": str(decision.reason),
             "sentence": decision.sentence,
             "dry_run": decision.pool.dry_run,
-            "lines": [{"amount": amount, "text": words} for amount, words in _own(decision, inputs)],
+            "lines": [{"amount": amount, "text": words} for amount, words in _size_steps(decision, inputs)],
         }
         for decision in plan.decisions
         if cluster in (None, decision.pool.cluster)
@@ -55,7 +55,7 @@ def as_text(plan: Plan, inputs: Inputs, cluster: str | None = None, *, wide: boo
             f"{decision.pool.cluster}: {decision.pool.instance_type} in "
             f"{decision.pool.zone or 'any zone'}{', dry run' if decision.pool.dry_run else ''}",
         ]
-        lines += [f"{amount:>10}  {words}" for amount, words in _own(decision, inputs)]
+        lines += [f"{amount:>10}  {words}" for amount, words in _size_steps(decision, inputs)]
     if wide:
         fields = inputs.model_dump(mode="json", exclude_defaults=True)
         lines += ["", "inputs read:"]
@@ -64,7 +64,7 @@ def as_text(plan: Plan, inputs: Inputs, cluster: str | None = None, *, wide: boo
     return "\n".join(lines)
 
 
-def _own(decision: PoolDecision, inputs: Inputs) -> list[tuple[str, str]]:
+def _size_steps(decision: PoolDecision, inputs: Inputs) -> list[tuple[str, str]]:
     """The steps by which a pool's size is computed, as pairs of amount and meaning."""
     pool_limits = "" if decision.pool.most is None else f", {decision.pool.least}..{decision.pool.most} possible"
     worked_out = [

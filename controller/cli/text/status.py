@@ -121,9 +121,9 @@ def _hold_lines(cluster: dict[str, Any]) -> list[str]:
 def _end_lines(cluster: dict[str, Any]) -> list[str]:
     """Lines about a job that is over: the instances that ended with the job, and how to start the job again."""
     ended = cluster.get("ended") or []
-    more = ", ..." if len(ended) > MAX_NAMES else ""
+    ellipsis = ", ..." if len(ended) > MAX_NAMES else ""
     plural = "elastic instances were" if len(ended) > 1 else "elastic instance was"
-    line = f"  {len(ended)} {plural} ended with the job: {', '.join(ended[:MAX_NAMES])}{more} (--gone lists them)"
+    line = f"  {len(ended)} {plural} ended with the job: {', '.join(ended[:MAX_NAMES])}{ellipsis} (--gone lists them)"
     return [*([line] if ended else []), *([f"  {cluster['again']}"] if cluster.get("again") else [])]
 
 
@@ -176,8 +176,8 @@ def _remaining_lines(cluster: dict[str, Any]) -> list[str]:
     count = stays["instances"]
     base_nodes = f"{count} base instance{'s run' if count > 1 else ' runs'} on"
     costs = f", which costs ${stays['hourly']:,.2f} an hour" if stays["hourly"] is not None else ", which costs money"
-    until = f", until about {moment(stays['until'])} (after_job={stays['after_job']})" if stays.get("until") else ""
-    return [f"  {base_nodes}{costs}{until}"]
+    end_text = f", until about {moment(stays['until'])} (after_job={stays['after_job']})" if stays.get("until") else ""
+    return [f"  {base_nodes}{costs}{end_text}"]
 
 
 def _closing_lines(cluster: dict[str, Any]) -> list[str]:

@@ -25,14 +25,14 @@ class Column:
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], width: int | None) -> list[int]:
     """The indexes of the columns that fit into `width` characters (None: any number)."""
-    shown = list(range(len(columns)))
+    visible = list(range(len(columns)))
     while width is not None:
-        needed_width = sum(min(widths[i], MIN_WORDS_WIDTH) if columns[i].words else widths[i] for i in shown)
-        least_important = max(shown, key=lambda i: (columns[i].rank, i))
-        if needed_width + GAP * (len(shown) - 1) <= width or columns[least_important].rank == 0:
+        needed_width = sum(min(widths[i], MIN_WORDS_WIDTH) if columns[i].words else widths[i] for i in visible)
+        least_important = max(visible, key=lambda i: (columns[i].rank, i))
+        if needed_width + GAP * (len(visible) - 1) <= width or columns[least_important].rank == 0:
             break
-        shown.remove(least_important)
-    return shown
+        visible.remove(least_important)
+    return visible
 
 
 def table(
@@ -49,18 +49,18 @@ def table(
     from rich.text import Text
 
     widths = [max([len(column.name), *(len(row[i]) for row in rows)]) for i, column in enumerate(columns)]
-    shown = fitting(columns, widths, width)
+    visible = fitting(columns, widths, width)
     rich_table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for index in shown:
+    for index in visible:
         words = columns[index].words
         rich_table.add_column(
             columns[index].name, no_wrap=not words, overflow="fold", min_width=None if words else widths[index]
         )
     for number, row in enumerate(rows):
         style = colours[number] if number < len(colours) else None
-        rich_table.add_row(*(Text(row[index]) for index in shown), style=style)
-    min_width = sum(widths[i] for i in shown if not columns[i].words) + GAP * len(shown)
-    full_width = sum(widths[i] for i in shown) + GAP * len(shown)
+        rich_table.add_row(*(Text(row[index]) for index in visible), style=style)
+    min_width = sum(widths[i] for i in visible if not columns[i].words) + GAP * len(visible)
+    full_width = sum(widths[i] for i in visible) + GAP * len(visible)
     page = StringIO()
     console = Console(
         file=page,

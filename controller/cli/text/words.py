@@ -36,10 +36,10 @@ def span(seconds: float) -> str:
         if remaining >= size or unit == "s":
             count, remainder = divmod(remaining, size)
             smaller = _UNITS[index + 1] if index + 1 < len(_UNITS) else None
-            more = (
+            smaller_part = (
                 f" {remainder // smaller[0]} {smaller[1]}" if smaller and count < 10 and remainder >= smaller[0] else ""
             )
-            return f"{count} {unit}{more}"
+            return f"{count} {unit}{smaller_part}"
     raise AssertionError
 
 

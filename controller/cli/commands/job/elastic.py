@@ -101,8 +101,8 @@ def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) ->
     cluster = _read_state(ports, _stacks(launcher), connect(stage_of_command()), name)
     record, stack = cluster.record, cluster.stack
     if output == "json":
-        shown = {"phase": cluster.phase, "why": cluster.reason, "cluster": cluster.cluster}
-        return json.dumps({**record.model_dump(mode="json"), **shown, "stack": stack and stack.id}, indent=1)
+        status_fields = {"phase": cluster.phase, "why": cluster.reason, "cluster": cluster.cluster}
+        return json.dumps({**record.model_dump(mode="json"), **status_fields, "stack": stack and stack.id}, indent=1)
     lines = [
         f"{name} {cluster.phase}{f': {cluster.reason}' if cluster.reason else ''}",
         f"  a cluster of {record.nodes} base nodes, code in s3://{record.bucket}/{name}/",
@@ -169,14 +169,14 @@ def _read_state(ports: JobPorts, stacks: AwsStacks, connection: Connection, name
 
 def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
     """Print the progress until the job trains. Raises GiveUp when the job fails or takes too long."""
-    shown: set[str] = set()
+    printed_lines: set[str] = set()
     deadline = time.monotonic() + START_SECONDS
     while True:
         with suppress(RetryLater):  # AWS is unreachable for a moment
             cluster = _read_state(ports, stacks, connection, name)
             for line in lines_of(cluster):
-                if line not in shown:
-                    shown.add(line)
+                if line not in printed_lines:
+                    printed_lines.add(line)
                     _say(line)
             if cluster.phase in OVER:
                 break

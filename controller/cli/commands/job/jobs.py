@@ -79,11 +79,11 @@ def follow(
     launcher: Launcher,
     name: str,
     say: Callable[[JobState], None],
-    until: Sequence[Phase],
+    end_phases: Sequence[Phase],
     pause: Pause,
 ) -> JobState:
-    """Pass each new state to `say`, until a phase in `until`. Waits while AWS is unreachable."""
-    shown = ""
+    """Call `say` with each new state until the job has one of `end_phases`. Waits while AWS is unreachable."""
+    last_state = ""
     while True:
         try:
             job = read_state(ports, launcher, name)
@@ -91,10 +91,10 @@ def follow(
             pause(RETRY_SECONDS)
             continue
         state = f"{job.phase} {job.heard} {job.late}"
-        if state != shown:
-            shown = state
+        if state != last_state:
+            last_state = state
             say(job)
-        if job.phase in until:
+        if job.phase in end_phases:
             return job
         pause(FOLLOW_SECONDS)
 
@@ -113,7 +113,7 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
     save files, for AWS, and for capacity. Raises GiveUp after RELAUNCH_SECONDS.
     """
     deadline = ports.clock() + RELAUNCH_SECONDS
-    shown = ""
+    last_message = ""
     while True:
         try:
             store_end(ports, launcher, name)
@@ -126,9 +126,9 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
                     f"{name} could not be launched again within {RELAUNCH_SECONDS / 60:.0f} minutes: {error}; "
                     f"`dyntrain job resubmit {name}` tries again"
                 ) from error
-            if str(error) != shown:
-                shown = str(error)
-                say(f"waiting: {shown}")
+            if str(error) != last_message:
+                last_message = str(error)
+                say(f"waiting: {last_message}")
         launcher.pause(RETRY_SECONDS)
 
 

@@ -34,8 +34,8 @@ def job_list(output: str) -> None:
 
             states |= elastic_states(ports, launcher, clusters)
     if output == "json":
-        shown = [{**record.model_dump(mode="json"), "phase": states[record.name][0]} for record in records]
-        click.echo(json.dumps(shown, indent=1))
+        json_rows = [{**record.model_dump(mode="json"), "phase": states[record.name][0]} for record in records]
+        click.echo(json.dumps(json_rows, indent=1))
         return
     columns = [Column("JOB", 0), Column("STATE", 0), Column("NODES", 1), Column("TYPE", 2), Column("SINCE", 1)]
     columns.append(Column("REASON", 3, words=True))
@@ -115,14 +115,14 @@ def logs(name: str, following: bool, rank: int | None) -> None:
         if rank is not None and rank >= record.nodes:
             raise GiveUp(f"{name} has ranks 0 to {record.nodes - 1}")
         log = JobLog(CloudWatchLogs(Clients(attempts=2)), record, rank)
-        shown = _show(log)
+        line_count = _show(log)
         while following:
-            over = read_state(ports, launcher, name).record.ended
+            has_ended = read_state(ports, launcher, name).record.ended
             time.sleep(2.0)
-            shown += _show(log)
-            if over:
+            line_count += _show(log)
+            if has_ended:
                 break
-        if not shown and not following:
+        if not line_count and not following:
             raise GiveUp(f"CloudWatch has no log lines of {name} yet; the machines may still be starting")
 
 
