@@ -87,7 +87,7 @@ def test_a_worker_is_removed_by_its_tag_and_a_base_node_is_not() -> None:
     assert KEY not in world.machines[worker].tags
     with pytest.raises(GiveUp, match=f"dyntrain base replace {base} NEW"):
         untag("demo", [base], views, KEY)
-    with pytest.raises(GiveUp, match="nothing is known"):
+    with pytest.raises(GiveUp, match="the controller does not know"):
         untag("demo", [instance_id(9)], views, KEY)
 
 

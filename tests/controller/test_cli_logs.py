@@ -77,7 +77,7 @@ def test_followed_lines_come_once_and_late_ones_are_not_missed() -> None:
 
 
 def test_the_files_of_an_embedded_cloud_are_read_and_followed(tmp_path: Path) -> None:
-    with pytest.raises(GiveUp, match="no directory of an embedded cloud"):
+    with pytest.raises(GiveUp, match="not the directory of an embedded cloud"):
         FromFiles(tmp_path, LineFilter("demo", None, None, WORKERS), 0.0)
     folder = tmp_path / "machines" / GONE / "var/log/dyntrain"
     folder.mkdir(parents=True)

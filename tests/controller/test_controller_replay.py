@@ -214,7 +214,7 @@ def test_dead_letters_are_read_as_they_are_stored(tmp_path: Path) -> None:
 def test_a_replay_that_could_read_nothing_says_so(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text('{"no": "event"}')
     result = run(str(tmp_path))
-    assert (result.exit_code, "no event in what was given" in result.stderr) == (1, True)
+    assert (result.exit_code, "the files contain no event" in result.stderr) == (1, True)
 
 
 def test_an_event_that_no_rule_matches_reaches_nothing(tmp_path: Path) -> None:
