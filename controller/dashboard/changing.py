@@ -13,8 +13,8 @@ from dyntrain.controller.cli.changing.asking import (
     launch_request,
     remove_request,
     replace_request,
+    resizable_groups,
     scale_request,
-    sizes_to_choose_from,
 )
 from dyntrain.controller.cli.changing.requests import Request
 from dyntrain.controller.contract.messages import ClusterName, InstanceId
@@ -87,7 +87,7 @@ def groups(connection: Connection, cluster: str) -> dict[str, Any]:
     """The groups that can be resized. Raises ControllerError."""
     sizes = [
         {"group": group, "desired": size.desired, "minimum": size.minimum, "maximum": size.maximum}
-        for group, size in sizes_to_choose_from(connection, cluster).items()
+        for group, size in resizable_groups(connection, cluster).items()
     ]
     return {"problem": "", "groups": sizes}
 

@@ -292,7 +292,7 @@ def test_who_follows_a_submit_reads_why_a_node_is_not_prepared_and_why_the_train
     ]
     phase, reason = elastic_phase(record, Stack("arn", "CREATE_COMPLETE"), "failed", "KeyError: 'x'")
     seen = elastic.ElasticJobState(record, phase, reason, None, {"nodes": nodes})
-    assert elastic.lines_of(seen) == [
+    assert elastic.progress_lines(seen) == [
         "i-1: PREPARE_FAILED: prepare-data failed 3 times; the last: exit code 1; its last output: no room",
         "i-2: WAITING",
         "FAILED: the training failed: KeyError: 'x'",

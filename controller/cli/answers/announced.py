@@ -14,8 +14,8 @@ from dyntrain.controller.core.views.reasons import Reason
 
 
 def announced_standing(node: NodeStatus) -> Standing:
-    """Return the announced status; the derived standing if it has the same status or the instance is terminated.
-    Without an announced status, the status is `WAITING`.
+    """Return the announced standing, or the derived standing for an equal status or a terminated instance. Without an
+    announced status, the status is `WAITING`.
     """
     derived, announced = node.standing, _stored_standing(node)
     if derived.status == "GONE" or announced.status == derived.status:

@@ -43,7 +43,7 @@ class Usage:
     notes: tuple[str, ...]
 
 
-def of_cluster(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag, since: float) -> Usage | None:
+def cluster_usage(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag, since: float) -> Usage | None:
     """The cluster's usage; None for a cluster that is not registered and has no entries in the audit trail."""
     now = ports.clock()
     trail_start = now - TRAIL_DAYS * 86_400.0
@@ -70,7 +70,7 @@ def of_cluster(ports: Ports, registry: Registry, cluster: str, elastic: ElasticT
     return Usage("cluster", cluster, start, now, tuple(spans), tuple(notes))
 
 
-def of_job(machines: JobMachines, signs: WriteTimes, record: JobRecord, now: float) -> Usage:
+def job_usage(machines: JobMachines, signs: WriteTimes, record: JobRecord, now: float) -> Usage:
     """The machine time of all attempts of the job."""
     notes, times = [], {}
     for attempt in range(1, record.attempt + 1):
@@ -88,7 +88,7 @@ def of_job(machines: JobMachines, signs: WriteTimes, record: JobRecord, now: flo
     )
 
 
-def priced(usages: Iterable[Usage], price: Price, *, each: bool) -> list[tuple[Usage, Bill]]:
+def bills_for(usages: Iterable[Usage], price: Price, *, each: bool) -> list[tuple[Usage, Bill]]:
     """The usages with their bills. The price of each instance type and market is looked up once."""
     usages = list(usages)
     kinds = {(span.type, span.market) for used in usages for span in used.spans}

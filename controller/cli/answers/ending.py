@@ -44,7 +44,7 @@ def closing(decision: Decision) -> dict[str, Any] | None:
     }
 
 
-def job_over(cluster: str, job_facts: JobFacts | None) -> str:
+def job_over_text(cluster: str, job_facts: JobFacts | None) -> str:
     """The first words of a sentence which say that the job is over, and how it ended."""
     report = job_facts.report if job_facts is not None else None
     failure = f" (it failed: {in_brief(report.reason)})" if report is not None and report.state == "failed" else ""

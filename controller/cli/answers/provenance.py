@@ -1,4 +1,4 @@
-"""The source and time of each fact about a node, as `dyntrain explain` shows them."""
+"""The source and time of each fact about a node, printed by `dyntrain explain`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The state of a cluster and of one instance, derived from stored facts by the controller's own decision code. The
-status shown for an instance is the one that its tag announces.
+status shown for an instance is the status in the instance's tag.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from dyntrain.controller.cli.answers.announced import announced_standing
 from dyntrain.controller.cli.answers.ending import closing, ended_with_job, remaining_instances
 from dyntrain.controller.cli.answers.provenance import origins
-from dyntrain.controller.cli.answers.unmanaged import unmanaged
+from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.messages import ClusterPolicy
@@ -70,7 +70,7 @@ def policy_of(registry: Registry, cluster: str) -> ClusterPolicy:
         problem = registry.problems().get(cluster)
         names = ", ".join(sorted(registry.all())) or "none"
         raise GiveUp(
-            unmanaged(cluster, problem) if problem else f"no cluster {cluster!r} is registered (known: {names})"
+            unmanaged_message(cluster, problem) if problem else f"no cluster {cluster!r} is registered (known: {names})"
         )
     return policy
 
@@ -140,7 +140,7 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
 
 
 def _overridden_facts(facts: NodeFacts, rules: Rules) -> list[str]:
-    """Lines on facts without effect: reads that began too soon after an event, and events before a later read."""
+    """Text lines about facts without effect: reads too soon after an event, and events before a later read."""
     settling_seconds = rules.policy.settling_seconds
     reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
     pairs: tuple[tuple[Register, Fact | None, Fact | None], ...] = (

@@ -58,7 +58,7 @@ def add_request(connection: Connection, cluster: str, instances: Sequence[str]) 
     return tag(cluster, instances, ports.instances.by_id(instances), elastic.of(cluster))
 
 
-def sizes_to_choose_from(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
+def resizable_groups(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
     """The groups of elastic workers that a person may resize."""
     return elastic_groups(policy_of(connection.registry, cluster), _group_sizes(connection, cluster))
 
@@ -108,7 +108,7 @@ def restart_request(connection: Connection, cluster: str) -> Restart:
 
 
 def carry_out(ports: Ports, request: Request) -> None:
-    """Carry out the request; repeating is safe. Raises GiveUp for instances that AWS refused, after all changes."""
+    """Carry out the request; repeating is safe. Raises GiveUp for refused instances once all others are changed."""
     match request:
         case Resize():
             if request.new_size != request.old_size:

@@ -1,4 +1,4 @@
-"""Checked requests to change a cluster's size. Each has a sentence and an `aws` command of the same effect. Pure.
+"""Checked requests to change a cluster's size. Each request has a sentence and an `aws` command. Pure.
 
 A request changes tags and Auto Scaling groups; the controller reacts to such changes, whoever makes them.
 """
@@ -134,8 +134,8 @@ Request = Resize | Tag | Untag | Replace | Restart
 
 
 def base_profile(new: str, base: Sequence[str], instances: Collection[SeenInstance]) -> str | None:
-    """The instance profile that `new` needs as a base node: that of the first `base` node with a profile. None if `new`
-    has this profile already.
+    """The instance profile of the first `base` node with a profile, which `new` needs as a base node. None if `new` has
+    this profile already.
     """
     profiles = {instance.instance: instance.profile for instance in instances}
     profile = next((profiles[node] for node in base if profiles.get(node)), None)
@@ -150,7 +150,7 @@ def resize(
     to: int | None = None,
     increase: int = 0,
 ) -> Resize:
-    """The request to resize the chosen group, by default the only elastic group. Raises GiveUp with the remedy."""
+    """The request to resize the chosen group, by default the only elastic group. Raises GiveUp."""
     cluster = policy.cluster
     elastic = [group for group, size in sizes.items() if not size.base]
     if chosen is not None and chosen not in sizes:

@@ -1,13 +1,13 @@
 """Restart the job of a cluster whose job is over. Workers launched before the restart would be ended at once.
 
-After a job its base nodes follow no target. A base node that boots finds no open job, and begins a new job.
+After a job, the base nodes follow no target. A base node that boots finds no open job, and begins a new job.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dyntrain.controller.cli.answers.ending import is_restarting, job_over
+from dyntrain.controller.cli.answers.ending import is_restarting, job_over_text
 from dyntrain.controller.cli.answers.query import Snapshot
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.decisions.closing import over_since
@@ -44,12 +44,12 @@ def refuse_if_over(snapshot: Snapshot) -> None:
     if not snapshot.decision.job.over:
         return
     if is_restarting(snapshot.decision, snapshot.job_facts):
-        sentence = job_over(snapshot.cluster, snapshot.job_facts)
+        sentence = job_over_text(snapshot.cluster, snapshot.job_facts)
         raise GiveUp(f"{sentence}, and the base nodes start another job; try again in a minute")
     again = (
         f"`dyntrain cluster restart {snapshot.cluster}` starts the job again" if _base_nodes(snapshot) else NO_BASE_NODE
     )
-    raise GiveUp(f"{job_over(snapshot.cluster, snapshot.job_facts)}: {again}")
+    raise GiveUp(f"{job_over_text(snapshot.cluster, snapshot.job_facts)}: {again}")
 
 
 def restart(snapshot: Snapshot) -> Restart:
@@ -67,12 +67,12 @@ def restart(snapshot: Snapshot) -> Restart:
     to_reboot = tuple(node.instance for node in base if node.state in RUNNING)
     to_start = tuple(node.instance for node in base if node.state == "stopped")
     if not (to_reboot or to_start):
-        raise GiveUp(f"{job_over(name, snapshot.job_facts)}: {NO_BASE_NODE}")
+        raise GiveUp(f"{job_over_text(name, snapshot.job_facts)}: {NO_BASE_NODE}")
     return Restart(name, to_reboot, to_start)
 
 
 def _base_nodes(snapshot: Snapshot) -> list[View]:
-    """The base nodes that exist, without those whose termination was ordered."""
+    """The existing base nodes, without nodes whose termination was ordered."""
     base = [node.view for node in snapshot.decision.nodes if node.view.base and not node.view.terminated]
     return [node for node in base if not node.terminate_issued and not node.unseen]
 

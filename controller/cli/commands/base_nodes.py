@@ -23,9 +23,9 @@ def base() -> None:
 def replace(old: str, new: str, dry_run: bool) -> None:
     """Replace the base node OLD by the prepared node NEW.
 
-    Once NEW is able to serve, its ps-lite servers replace those of OLD at the next boundary. OLD then leaves the job,
-    and is terminated if the cluster launched it. The command may be repeated. The base node that runs the coordinator
-    cannot be replaced.
+    Once NEW is able to serve, NEW's ps-lite servers replace OLD's servers at the next boundary. OLD then leaves the
+    job, and is terminated if the cluster launched it. The command may be repeated. The base node that runs the
+    coordinator cannot be replaced.
     """
     with calling_aws("asking AWS"):
         check_instance_ids((old, new))

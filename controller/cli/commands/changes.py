@@ -87,7 +87,7 @@ def add(cluster: str, count: int | None, instances: tuple[str, ...], group: str 
 @click.option("--now", is_flag=True, help="Wait for no leave window of the cluster, also when it is to leave already.")
 @DRY_RUN
 def remove(instances: tuple[str, ...], now: bool, dry_run: bool) -> None:
-    """Ask elastic workers to leave their job at the next boundary, by deleting their tag."""
+    """Delete the elastic tag of workers, so that the workers leave the job at the next boundary."""
     with calling_aws("asking AWS"):
         check_instance_ids(instances)
         from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, remove_request

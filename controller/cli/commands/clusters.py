@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from dyntrain.controller.cli.answers.unmanaged import unmanaged
+from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.cli.shell.options import DRY_RUN, output_options, width_of_terminal
@@ -193,7 +193,7 @@ def show(name: str, output: str) -> None:
         policy = registry.policy(name)
         if policy is None:
             problem = registry.problems().get(name)
-            raise GiveUp(unmanaged(name, problem) if problem else f"no cluster {name!r} is registered")
+            raise GiveUp(unmanaged_message(name, problem) if problem else f"no cluster {name!r} is registered")
         fields = policy.model_dump(mode="json")
     if output == "json":
         click.echo(json.dumps(fields))

@@ -12,7 +12,7 @@ from dyntrain.controller.cli.shell.completion import CLUSTER, CLUSTER_OR_JOB
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
-from dyntrain.controller.cli.shell.since import start_of
+from dyntrain.controller.cli.shell.since import parse_since
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.contract.errors import GiveUp
 
@@ -38,24 +38,24 @@ if TYPE_CHECKING:
 def cost(name: str | None, cluster: str | None, since: str, output: str) -> None:
     """Instance-hours by role and purchase option, and money where prices are known.
 
-    The hours of a cluster come from the audit trail, those of a job from its machines' files in the bucket. The option
+    A cluster's hours come from the audit trail, a job's hours from its machines' files in the bucket. The option
     "reserved" means an instance in a capacity reservation.
     """
     if name is not None and cluster is not None:
         raise click.UsageError(f"{name} and --cluster {cluster}: give one of them")
     name = name or cluster
     with errors_on_one_line():
-        start = start_of(since, time.time())
+        start = parse_since(since, time.time())
         from dyntrain.controller.adapters.aws import Clients
         from dyntrain.controller.adapters.submission import AwsLauncher
-        from dyntrain.controller.cli.answers.cost import as_data, priced
+        from dyntrain.controller.cli.answers.cost import as_data, bills_for
         from dyntrain.controller.cli.text.cost import WITHOUT_DISCOUNTS, as_text
 
         launcher = AwsLauncher(Clients(attempts=2))
         with waiting("reading what ran"):
             usages = list(_usages(name, start, launcher))
         with waiting("asking for prices"):
-            bills = priced(usages, launcher.price_in, each=output == "wide")
+            bills = bills_for(usages, launcher.price_in, each=output == "wide")
     if output == "json":
         click.echo(json.dumps([as_data(usage, costs) for usage, costs in bills], indent=1))
         return
@@ -73,7 +73,7 @@ def cost(name: str | None, cluster: str | None, since: str, output: str) -> None
 def _usages(name: str | None, since: float, launcher: AwsLauncher) -> Iterator[Usage]:
     """The machine time of clusters, then of jobs. `name` may belong to a cluster and to a job; None means all."""
     from dyntrain.controller.adapters.jobs import job_ports
-    from dyntrain.controller.cli.answers.cost import of_cluster, of_job
+    from dyntrain.controller.cli.answers.cost import cluster_usage, job_usage
 
     stage = stage_of_command()
     ports, registry, elastic = connect(stage)
@@ -82,11 +82,11 @@ def _usages(name: str | None, since: float, launcher: AwsLauncher) -> Iterator[U
     plain_jobs = [job.record for job in stored if not job.record.elastic]
     job_clusters = {job.record.name for job in stored if job.record.elastic}  # elastic jobs are clusters
     clusters = {*registry.all(), *job_clusters} if name is None else {name}
-    readings = (of_cluster(ports, registry, cluster, elastic, since) for cluster in sorted(clusters))
+    readings = (cluster_usage(ports, registry, cluster, elastic, since) for cluster in sorted(clusters))
     usages = [usage for usage in readings if usage is not None]
     if name is not None and not usages and not plain_jobs:
         names = ", ".join(sorted(registry.all())) or "none"
         raise GiveUp(f"there is neither a cluster nor a job {name!r} (clusters: {names}; `dyntrain job list` has jobs)")
     yield from usages
     for record in sorted(plain_jobs, key=lambda record: record.name):
-        yield of_job(jobs.machines, launcher, record, jobs.clock())
+        yield job_usage(jobs.machines, launcher, record, jobs.clock())

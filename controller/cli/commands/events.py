@@ -12,7 +12,7 @@ from dyntrain.controller.cli.shell.connection import connect
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.instances import check_instance_ids
 from dyntrain.controller.cli.shell.options import cluster_argument, output_options
-from dyntrain.controller.cli.shell.since import start_of
+from dyntrain.controller.cli.shell.since import parse_since
 from dyntrain.controller.cli.shell.waiting import follow as go_on
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import moment, printable
@@ -42,7 +42,7 @@ LATE_SECONDS = 10.0  # an entry of another Lambda function may be written this l
 def events(cluster: str | None, since: str, instance: str | None, follow: bool, output: str) -> None:
     """The audit trail: every change of status and every action, for the last 30 days."""
     with errors_on_one_line():
-        start = start_of(since, time.time())
+        start = parse_since(since, time.time())
         check_instance_ids([instance] if instance is not None else [])
         with waiting("reading the audit trail"):
             ports, registry, _ = connect()

@@ -1,6 +1,6 @@
 """`dyntrain generate-trainer`: write scripts that start TensorFlow's parameter servers and workers.
 
-The options are those of the program of the same name in deeplearning-cfn.
+The options are the same as in deeplearning-cfn's program of this name.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
 from dyntrain.controller.cli.shell.connection import connect
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.instances import check_instance_ids
-from dyntrain.controller.cli.shell.since import start_of
+from dyntrain.controller.cli.shell.since import parse_since
 from dyntrain.controller.cli.shell.waiting import follow as go_on
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable
@@ -62,7 +62,7 @@ def logs(
 ) -> None:
     """Print log lines of CLUSTER's workers from CloudWatch, also of terminated machines."""
     with errors_on_one_line():
-        start = start_of(since, time.time())
+        start = parse_since(since, time.time())
         check_instance_ids(instances)
         with waiting("reading the logs"):
             named = frozenset(instances) if rank is None else frozenset([_instance_of(cluster, rank)])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
-from dyntrain.controller.cli.shell.named_job import file_errors_as_give_up, latest_report, names_file
+from dyntrain.controller.cli.shell.named_job import file_errors_as_give_up, is_file_name, latest_report
 from dyntrain.controller.cli.shell.options import output_options
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable_lines
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 def report(job: str | None, html: Path | None, png: Path | None, output: str) -> None:
     """Workers, samples/s, metrics, changes with their causes and pauses, samples, instance-hours.
 
-    JOB is an events.jsonl or its folder, which have all events; or the name of a cluster or of its job, whose reports
-    carry a history of limited length. The default is the only cluster.
+    JOB is an events.jsonl or its folder, with all events; or the name of a cluster or of its job, whose reports carry
+    a history of limited length. The default is the only cluster.
     """
     with errors_on_one_line():
         if png is not None:
@@ -81,7 +81,7 @@ def _writing(file: Path) -> Iterator[None]:
 
 
 def _story_of(job: str | None) -> tuple[Story, str]:
-    if job is not None and names_file(job):
+    if job is not None and is_file_name(job):
         from dyntrain.training.report.source import audit_text, story_of_file
 
         file = Path(job)

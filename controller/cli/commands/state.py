@@ -55,7 +55,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
             stage = stage_of_command()
             ports, registry, elastic = connect(stage)
             from dyntrain.controller.cli.answers.query import snapshot, summary, with_price
-            from dyntrain.controller.cli.answers.unmanaged import unmanaged
+            from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 
             invalid: dict[str, str] = {}
 
@@ -88,7 +88,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
                 "\n".join(cluster_lines(cluster_data, now, width, wide=wide, colour=colour, log_of=log_of))
                 for cluster_data in clusters
             ]
-            texts += [printable(unmanaged(name, problem)) for name, problem in sorted(invalid.items())]
+            texts += [printable(unmanaged_message(name, problem)) for name, problem in sorted(invalid.items())]
             return "\n\n".join(texts) or "no cluster is registered"
 
         if watch and sys.stdout.isatty():

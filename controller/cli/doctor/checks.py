@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from dyntrain.controller.cli.answers.unmanaged import unmanaged
+from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 from dyntrain.controller.cli.doctor.gpus import gpu_verdict
 from dyntrain.controller.cli.doctor.observations import (
     ClusterSeen,
@@ -222,7 +222,7 @@ def _policy(name: str, text: str | None, stage: Stage | None) -> Generator[Findi
     try:
         policy = ClusterPolicy.model_validate_json(text)
     except ValidationError as error:
-        yield Finding(subject, "wrong", unmanaged(name, wrong_fields(error, "policy")))
+        yield Finding(subject, "wrong", unmanaged_message(name, wrong_fields(error, "policy")))
         return None
     if policy.cluster != name:
         yield Finding(subject, "wrong", f"/dyntrain/{name}/policy names another cluster, {policy.cluster}")

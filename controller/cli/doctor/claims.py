@@ -1,6 +1,6 @@
 """The code's assumptions about AWS and its machines, with evidence. `dyntrain doctor --offline` prints them.
 
-A claim's evidence is a witness, that is, software by others that a test uses; or else the address of a document. The
+A claim's evidence is a witness, that is, software by others that a test uses, or the address of a document. The
 tests in `tests/witnesses` require that this list has each caught error code and each address in the code.
 """
 
@@ -37,7 +37,7 @@ class CaughtError:
 
 @dataclass(frozen=True)
 class Claim:
-    """An assumption. `witness`: the software that a test checks it with; `source`: else the address of a document."""
+    """An assumption. `witness`: the software by which a test checks the claim; `source`: otherwise a document's address."""
 
     claim: str
     witness: str = ""

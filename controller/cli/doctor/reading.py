@@ -167,7 +167,7 @@ class Reader:
             raise
 
     def _alarms(self, names: Sequence[str]) -> dict[str, str]:
-        """Descriptions of the alarms that are raised, by name."""
+        """Descriptions of the raised alarms, by alarm name."""
         cloudwatch = self._client("cloudwatch")
         parts = [names[start : start + _ALARMS_PER_CALL] for start in range(0, len(names), _ALARMS_PER_CALL)]
         answers = [

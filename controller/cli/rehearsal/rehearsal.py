@@ -138,7 +138,7 @@ def _instance_in(event: Mapping[str, Any]) -> str:
 
 
 def _recall_target(memory: Memory) -> None:
-    """Restore the target from the job's last report, so that its members can leave or be kept by the minimum."""
+    """Restore the target from the job's last report, so that the decisions know the current members."""
     cluster = memory.policy.cluster
     ports = memory.ports()
     job_facts, _version = ports.jobs.get(cluster)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from dyntrain.controller.cli.shell.named_job import file_errors_as_give_up, latest_report, names_file
+from dyntrain.controller.cli.shell.named_job import file_errors_as_give_up, is_file_name, latest_report
 
 if TYPE_CHECKING:
     from dyntrain.training.report.board import Entry
@@ -28,7 +28,7 @@ class News(Protocol):
 
 def news_of(job: str | None) -> News:
     """The source for a job, named by its events file or folder, its name or its cluster; None: the only job."""
-    return _FromFile(Path(job)) if job is not None and names_file(job) else _FromReports(job)
+    return _FromFile(Path(job)) if job is not None and is_file_name(job) else _FromReports(job)
 
 
 class _FromFile:

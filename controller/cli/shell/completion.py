@@ -1,5 +1,6 @@
-"""Shell completion of the names of clusters and jobs, and of instance ids. A shell enables it by this line.
+"""Shell completion of the names of clusters and jobs, and of instance ids.
 
+To enable completion in bash, run this line:
 eval "$(_DYNTRAIN_COMPLETE=bash_source dyntrain)"
 
 Errors are not shown, because a message would disturb the line that the user types.

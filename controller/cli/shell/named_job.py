@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dyntrain.controller.contract.reports import JobReport
 
 
-def names_file(job: str) -> bool:
+def is_file_name(job: str) -> bool:
     """Whether `job` names a file, and not a cluster or a job."""
     file = Path(job)
     return file.exists() or file.suffix == ".jsonl" or len(file.parts) > 1

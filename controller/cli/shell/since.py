@@ -11,7 +11,7 @@ _SPAN = re.compile(r"^(\d+(?:\.\d+)?)([smhd])$")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
-def start_of(since: str, now: float) -> float:
+def parse_since(since: str, now: float) -> float:
     """The start time in seconds since the epoch. Raises Misconfigured for a text that is no duration and no time."""
     span = _SPAN.match(since)
     if span is not None:

@@ -1,4 +1,4 @@
-"""Progress messages of a waiting command, and the repeated display of news."""
+"""Progress messages of a waiting command, and the loop of a command that follows news."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wi
 
 
 def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
-    """A few lines about the job; the first line has the job's state. `now` as for `cluster_lines`."""
+    """A few lines about the job; the first line has the job's state. `now`: see `cluster_lines`."""
     doubt = cluster.get("unverified")
     unverified = [f"  identities are unverified, {doubt}: `dyntrain doctor` says what that means"] if doubt else []
     return [
@@ -198,8 +198,8 @@ def _since(time: float, now: float | None) -> str:
 
 
 def stragglers(step_seconds: Mapping[str, float | None]) -> list[tuple[str, float, float]]:
-    """Workers whose own part of a step takes more than SLOW times the median and SLOW_SECONDS longer, the slowest
-    first: (instance, seconds, factor). All other workers wait for these.
+    """Workers whose own part of a step takes more than SLOW_FACTOR times the median and SLOW_SECONDS longer, the
+    slowest first: (instance, seconds, factor). All other workers wait for these.
     """
     measured = {instance: seconds for instance, seconds in step_seconds.items() if seconds}
     if len(measured) < 2:

@@ -1,4 +1,4 @@
-"""The text of an entry of the audit trail, for the terminal and the page. Pure."""
+"""The text of an entry of the audit trail, for the terminal and the dashboard. Pure."""
 
 from __future__ import annotations
 

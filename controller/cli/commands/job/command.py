@@ -135,7 +135,7 @@ def submit(
         if not elastic and (package or key_name):
             raise GiveUp("--package and --key-name need --elastic")
         ports, launcher = connect_jobs()
-        request = _requested(launcher, options, settings, elastic=elastic)
+        request = _request_from_options(launcher, options, settings, elastic=elastic)
         if elastic:
             from dyntrain.controller.cli.commands.job.elastic import submit_elastic
 
@@ -145,19 +145,19 @@ def submit(
         _wait_for(ports, launcher, request.name, wait=wait or request.retries > 0)
 
 
-def _requested(
+def _request_from_options(
     launcher: AwsLauncher, options: Mapping[str, Any], settings: Sequence[str], *, elastic: bool
 ) -> JobRequest:
     """The request with these `options`. Bucket, profile and security group that were not typed are those of the stack
     of `dyntrain job template`; an elastic job takes only the bucket from the stack. Raises GiveUp.
     """
     from dyntrain.controller.adapters.submission import stack_defaults
-    from dyntrain.controller.cli.commands.job.data import checked
+    from dyntrain.controller.cli.commands.job.data import check_channels
     from dyntrain.controller.contract.command_words import command_words
     from dyntrain.controller.jobs.submission.code import requirements_of
     from dyntrain.controller.jobs.submission.request import DATA_ROOT, JobRequest, environment_of
 
-    for warning in checked(options.get("channels", ()), elastic=elastic):
+    for warning in check_channels(options.get("channels", ()), elastic=elastic):
         click.echo(f"Warning: {warning}", err=True)
     stack_outputs = {"bucket": "bucket"}
     if not elastic:

@@ -12,7 +12,7 @@ from dyntrain.training.feed.places import MANIFEST, ChannelError, parsed
 from dyntrain.training.worker.channel.objects import variable
 
 
-def checked(words: Sequence[str], *, elastic: bool) -> list[str]:
+def check_channels(words: Sequence[str], *, elastic: bool) -> list[str]:
     """Check the channels and return warnings. Raises GiveUp for channels that cannot work."""
     channels = _channels(words)
     if not elastic:
@@ -24,11 +24,11 @@ def checked(words: Sequence[str], *, elastic: bool) -> list[str]:
                 f"--channel {channel.name}: workers of an elastic job read by job.channel; leave mode, shuffle and "
                 "format out with --elastic"
             )
-    data_of(words)
+    common_folder(words)
     return []
 
 
-def variables_of(words: Sequence[str]) -> dict[str, str]:
+def channel_variables(words: Sequence[str]) -> dict[str, str]:
     """Environment variables with the S3 folders or manifests of the channels for `job.channel`. Raises GiveUp."""
     return {
         variable(channel.name): channel.source if _is_folder_or_manifest(channel.source) else f"{channel.source}/"
@@ -40,7 +40,7 @@ def _is_folder_or_manifest(source: str) -> bool:
     return source.endswith(("/", MANIFEST))
 
 
-def data_of(words: Sequence[str]) -> tuple[str, str]:
+def common_folder(words: Sequence[str]) -> tuple[str, str]:
     """The bucket and the folder that contain all channels of a cluster; "" without channels. Raises GiveUp."""
     channels = _channels(words)
     if not channels:

@@ -18,7 +18,7 @@ from dyntrain.controller.adapters.stacks import AwsStacks
 from dyntrain.controller.adapters.submission import AwsLauncher
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import snapshot, summary
-from dyntrain.controller.cli.commands.job.data import data_of, variables_of
+from dyntrain.controller.cli.commands.job.data import channel_variables, common_folder
 from dyntrain.controller.cli.commands.job.jobs import stored_job
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.cli.shell.options import width_of_terminal
@@ -69,7 +69,7 @@ def submit_elastic(
 ) -> None:
     """Submit the job and return once the job trains. `typed`: names of the options that were typed."""
     check_elastic(request, typed)
-    request = replace(request, env={**request.env, **variables_of(request.channels)})
+    request = replace(request, env={**request.env, **channel_variables(request.channels)})
     stage = stage_of_command()
     if stage.name is None:
         raise GiveUp("a cluster belongs to a stage: give --stage or DYNTRAIN_STAGE")
@@ -79,7 +79,7 @@ def submit_elastic(
     wheel = package or f"s3://{request.bucket}/dyntrain-{version('dyntrain')}-py3-none-any.whl"
     with waiting("asking AWS whether this can be done"):
         registered = request.name in connection.ports.parameters.policies()
-        wanted = Wanted(stage.name, wheel, key_name, data_of(request.channels))
+        wanted = Wanted(stage.name, wheel, key_name, common_folder(request.channels))
         prepared = prepare_cluster(
             ports, launcher, stacks, request, packed, wanted, secrets.token_hex(6), registered=registered
         )
@@ -174,7 +174,7 @@ def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: st
     while True:
         with suppress(RetryLater):  # AWS is unreachable for a moment
             cluster = _read_state(ports, stacks, connection, name)
-            for line in lines_of(cluster):
+            for line in progress_lines(cluster):
                 if line not in printed_lines:
                     printed_lines.add(line)
                     _say(line)
@@ -191,7 +191,7 @@ def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: st
     )
 
 
-def lines_of(cluster: ElasticJobState) -> list[str]:
+def progress_lines(cluster: ElasticJobState) -> list[str]:
     """A line for each node, with the reason of a failed preparation, and a line for the job. Pure."""
     nodes = cluster.cluster["nodes"] if cluster.cluster is not None else []
     lines = []
