@@ -179,8 +179,8 @@ def _would_change(node: NodeStatus, snapshot: Snapshot) -> str:
 def _restart_advice(snapshot: Snapshot) -> str:
     """Advice on how to restart the job; "" for a closed cluster, and for a cluster without base nodes."""
     ending = snapshot.decision.ending
-    base = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
-    if not base or (ending is not None and ending.rests):
+    has_base_nodes = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
+    if not has_base_nodes or (ending is not None and ending.rests):
         return ""
     return f"`dyntrain cluster restart {snapshot.cluster}` begins the job again"
 

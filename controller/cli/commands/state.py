@@ -151,7 +151,7 @@ def explain(instance: str, output: str) -> None:
 
         cluster = cluster_of_instance(ports, registry, instance)
         answer = explanation(snapshot(ports, registry, cluster, elastic), instance)
-    click.echo(json.dumps(answer) if output == "json" else _explained(answer, wide=output == "wide"))
+    click.echo(json.dumps(answer) if output == "json" else _explanation_text(answer, wide=output == "wide"))
 
 
 def _plain_status(pages: Iterable[str]) -> None:
@@ -171,7 +171,7 @@ def _live_status(pages: Iterable[str]) -> None:
             live.update(Text.from_ansi(text), refresh=True)
 
 
-def _explained(answer: dict[str, Any], *, wide: bool = False) -> str:
+def _explanation_text(answer: dict[str, Any], *, wide: bool = False) -> str:
     lines = [
         f"{answer['instance']} of {answer['cluster']}: {answer['status']}",
         f"  reason: {answer['reason']}, {answer['sentence']}",

@@ -37,7 +37,7 @@ class CaughtError:
 
 @dataclass(frozen=True)
 class Claim:
-    """An assumption. `witness`: the software by which a test checks the claim; `source`: otherwise a document's address."""
+    """An assumption. `witness`: the software by which a test checks the claim; `source`: or a document's address."""
 
     claim: str
     witness: str = ""

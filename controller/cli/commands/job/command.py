@@ -238,7 +238,7 @@ def _say(text: str) -> None:
 
 
 def _wait_for(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> None:
-    """Wait until all nodes run; with `wait`, until the job ends. An interrupted job is relaunched up to its retries."""
+    """Wait until all nodes run; with `wait`, until the job ends. Relaunch interrupted jobs, at most `retries` times."""
     from dyntrain.controller.cli.commands.job.jobs import follow, relaunch
     from dyntrain.controller.jobs.record import ENDED
 
