@@ -1,1 +1,1 @@
-"""The command `dyntrain`. Never deployed."""
+"""The command-line program `dyntrain`. It is never deployed to AWS."""

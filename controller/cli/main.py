@@ -1,5 +1,5 @@
-"""`dyntrain`: what a cluster is doing and why; and the embedded cloud. A command is imported when it is used: the
-others need not be installed.
+"""The entry point of `dyntrain`. The module of a command is imported when the command is used, so that packages for
+other commands need not be installed.
 """
 
 from __future__ import annotations
@@ -16,48 +16,62 @@ from dyntrain.missing import one_sentence
 
 
 @dataclass(frozen=True)
-class Lazy:
-    """A command that is imported on use. `home` is MODULE:NAME of the click command. `help` is its short help, which
-    lists show without importing it.
+class LazyCommand:
+    """A command that is imported when used. `location`: MODULE:NAME of the click command. `help`: the short help, shown
+    without importing the command.
     """
 
-    home: str
+    location: str
     help: str
 
     def load(self) -> click.Command:
-        module, _, name = self.home.partition(":")
+        module, _, name = self.location.partition(":")
         command: click.Command = getattr(import_module(f"dyntrain.controller.{module}"), name)
         return command
 
 
 COMMANDS = {
-    "add": Lazy("cli.commands.changes:add", "More workers for a cluster: launched by its group, or tagged."),
-    "base": Lazy("cli.commands.base_nodes:base", "Base nodes, which run the coordinator and the ps-lite servers."),
-    "check": Lazy("cli.commands.check:check", "Whether a script trains as in one process while workers come and go."),
-    "cluster": Lazy("cli.commands.clusters:cluster", "Register clusters, look at their policies, remove them."),
-    "cost": Lazy("cli.commands.cost:cost", "Instance-hours and money of clusters and jobs, by role."),
-    "dashboard": Lazy("dashboard.command:dashboard", "A page on this machine that shows what the clusters do."),
-    "doctor": Lazy("cli.commands.doctor:doctor", "What is wrong with the controller and the clusters, and what to do."),
-    "events": Lazy("cli.commands.events:events", "The audit trail: every change of status and every action."),
-    "explain": Lazy("cli.commands.state:explain", "Why an instance has its status, with every fact behind it."),
-    "generate-trainer": Lazy(
-        "cli.commands.generate_trainer:generate_trainer", "Scripts that start a distributed TensorFlow training."
+    "add": LazyCommand(
+        "cli.commands.changes:add", "Add workers to a cluster: its group launches machines, or running ones are tagged."
     ),
-    "job": Lazy("cli.commands.job.command:job", "Any framework's command on machines of its own, which end with it."),
-    "index": Lazy("cli.commands.index:index", "Write the index that a channel wants beside RecordIO files."),
-    "launch": Lazy("cli.commands.launch:launch", "Train without a cloud, on hosts that you name."),
-    "local": Lazy("local.command:local", "The embedded cloud: AWS on this machine, for trying things out."),
-    "logs": Lazy("cli.commands.logs:logs", "What the workers wrote, also on machines that are gone."),
-    "model": Lazy("cli.commands.model:model", "What a step, a change and a crash take, by where the servers are."),
-    "pool": Lazy("cli.commands.pool:pool", "Idle reserved instances that are handed to clusters."),
-    "remove": Lazy("cli.commands.changes:remove", "Ask workers to leave their job."),
-    "replay": Lazy("cli.commands.replay:replay", "Recorded EventBridge payloads through the real rules, in memory."),
-    "report": Lazy("cli.commands.report:report", "A job afterwards: curves, changes, pauses, as a page to keep."),
-    "scale": Lazy("cli.commands.changes:scale", "How many elastic workers a cluster's group has."),
-    "status": Lazy("cli.commands.state:status", "The nodes and the job of each cluster."),
-    "tensorboard": Lazy(
-        "cli.commands.tensorboard:tensorboard", "A job's curves in TensorBoard, while it runs or after."
+    "base": LazyCommand(
+        "cli.commands.base_nodes:base", "Replace base nodes, which run the coordinator and the ps-lite servers."
     ),
+    "check": LazyCommand(
+        "cli.commands.check:check", "Compare a script's training in one process and on changing workers."
+    ),
+    "cluster": LazyCommand("cli.commands.clusters:cluster", "Register clusters, show their policies, delete clusters."),
+    "cost": LazyCommand("cli.commands.cost:cost", "Print instance-hours and costs of clusters and jobs."),
+    "dashboard": LazyCommand("dashboard.command:dashboard", "Show clusters and jobs on a web page of this machine."),
+    "doctor": LazyCommand(
+        "cli.commands.doctor:doctor", "Find faults of the controller and the clusters, with remedies."
+    ),
+    "events": LazyCommand(
+        "cli.commands.events:events", "Print the audit trail: every change of status and every action."
+    ),
+    "explain": LazyCommand("cli.commands.state:explain", "Explain an instance's status, with all stored facts."),
+    "generate-trainer": LazyCommand(
+        "cli.commands.generate_trainer:generate_trainer", "Write scripts that start a distributed TensorFlow training."
+    ),
+    "job": LazyCommand(
+        "cli.commands.job.command:job", "Run any framework's command on machines that end with the command."
+    ),
+    "index": LazyCommand("cli.commands.index:index", "Write the index files that channels need for RecordIO files."),
+    "launch": LazyCommand("cli.commands.launch:launch", "Train on hosts that you name, without a cloud."),
+    "local": LazyCommand("local.command:local", "Run the embedded cloud: AWS's services on this machine, for trials."),
+    "logs": LazyCommand("cli.commands.logs:logs", "Print log lines of the workers, also of terminated machines."),
+    "model": LazyCommand("cli.commands.model:model", "Predict the times of steps, changes and crashes."),
+    "pool": LazyCommand("cli.commands.pool:pool", "Show how idle reserved instances are given to clusters."),
+    "remove": LazyCommand("cli.commands.changes:remove", "Ask workers to leave their job."),
+    "replay": LazyCommand(
+        "cli.commands.replay:replay", "Replay recorded EventBridge events through the controller, in memory."
+    ),
+    "report": LazyCommand(
+        "cli.commands.report:report", "Describe a job by curves, changes and pauses, as text or as a page."
+    ),
+    "scale": LazyCommand("cli.commands.changes:scale", "Set the number of elastic workers in a cluster's group."),
+    "status": LazyCommand("cli.commands.state:status", "Show the nodes and the job of each cluster."),
+    "tensorboard": LazyCommand("cli.commands.tensorboard:tensorboard", "Show a job's curves in TensorBoard."),
 }
 
 
@@ -71,10 +85,10 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve as click does, but import the command when it is used."""
-        near = get_close_matches(args[0], COMMANDS, n=1)
-        if near and args[0] not in COMMANDS:
-            raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{near[0]}'?", ctx)
+        """Resolve a command as click does, and suggest a similar name for an unknown command."""
+        similar = get_close_matches(args[0], COMMANDS, n=1)
+        if similar and args[0] not in COMMANDS:
+            raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{similar[0]}'?", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -106,7 +120,7 @@ class Commands(click.Group):
 @click.option("--profile", help="Of the AWS configuration; also AWS_PROFILE.")
 @click.pass_context
 def main(ctx: click.Context, stage: str | None, region: str | None, profile: str | None) -> None:
-    """Elastic training on EC2: what the clusters are doing, and why."""
+    """Control elastic training on EC2, and show the state of clusters and jobs."""
     ctx.with_resource(changed(os.environ, aws_settings(os.environ, region, profile)))
 
 

@@ -13,8 +13,8 @@ from dyntrain.controller.cli.changing.asking import (
     launch_request,
     remove_request,
     replace_request,
+    resizable_groups,
     scale_request,
-    sizes_to_choose_from,
 )
 from dyntrain.controller.cli.changing.requests import Request
 from dyntrain.controller.contract.messages import ClusterName, InstanceId
@@ -80,14 +80,14 @@ def answer(connection: Connection, wish: Wish) -> dict[str, Any]:
     if done:
         carry_out(connection.ports, request)
     stale = "it would be something else by now; look again" if wish.agreed and not done else ""
-    return {"problem": stale, "done": done, "sentence": request.sentence, "aws": request.aws}
+    return {"problem": stale, "done": done, "sentence": request.sentence, "aws": request.aws_command}
 
 
 def groups(connection: Connection, cluster: str) -> dict[str, Any]:
     """The groups that can be resized. Raises ControllerError."""
     sizes = [
         {"group": group, "desired": size.desired, "minimum": size.minimum, "maximum": size.maximum}
-        for group, size in sizes_to_choose_from(connection, cluster).items()
+        for group, size in resizable_groups(connection, cluster).items()
     ]
     return {"problem": "", "groups": sizes}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.contract.errors import Misconfigured
@@ -65,7 +65,7 @@ def dashboard(port: int, every: float, token_file: Path | None, directory: Path 
 
     It reads with your own AWS credentials, and changes nothing unless you allow it.
     """
-    with one_clear_line():
+    with errors_on_one_line():
         listening = listen(port)
         token = kept_token(token_file) if token_file is not None else secrets.token_urlsafe(TOKEN_BYTES)
         require(("starlette", "uvicorn", "sse_starlette"))

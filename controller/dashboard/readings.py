@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dyntrain.controller.cli.answers.connection import Connection
-from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, Source, Wanted
+from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, LineFilter, Source
 from dyntrain.controller.cli.answers.query import Snapshot, explanation, history, snapshot, summary
 from dyntrain.controller.cli.text.pool import as_data
 from dyntrain.controller.contract.errors import ControllerError, RetryLater
@@ -152,7 +152,7 @@ class _Tail:
 
 def log_of(cluster: str, instance: str, kind: str, now: float, directory: Path | None) -> Source:
     """A log in CloudWatch, or below an embedded cloud's `directory`. Raises ControllerError."""
-    query = Wanted(cluster, None, frozenset([instance]), frozenset([kind]))
+    query = LineFilter(cluster, None, frozenset([instance]), frozenset([kind]))
     if directory is not None:
         return FromFiles(directory, query, now - LOG_SECONDS)
     from dyntrain.controller.adapters.aws import Clients

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dyntrain.controller.cli.text.status import failure, headline
+from dyntrain.controller.cli.text.status import failure_lines, headline
 
 State = Mapping[str, Any]  # JSON: part by part, so that a part that did not change is not sent again
 
@@ -20,7 +20,7 @@ def cluster_state(summary: dict[str, Any]) -> dict[str, Any]:
         "cluster": summary["cluster"],
         "job": job,
         "told": headline(summary),
-        "failure": failure(summary),
+        "failure": failure_lines(summary),
         "target": summary["target"],
         "nodes": {row["instance"]: row for row in summary["nodes"]},
     }

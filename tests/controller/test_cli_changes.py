@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import snapshot
-from dyntrain.controller.cli.changing.asking import carried_out, remove_request
+from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, remove_request
 from dyntrain.controller.cli.changing.requests import Resize, Tag, resize, tag, untag
 from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
 from dyntrain.controller.contract.errors import GiveUp
@@ -30,25 +30,27 @@ refuses_all: Any = None  # ports that nobody may use
 
 def test_a_scale_says_what_it_does_and_the_same_in_aws() -> None:
     up, down, same = (resize(POLICY, ONE, None, to=n) for n in (4, 0, 2))
-    assert up.aws == (
+    assert up.aws_command == (
         "aws autoscaling set-desired-capacity --auto-scaling-group-name demo-workers --desired-capacity 4"
     )
     assert "from 2 to 4: 2 more will be launched" in up.sentence
     assert "2 will leave at the next boundary" in down.sentence
-    assert carried_out(refuses_all, same, dry_run=False, say_where=print) == same.sentence, "and nothing to watch"
+    assert carry_out_unless_dry_run(refuses_all, same, dry_run=False, say_where=print) == same.sentence, (
+        "and nothing to watch"
+    )
     assert "nothing to do" in same.sentence
-    assert resize(POLICY, ONE, None, by=1).after == 3
+    assert resize(POLICY, ONE, None, increase=1).new_size == 3
 
 
 def test_groups_of_base_nodes_are_neither_scaled_nor_in_the_way() -> None:
     policy = POLICY.model_copy(update={"groups": tuple(TEMPLATE)})
     assert resize(policy, TEMPLATE, None, to=4) == Resize("demo", "demo-workers", 2, 4)
     with pytest.raises(GiveUp, match=r"demo-base launches base nodes.*workers: demo-workers$"):
-        resize(policy, TEMPLATE, "demo-base", by=1)
+        resize(policy, TEMPLATE, "demo-base", increase=1)
     with pytest.raises(GiveUp, match="no Auto Scaling group of elastic workers"):
         resize(policy, {"demo-master": BASE}, None, to=1)
     pool = PoolPolicy(instance_type="c5.large", max=4, group="demo-workers")
-    with pytest.raises(GiveUp, match="pool decides the size of demo-workers alone"):
+    with pytest.raises(GiveUp, match="only the reserved pool sets the size of demo-workers"):
         resize(policy.model_copy(update={"pool": pool}), TEMPLATE, None, to=4)
 
 
@@ -57,7 +59,7 @@ def test_groups_of_base_nodes_are_neither_scaled_nor_in_the_way() -> None:
     [
         (lambda: resize(POLICY, ONE, None, to=5), "between 0 and 4 instances, not 5.*--max-size 5"),
         (lambda: resize(POLICY, {}, None, to=1), "no Auto Scaling group"),
-        (lambda: resize(POLICY, {**ONE, "more": ONE["demo-workers"]}, None, to=1), "by --group"),
+        (lambda: resize(POLICY, {**ONE, "more": ONE["demo-workers"]}, None, to=1), "with --group"),
         (lambda: resize(POLICY, ONE, "typo", to=1), r"typo is no group of demo that exists \(its groups: demo-workers"),
     ],
 )
@@ -68,7 +70,7 @@ def test_a_scale_that_cannot_be_says_what_to_do(ask: Callable[[], Resize], messa
 
 def test_a_group_that_the_pool_sizes_is_not_scaled_by_hand() -> None:
     pooled = POLICY.model_copy(update={"pool": PoolPolicy(instance_type="c5.large", max=4)})
-    with pytest.raises(GiveUp, match="the reserved pool decides the size of demo-workers alone"):
+    with pytest.raises(GiveUp, match="only the reserved pool sets the size of demo-workers"):
         resize(pooled, ONE, None, to=1)
 
 
@@ -78,14 +80,14 @@ def test_a_worker_is_removed_by_its_tag_and_a_base_node_is_not() -> None:
     world.hear(world.tag(worker), world.report(worker), world.report(base))
     views = [node.view for node in snapshot(world.ports, world.registry, "demo", ELASTIC).decision.nodes]
     request = untag("demo", [worker], views, KEY)
-    output = carried_out(world.ports, request, dry_run=True, say_where=print)
+    output = carry_out_unless_dry_run(world.ports, request, dry_run=True, say_where=print)
     assert KEY in world.machines[worker].tags, "a dry run changes nothing"
     assert f"aws ec2 delete-tags --resources {worker} --tags Key={KEY}" in output
-    carried_out(world.ports, request, dry_run=False, say_where=print)
+    carry_out_unless_dry_run(world.ports, request, dry_run=False, say_where=print)
     assert KEY not in world.machines[worker].tags
     with pytest.raises(GiveUp, match=f"dyntrain base replace {base} NEW"):
         untag("demo", [base], views, KEY)
-    with pytest.raises(GiveUp, match="nothing is known"):
+    with pytest.raises(GiveUp, match="the controller does not know"):
         untag("demo", [instance_id(9)], views, KEY)
 
 
@@ -94,7 +96,9 @@ def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_alread
     worker = world.launch(1)
     world.hear(world.tag(worker), world.report(worker))
     connection = Connection(world.ports, world.registry, ELASTIC)
-    output = carried_out(world.ports, remove_request(connection, [worker], now=True), dry_run=False, say_where=print)
+    output = carry_out_unless_dry_run(
+        world.ports, remove_request(connection, [worker], now=True), dry_run=False, say_where=print
+    )
     assert f"create-tags --resources {worker} --tags Key={LEAVE_TAG},Value=now && aws ec2 delete-tags" in output
     assert (KEY in world.machines[worker].tags, world.machines[worker].tags[LEAVE_TAG]) == (False, "now")
     assert [call[0] for call in world.calls if call[0].endswith("tag")][-2:] == ["instances.tag", "instances.untag"]
@@ -104,7 +108,7 @@ def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_alread
         remove_request(connection, [worker])
     again = remove_request(connection, [worker], now=True)
     assert (again.instances, again.hurried) == ((), (worker,))
-    assert "delete-tags" not in carried_out(world.ports, again, dry_run=False, say_where=print)
+    assert "delete-tags" not in carry_out_unless_dry_run(world.ports, again, dry_run=False, say_where=print)
 
 
 def test_only_machines_that_run_and_are_not_tagged_yet_are_tagged() -> None:
@@ -113,7 +117,11 @@ def test_only_machines_that_run_and_are_not_tagged_yet_are_tagged() -> None:
     world.machines[ended].state = "terminated"
     seen = world.ports.instances.by_id([plain, tagged, ended])
     assert tag("demo", [plain, tagged], seen, KEY) == Tag("demo", (plain,), KEY)
-    for instance, message in ((tagged, "tagged for demo already"), (ended, "terminated"), (instance_id(9), "not know")):
+    for instance, message in (
+        (tagged, "tagged for demo already"),
+        (ended, "terminated"),
+        (instance_id(9), "no instance"),
+    ):
         with pytest.raises(GiveUp, match=message):
             tag("demo", [instance], seen, KEY)
 
@@ -123,7 +131,7 @@ def test_what_aws_refuses_is_no_success() -> None:
     worker = world.launch(1, elastic=False)
     world.refusing[worker] = "UnauthorizedOperation"
     with pytest.raises(GiveUp, match="UnauthorizedOperation"):
-        carried_out(world.ports, Tag("demo", (worker,), KEY), dry_run=False, say_where=print)
+        carry_out_unless_dry_run(world.ports, Tag("demo", (worker,), KEY), dry_run=False, say_where=print)
 
 
 def test_region_and_profile_count_as_for_the_aws_command_line() -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from dyntrain.controller.adapters.logs import LogLine
-from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, Wanted, time_of
+from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, LineFilter, time_of
 from dyntrain.controller.cli.commands.events import Trail
 from dyntrain.controller.cli.commands.logs import _place
 from dyntrain.controller.cli.main import main
-from dyntrain.controller.cli.shell.errors import misspelt
+from dyntrain.controller.cli.shell.errors import unknown_region_message
 from dyntrain.controller.cli.shell.waiting import follow, waiting
 from dyntrain.controller.contract.errors import GiveUp, RetryLater
 from dyntrain.controller.core.history.trail import ActionDone
@@ -47,7 +47,7 @@ class Store:
 
 
 def source(store: Any, job: str | None = None, instances: Iterable[str] = (), since: float = 0.0) -> FromCloudWatch:
-    return FromCloudWatch(store, Wanted("demo", job, frozenset(instances) or None, WORKERS), since)
+    return FromCloudWatch(store, LineFilter("demo", job, frozenset(instances) or None, WORKERS), since)
 
 
 def test_lines_of_a_machine_that_is_gone_are_shown_in_order_with_who_wrote_them() -> None:
@@ -77,14 +77,14 @@ def test_followed_lines_come_once_and_late_ones_are_not_missed() -> None:
 
 
 def test_the_files_of_an_embedded_cloud_are_read_and_followed(tmp_path: Path) -> None:
-    with pytest.raises(GiveUp, match="no directory of an embedded cloud"):
-        FromFiles(tmp_path, Wanted("demo", None, None, WORKERS), 0.0)
+    with pytest.raises(GiveUp, match="not the directory of an embedded cloud"):
+        FromFiles(tmp_path, LineFilter("demo", None, None, WORKERS), 0.0)
     folder = tmp_path / "machines" / GONE / "var/log/dyntrain"
     folder.mkdir(parents=True)
     (folder / "worker.log").write_text("2026-01-01 10:00:00 old\n  of the old one\n2026-01-01 12:00:00 new\ntorn")
     since = time_of("2026-01-01T11:00:00Z")
     assert since is not None
-    follower = FromFiles(tmp_path, Wanted("demo", None, None, WORKERS), since)
+    follower = FromFiles(tmp_path, LineFilter("demo", None, None, WORKERS), since)
     assert [line.text for line in follower.next()] == ["2026-01-01 12:00:00 new"]
     with (folder / "worker.log").open("a") as file:
         file.write(" line\n")
@@ -107,7 +107,7 @@ def test_an_embedded_cloud_with_two_clusters_shows_the_lines_of_the_one_that_was
     shown = {name: [line.text for line in files_of(tmp_path, name).next()] for name in ("demo", "digits", "nosuch")}
     assert shown == {"demo": ["2026-01-01 10:00:00 of demo"], "digits": ["2026-01-01 10:00:00 of digits"], "nosuch": []}
     result = CliRunner().invoke(main, ["logs", "nosuch", "--since", "3650d", "--directory", str(tmp_path)])
-    assert (result.exit_code, "nothing was written" in result.stderr) == (1, True)
+    assert (result.exit_code, "no log line" in result.stderr) == (1, True)
 
 
 def test_lines_of_several_files_come_in_the_order_of_their_times(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_files_that_are_not_kept_by_job_are_not_shown_for_one(tmp_path: Path) ->
 
 
 def files_of(cloud: Path, cluster: str) -> FromFiles:
-    return FromFiles(cloud, Wanted(cluster, None, None, WORKERS), 0.0)
+    return FromFiles(cloud, LineFilter(cluster, None, None, WORKERS), 0.0)
 
 
 def test_a_nodes_own_lines_say_their_time() -> None:
@@ -162,8 +162,8 @@ def test_followed_events_come_once_although_some_are_written_late() -> None:
 
 
 def test_a_mistyped_region_is_told_as_such() -> None:
-    assert "is eu-central-1 meant?" in misspelt("eu-cenral-1", ["eu-central-1", "us-east-1"])
-    assert misspelt("us-east-1", ["us-east-1"]) == ""
+    assert "is eu-central-1 meant?" in unknown_region_message("eu-cenral-1", ["eu-central-1", "us-east-1"])
+    assert unknown_region_message("us-east-1", ["us-east-1"]) == ""
 
 
 class Terminal(io.StringIO):
@@ -212,5 +212,5 @@ def test_who_follows_logs_that_are_empty_hears_where_they_were_looked_for(
     monkeypatch.setattr("dyntrain.controller.cli.commands.logs.go_on", lambda _: looked.append(True))
     result = CliRunner().invoke(main, ["logs", "demo", "-f", "--directory", str(tmp_path)])
     assert looked == [True]
-    assert f"nothing was written since 1h that fits, in {tmp_path}; waiting" in result.stderr
+    assert f"no log line since 1h matches in {tmp_path}; waiting" in result.stderr
     assert "--directory" in _place("demo", None)

@@ -13,7 +13,7 @@ from dyntrain.controller.cli.answers.log_sources import SourceLine
 from dyntrain.controller.cli.answers.query import cluster_of_instance, explanation, snapshot, summary
 from dyntrain.controller.cli.commands.events import trail_line
 from dyntrain.controller.cli.commands.logs import _show
-from dyntrain.controller.cli.commands.state import _explained
+from dyntrain.controller.cli.commands.state import _explanation_text
 from dyntrain.controller.cli.text.status import cluster_lines, headline, stragglers
 from dyntrain.controller.cli.text.words import span
 from dyntrain.controller.contract.errors import GiveUp
@@ -135,7 +135,7 @@ def test_neither_a_trail_nor_an_explanation_nor_a_log_can_command_the_terminal(
     hostile = "\x1b]0;owned\x07\x1b[2J"
     node = world.launch(3, NodeType=hostile)
     world.hear(world.tag(node), world.report(node, "prepare_failed", reason=hostile))
-    explained = _explained(explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), node))
+    explained = _explanation_text(explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), node))
     changed = StatusChanged(instance=node, before=hostile, after="ADDED", detail=hostile)
     trail = trail_line("demo", TrailEntry(1.0, changed))
     _show([SourceLine("i-1 worker", f"loss\t{hostile}")])
@@ -151,7 +151,7 @@ def test_explain_gives_the_facts_behind_a_status() -> None:
     )
     assert answer["facts"]["preparation"]["reason"] == "line one\nValueError: no data"
     assert (answer["status"], answer["effective"]["wanted"]) == ("PREPARE_FAILED", True)
-    assert "reason: PREPARE_FAILED" in _explained(answer)
+    assert "reason: PREPARE_FAILED" in _explanation_text(answer)
 
 
 def test_a_base_node_is_not_told_to_take_a_tag_away_that_it_does_not_have() -> None:
@@ -168,7 +168,7 @@ def test_an_unknown_cluster_and_an_unknown_instance_are_one_clear_line() -> None
     world, _, _ = story()
     with pytest.raises(GiveUp, match=r"no cluster 'nope' is registered \(known: demo\)"):
         snapshot(world.ports, world.registry, "nope", ELASTIC)
-    with pytest.raises(GiveUp, match="nothing is known of i-00000000"):
+    with pytest.raises(GiveUp, match="the controller does not know i-00000000"):
         cluster_of_instance(world.ports, world.registry, "i-00000000")
     assert "nope" not in world.registry.all()
 
@@ -346,7 +346,7 @@ def test_a_status_is_what_people_were_told_until_they_are_told_otherwise() -> No
     """As the tag has it: else the one goes ahead of the other, and back where a look is older than a pass."""
     world, _, (worker,) = running_cluster(1)
     world.take_in(world.tag(worker, present=False))
-    detail = "not told yet: it trains on until the next boundary, then leaves"
+    detail = "not announced yet: it trains on until the next boundary, then leaves"
     assert shown(world, worker) == (world.mirror(worker), "TRAINING", detail)
     world.settle()
     assert shown(world, worker) == (world.mirror(worker), "LEAVES_AT_BOUNDARY", "")

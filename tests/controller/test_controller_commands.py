@@ -376,4 +376,4 @@ def test_a_jobs_reports_are_enough_for_its_curves_in_tensorboard(clients: Client
     assert (done.exit_code, done.output) == (0, f"4 entries of job-9 in {tmp_path}\n")
     assert len(list((tmp_path / "job-9").iterdir())) == 1
     unknown = run("tensorboard", "nothing", "--logdir", str(tmp_path), "--no-serve")
-    assert (unknown.exit_code, "no job 'nothing' has been heard of" in unknown.output) == (1, True)
+    assert (unknown.exit_code, "no job 'nothing' has reported" in unknown.output) == (1, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dyntrain.controller.cli.answers.cost import Usage, as_data, of_cluster, of_job, priced
+from dyntrain.controller.cli.answers.cost import Usage, as_data, bills_for, cluster_usage, job_usage
 from dyntrain.controller.cli.answers.query import snapshot, summary, with_price
 from dyntrain.controller.cli.text.cost import as_text
 from dyntrain.controller.cli.text.status import headline
@@ -36,13 +36,13 @@ def cluster() -> tuple[World, str, str]:
 
 
 def used(world: World, since: float = 0.0) -> Usage:
-    usage = of_cluster(world.ports, world.registry, "demo", ELASTIC, since)
+    usage = cluster_usage(world.ports, world.registry, "demo", ELASTIC, since)
     assert usage is not None
     return usage
 
 
 def lines(usage: Usage, *, each: bool = False) -> list[LineItem]:
-    ((_, costs),) = priced([usage], lambda kind, market: PRICES.get((kind, market)), each=each)
+    ((_, costs),) = bills_for([usage], lambda kind, market: PRICES.get((kind, market)), each=each)
     return list(costs.lines)
 
 
@@ -209,7 +209,7 @@ def test_a_cluster_that_is_registered_no_more_still_has_its_trail_and_an_unknown
     world.wait(HOUR)
     assert [line.role for line in lines(used(world))] == ["master", "elastic"]
     assert "not registered" in used(world).notes[0], "its machines' ends are heard by nobody"
-    assert of_cluster(world.ports, world.registry, "nope", ELASTIC, 0.0) is None
+    assert cluster_usage(world.ports, world.registry, "nope", ELASTIC, 0.0) is None
 
 
 class Job:
@@ -258,7 +258,7 @@ class Job:
 
 def test_a_jobs_ranks_are_counted_over_all_attempts_by_what_they_left_and_what_ec2_shows() -> None:
     job = Job()
-    usage = of_job(job, job, job.record, START + 8 * HOUR)
+    usage = job_usage(job, job, job.record, START + 8 * HOUR)
     assert [(line.role, line.market, line.running, line.hours) for line in lines(usage)] == [
         ("rank 0", "spot", 0, pytest.approx(1 + 60 / HOUR + 2 - 36 / HOUR)),
         ("rank 1", "spot", 1, pytest.approx(3 - 36 / HOUR)),
@@ -273,11 +273,11 @@ def test_a_jobs_ranks_are_counted_over_all_attempts_by_what_they_left_and_what_e
 def test_a_bucket_that_may_not_be_read_and_a_launch_that_is_under_way_are_told_as_such() -> None:
     job = Job()
     job.written, job.machines = {}, []
-    notes = of_job(job, job, job.record, START + 8 * HOUR).notes
+    notes = job_usage(job, job, job.record, START + 8 * HOUR).notes
     assert sum("cannot be read" in note for note in notes) == 2
     launching = job.record.model_copy(update={"attempt": 1, "state": "LAUNCHING"})
     job.written = {1: {plan_key("mnist", run_id("5ub", 1)): START}}
-    assert of_job(job, job, launching, START + 1.0).notes == ()
+    assert job_usage(job, job, launching, START + 1.0).notes == ()
 
 
 def test_status_tells_what_runs_on_after_the_job_with_its_price_where_there_is_one() -> None:

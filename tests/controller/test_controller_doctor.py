@@ -20,7 +20,7 @@ from dyntrain.controller.cli.doctor.observations import (
     ClusterSeen,
     GroupSeen,
     ImageSeen,
-    Seen,
+    Readings,
     StackSeen,
     TemplateSeen,
     Unread,
@@ -60,7 +60,7 @@ CLUSTER = ClusterSeen(
     wheel=True,
     denied=(),
 )
-HEALTHY = Seen(
+HEALTHY = Readings(
     region="eu-central-1",
     caller="arn:aws:iam::111122223333:user/operator",
     stages=STAGE,
@@ -73,23 +73,23 @@ HEALTHY = Seen(
 )
 
 
-def wrong(seen: Seen) -> dict[str, str]:
+def wrong(seen: Readings) -> dict[str, str]:
     return {line.what: line.says for line in diagnosis(seen) if line.verdict == "wrong"}
 
 
-def with_cluster(**changed: Any) -> Seen:
+def with_cluster(**changed: Any) -> Readings:
     return replace(HEALTHY, clusters={"demo": replace(CLUSTER, **changed)})
 
 
-def with_group(**changed: Any) -> Seen:
+def with_group(**changed: Any) -> Readings:
     return with_cluster(groups={"demo-workers": replace(GROUP, **changed)})
 
 
-def with_stack(**parameters: str) -> Seen:
+def with_stack(**parameters: str) -> Readings:
     return with_cluster(stack=StackSeen("CREATE_COMPLETE", {"Accelerator": "Nvidia", "MXNet": "", **parameters}))
 
 
-def with_parameter(leaf: str, text: str | None) -> Seen:
+def with_parameter(leaf: str, text: str | None) -> Readings:
     assert isinstance(CLUSTER.parameters, dict)
     kept = {name: value for name, value in CLUSTER.parameters.items() if name != leaf}
     return with_cluster(parameters=kept if text is None else {**kept, leaf: text})
@@ -139,16 +139,16 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
             "IdentityKeys",
         ),
         (with_parameter("target", None), "demo: target", "no base node is prepared"),
-        (with_parameter("token", None), "demo: coordinator", "no coordinator has begun"),
+        (with_parameter("token", None), "demo: coordinator", "no coordinator has started"),
         (with_cluster(groups={}), "demo: group demo-workers", "does not exist"),
-        (with_group(tags={"demo-worker": ""}), "demo: group demo-workers", "tag it"),
+        (with_group(tags={"demo-worker": ""}), "demo: group demo-workers", "set the tag"),
         (with_group(tags={"dyntrain:cluster": "demo"}), "demo: group demo-workers", "none of them joins"),
         (with_group(hooks=frozenset([*BOTH][:1])), "demo: group demo-workers", "hook"),
         (with_group(in_service=1), "demo: group demo-workers", "1 of 2 are in service"),
         (
             with_group(tags={"dyntrain:cluster": "demo", "dyntrain:base": "true"}, abandons=True),
             "demo: group demo-workers",
-            "its launch hook ends a base node that says nothing",
+            "its launch hook ends a base node that does not report",
         ),
         (
             with_parameter("policy", '{"cluster": "demo", "min_workers": 20, "max_workers": 16}'),
@@ -159,7 +159,7 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
         (
             with_cluster(template=TemplateSeen({"demo-worker": "", "team/owner": "ml"}, "ami-1")),
             "demo: launch template",
-            "no instance can be launched with its tag 'team/owner'",
+            "no instance can be launched with the tag 'team/owner'",
         ),
         (with_cluster(template=TemplateSeen({}, "ami-1")), "demo: launch template", "do not carry the tag demo-worker"),
         (
@@ -179,7 +179,7 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
             "demo: GPUs",
             "p5en.48xlarge has H200 GPUs",
         ),
-        (with_cluster(image=None), "demo: image", "nothing can be launched"),
+        (with_cluster(image=None), "demo: image", "no instance can be launched"),
         (with_cluster(image=ImageSeen("available", {"/dev/sda1": 75})), "demo: image", "needs 75 GiB on /dev/sda1"),
         (with_cluster(wheel=False), "demo: wheel", "copy it there"),
         (
@@ -189,7 +189,7 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
         ),
     ],
 )
-def test_what_is_broken_is_one_line_that_says_what_to_do(seen: Seen, what: str, words: str) -> None:
+def test_what_is_broken_is_one_line_that_says_what_to_do(seen: Readings, what: str, words: str) -> None:
     problems = wrong(seen)
     assert set(problems) == {what}
     assert words in problems[what]
@@ -211,7 +211,7 @@ def test_gpus_that_train_are_fine_and_newer_ones_than_the_table_are_no_verdict()
     assert verdicts["by hand"] == [("ok", "g4dn.xlarge")]
 
 
-def said_of_identities(seen: Seen) -> list[tuple[str, str]]:
+def said_of_identities(seen: Readings) -> list[tuple[str, str]]:
     return [(line.verdict, line.says) for line in diagnosis(seen) if line.what.endswith("identity keys")]
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.cli.rehearsal.recorded import Record
-from dyntrain.controller.cli.rehearsal.rehearsal import differing
+from dyntrain.controller.cli.rehearsal.rehearsal import differing_permutations
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.contract.messages import ClusterPolicy
 from hypothesis import HealthCheck, given, settings
@@ -207,14 +207,14 @@ def test_dead_letters_are_read_as_they_are_stored(tmp_path: Path) -> None:
     received = {"Messages": [{"MessageId": "m", "Body": json.dumps(destination)}, {"Body": json.dumps(prepared(A))}]}
     events, end = replay(tmp_path, destination, received, batch, {"Body": "no json"})
     assert [one["outcome"] for one in events] == ["applied", "unchanged", "applied", "quarantined", "quarantined"]
-    assert "the next tick makes good" in events[3]["reason"]
+    assert "the next resync handles" in events[3]["reason"]
     assert end["nodes"][A]["status"] == "ADD_QUEUED"
 
 
 def test_a_replay_that_could_read_nothing_says_so(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text('{"no": "event"}')
     result = run(str(tmp_path))
-    assert (result.exit_code, "no event in what was given" in result.stderr) == (1, True)
+    assert (result.exit_code, "the files contain no event" in result.stderr) == (1, True)
 
 
 def test_an_event_that_no_rule_matches_reaches_nothing(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_a_permutation_that_ends_differently_is_found() -> None:
 
     records = [Record("x", tag(A, 1)), Record("x", tag(B, 1))]
     policy = ClusterPolicy(cluster="demo")
-    assert differing(records, fickle, policy, ELASTIC_TAG, START + 9.0, seed=1, times=30)
+    assert differing_permutations(records, fickle, policy, ELASTIC_TAG, START + 9.0, seed=1, times=30)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -381,7 +381,7 @@ def test_any_history_of_two_nodes_ends_the_same_in_any_order(data: st.DataObject
     records = [Record("x", each) for each in data.draw(st.lists(st.one_of(kinds), max_size=12))]
     everything = lambda event: ["handler"]  # noqa: E731
     assert (
-        differing(
+        differing_permutations(
             records,
             everything,
             ClusterPolicy(cluster="demo", groups=("demo-workers",)),

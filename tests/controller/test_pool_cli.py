@@ -60,7 +60,7 @@ def test_the_sum_is_shown_line_by_line(tmp_path: Path) -> None:
     assert ["+0", "spare:"] in [line[:2] for line in lines]
     assert "0  TARGET: SHRUNK, somebody else needs the reserved instances" in done.output
     assert "beta: m5.large in any zone, dry run" in done.output
-    assert "what was read" not in done.output
+    assert "inputs read" not in done.output
     wide = plan(tmp_path / "inputs.json", INPUTS, "--output", "wide").output
     assert wide.startswith(done.output.rstrip())
     assert '  reserved: {"id": "ri-1"' in wide

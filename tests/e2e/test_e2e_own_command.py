@@ -65,7 +65,7 @@ def test_a_job_that_is_over_takes_nobody_says_so_and_begins_again(tmp_path: Path
         for command in (("add", "demo"), ("scale", "demo", "2"), ("add", "demo", "--instance", next(iter(before)))):
             refused = up.dyntrain(*command)
             assert refused.returncode == 1
-            assert "is over: `dyntrain cluster restart demo` begins it again" in refused.stderr
+            assert "is over: `dyntrain cluster restart demo` starts the job again" in refused.stderr
         up.wait_for(lambda: up.dyntrain("cluster", "restart", "demo").returncode == 0, 60, "it may begin", pause=1.0)
         up.wait_for(lambda: "another job begins" in up.output(), 60, "it begins")
         up.wait_for(lambda: up.output().count("the job has finished") == 2, 60, "and trains")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dyntrain.controller.cli.commands.job.data import checked, data_of, variables_of
+from dyntrain.controller.cli.commands.job.data import channel_variables, check_channels, common_folder
 from dyntrain.controller.contract.errors import GiveUp, Misconfigured
 from dyntrain.controller.contract.job_files import SUCCEEDED, Exit, plan_key
 from dyntrain.controller.jobs.submission.elastic_request import Wanted, check_elastic, parameters_of
@@ -89,31 +89,31 @@ def test_a_job_that_is_launched_again_has_its_channels() -> None:
 
 
 def test_what_is_wrong_is_said_before_anything_is_made() -> None:
-    assert checked(CHANNELS, elastic=False) == []
+    assert check_channels(CHANNELS, elastic=False) == []
     many = [f"c_{number}=s3://data/x/" for number in range(21)]
-    assert "SageMaker takes at most 20" in checked(many, elastic=False)[0]
+    assert "SageMaker takes at most 20" in check_channels(many, elastic=False)[0]
     for words, elastic, message in (
         (["train=data"], False, "--channel: data is no s3://BUCKET/PREFIX"),
-        ([CHANNELS[0]], True, "--channel train: a cluster's workers read by job.channel"),
+        ([CHANNELS[0]], True, "--channel train: workers of an elastic job read by job.channel"),
         (["a=s3://x1x/a/", "b=s3://y1y/b/"], True, "one folder of one bucket"),
         (["a=s3://data/a/", "b=s3://data/b/"], True, "one folder of one bucket"),
     ):
         with pytest.raises(GiveUp, match=message):
-            checked(words, elastic=elastic)
+            check_channels(words, elastic=elastic)
 
 
 def test_a_cluster_is_given_its_channels_and_the_right_to_read_them() -> None:
     words = ["train=s3://data/sets/a/train", "val=s3://data/sets/a/val/", "few=s3://data/sets/few.manifest,manifest"]
-    assert data_of(words) == ("data", "sets")
-    assert data_of(words[:2]) == ("data", "sets/a")
-    assert data_of(words[:1]) == ("data", "sets/a/train")
-    assert variables_of(words) == {
+    assert common_folder(words) == ("data", "sets")
+    assert common_folder(words[:2]) == ("data", "sets/a")
+    assert common_folder(words[:1]) == ("data", "sets/a/train")
+    assert channel_variables(words) == {
         "DYNTRAIN_CHANNEL_TRAIN": "s3://data/sets/a/train/",
         "DYNTRAIN_CHANNEL_VAL": "s3://data/sets/a/val/",
         "DYNTRAIN_CHANNEL_FEW": "s3://data/sets/few.manifest,manifest",
     }
     parameters: dict[str, Any] = dict(
-        parameters_of(request(), Wanted("prod", "s3://p/w.whl", "k", data_of(words)), HARDWARE)
+        parameters_of(request(), Wanted("prod", "s3://p/w.whl", "k", common_folder(words)), HARDWARE)
     )
     assert (parameters["DataBucket"], parameters["DataPrefix"]) == ("data", "sets")
     assert "DataBucket" not in parameters_of(request(), Wanted("prod", "s3://p/w.whl", "k"), HARDWARE)

@@ -291,8 +291,8 @@ def test_who_follows_a_submit_reads_why_a_node_is_not_prepared_and_why_the_train
         {"instance": "i-2", "status": "WAITING", "sentence": "it has not reported yet", "detail": ""},
     ]
     phase, reason = elastic_phase(record, Stack("arn", "CREATE_COMPLETE"), "failed", "KeyError: 'x'")
-    seen = elastic.SeenCluster(record, phase, reason, None, {"nodes": nodes})
-    assert elastic.lines_of(seen) == [
+    seen = elastic.ElasticJobState(record, phase, reason, None, {"nodes": nodes})
+    assert elastic.progress_lines(seen) == [
         "i-1: PREPARE_FAILED: prepare-data failed 3 times; the last: exit code 1; its last output: no room",
         "i-2: WAITING",
         "FAILED: the training failed: KeyError: 'x'",
@@ -316,7 +316,7 @@ def test_a_job_that_cannot_be_looked_at_hides_no_other_in_the_list(monkeypatch: 
     monkeypatch.setattr(elastic, "_stacks", lambda launcher: desk.clouds)
     monkeypatch.setattr(elastic, "connect", lambda stage: None)
     monkeypatch.setattr(elastic, "stage_of_command", lambda: None)
-    stands = elastic.standing(desk.world.ports, desk.world, ["mnist", "other"])  # type: ignore[arg-type]
+    stands = elastic.elastic_states(desk.world.ports, desk.world, ["mnist", "other"])  # type: ignore[arg-type]
     assert stands["other"] == ("FAILED", "its stack is gone")
     assert stands["mnist"][0] == "UNKNOWN"
     assert "AccessDenied" in stands["mnist"][1]

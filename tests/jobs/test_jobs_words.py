@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 from dyntrain.controller.adapters import submission
-from dyntrain.controller.cli.commands.job.command import _requested
-from dyntrain.controller.cli.commands.job.jobs import Seen
+from dyntrain.controller.cli.commands.job.command import _request_from_options
+from dyntrain.controller.cli.commands.job.jobs import JobState
 from dyntrain.controller.cli.commands.job.looking import _lines
 from dyntrain.controller.cli.text.words import size
 from dyntrain.controller.contract.errors import GiveUp
@@ -32,7 +32,7 @@ def test_a_size_has_a_unit_in_which_it_is_a_number(count: int, text: str) -> Non
 
 def test_a_rank_that_has_ended_has_its_exit_code_where_that_was_read() -> None:
     machines = [Machine(f"i-{rank}", rank, "terminated", "token") for rank in range(3)]
-    lines = _lines(Seen(RECORD, "RUNNING", machines, None, {0: 3, 1: None}, 3))
+    lines = _lines(JobState(RECORD, "RUNNING", machines, None, {0: 3, 1: None}, 3))
     ends = {line.split()[1]: line.partition("terminated")[2] for line in lines if line.startswith("  rank")}
     assert ends == {"0": ", exit code 3", "1": ", has ended", "2": ""}
 
@@ -44,7 +44,7 @@ def test_without_a_stack_for_jobs_the_commands_that_make_it_are_named(monkeypatc
     with pytest.raises(
         GiveUp, match=r"dyntrain job template > job\.yaml` and `aws cloudformation deploy .*dyntrain-jobs"
     ):
-        _requested(launcher, options, (), elastic=False)
+        _request_from_options(launcher, options, (), elastic=False)
 
 
 def test_a_command_in_quotes_is_taken_apart_before_a_machine_is_launched_for_it(
@@ -58,7 +58,7 @@ def test_a_command_in_quotes_is_taken_apart_before_a_machine_is_launched_for_it(
             "name": "x", "code": str(tmp_path), "nodes": 1, "instance_type": "m5.large", "image": "", "bucket": "",
             "profile": "", "security_group": "", "requirements": None, "disk": None, "command": typed,
         }  # fmt: skip
-        return _requested(launcher, options, (), elastic=False).command
+        return _request_from_options(launcher, options, (), elastic=False).command
 
     assert command("python3 train.py --lr 0.1") == ("python3", "train.py", "--lr", "0.1")
     (tmp_path / "my job.sh").touch()

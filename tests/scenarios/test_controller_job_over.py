@@ -9,7 +9,7 @@ from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import explanation, snapshot, summary
 from dyntrain.controller.cli.changing.asking import (
     add_request,
-    carried_out,
+    carry_out_unless_dry_run,
     launch_request,
     remove_request,
     restart_request,
@@ -23,7 +23,7 @@ from dyntrain.controller.core.views.reasons import Reason
 from fakes import ELASTIC, Member, World, running_cluster
 
 GROUP = "demo-workers"
-AGAIN = "`dyntrain cluster restart demo` begins it again"
+AGAIN = "`dyntrain cluster restart demo` starts the job again"
 TRACEBACK = "Traceback (most recent call last):\n  File \"train.py\", line 3\nKeyError: 'label'"
 FAILURE = f"no worker could start, on any node; the last time on i-0000000a: exit code 1; its last output:\n{TRACEBACK}"
 BRIEF = f"{FAILURE.splitlines()[0]} KeyError: 'label'"
@@ -74,16 +74,16 @@ def test_nothing_is_launched_into_a_job_that_is_over_and_the_way_on_is_told(stat
 def test_fewer_can_be_had_of_a_job_that_is_over() -> None:
     world, _, _ = job_over()
     world.limits[GROUP] = (0, 4, 2)
-    assert scale_request(asking(world), "demo", 0, None).after == 0
-    assert scale_request(asking(world), "demo", 2, None).after == 2
+    assert scale_request(asking(world), "demo", 0, None).new_size == 0
+    assert scale_request(asking(world), "demo", 2, None).new_size == 2
 
 
 def test_a_job_that_runs_grows_as_ever() -> None:
     world, _, (worker,) = running_cluster()
     world.limits[GROUP] = (0, 4, 0)
-    assert launch_request(asking(world), "demo", 1, None).after == 1
+    assert launch_request(asking(world), "demo", 1, None).new_size == 1
     assert remove_request(asking(world), [worker]).instances == (worker,)
-    with pytest.raises(GiveUp, match="no job that is over"):
+    with pytest.raises(GiveUp, match="the job of demo is not over"):
         restart_request(asking(world), "demo")
 
 
@@ -94,11 +94,11 @@ def test_the_job_begins_again_when_its_base_nodes_boot_anew() -> None:
     world.machines[second].state = "stopped"
     world.resync()
     request = restart_request(asking(world), "demo")
-    assert (request.booted, request.started) == ((master,), (second,))
-    output = carried_out(world.ports, request, dry_run=True, say_where=print)
+    assert (request.to_reboot, request.to_start) == ((master,), (second,))
+    output = carry_out_unless_dry_run(world.ports, request, dry_run=True, say_where=print)
     assert f"aws ec2 reboot-instances --instance-ids {master} && aws ec2 start-instances" in output
     assert not [call for call in world.calls if call[0] in ("instances.reboot", "instances.start")]
-    carried_out(world.ports, request, dry_run=False, say_where=print)
+    carry_out_unless_dry_run(world.ports, request, dry_run=False, say_where=print)
     done = [call for call in world.calls if call[0] in ("instances.reboot", "instances.start")]
     assert done == [("instances.reboot", master), ("instances.start", second)]
 
@@ -106,33 +106,35 @@ def test_the_job_begins_again_when_its_base_nodes_boot_anew() -> None:
 def test_a_job_whose_last_word_is_not_said_is_not_begun_again_before_it_is() -> None:
     """A coordinator that started now would find a job that is not closed, say once more that it is over, and end."""
     world, master, _ = job_over(closed=False)
-    with pytest.raises(GiveUp, match="only just ended"):
+    with pytest.raises(GiveUp, match="has just ended"):
         restart_request(asking(world), "demo")
     world.wait(CLOSING_SECONDS)
-    assert restart_request(asking(world), "demo").booted == (master,), "its coordinator may have died over it"
+    assert restart_request(asking(world), "demo").to_reboot == (master,), "its coordinator may have died over it"
     world, master, _ = job_over(closed=False)
     over(world, master)
-    assert restart_request(asking(world), "demo").booted == (master,)
+    assert restart_request(asking(world), "demo").to_reboot == (master,)
 
 
 def test_while_the_next_job_begins_nobody_is_sent_to_begin_it_again() -> None:
     world, master, _ = job_over()
     world.wait(30)
     world.hear(world.report(master, attempt=2))
-    with pytest.raises(GiveUp, match="its base nodes begin another one; try again in a minute"):
+    with pytest.raises(GiveUp, match="the base nodes start another job; try again in a minute"):
         launch_request(asking(world), "demo", 1, None)
     world.hear(world.job_event(master, job="job-2", started_at=world.now, revision=world.target().revision))
-    assert launch_request(asking(world), "demo", 1, None).after == 1
+    assert launch_request(asking(world), "demo", 1, None).new_size == 1
 
 
 def test_without_base_nodes_nobody_can_begin_and_what_is_on_its_way_down_is_waited_for() -> None:
     world, master, _ = job_over()
     world.hear(world.state_event(master, "stopping"))
-    with pytest.raises(GiveUp, match=f"{master} of demo is stopping"):
+    with pytest.raises(GiveUp, match=f"base nodes of demo are stopping: {master}"):
         restart_request(asking(world), "demo")
     world.hear(world.state_event(master, "shutting-down"), world.state_event(master, "terminated"))
     for ask in (lambda: restart_request(asking(world), "demo"), lambda: launch_request(asking(world), "demo", 1, None)):
-        with pytest.raises(GiveUp, match="is over: no base node is left to begin another; set the desired capacity"):
+        with pytest.raises(
+            GiveUp, match="is over: no base node is left to start the job again; restore the desired capacity"
+        ):
             ask()
 
 

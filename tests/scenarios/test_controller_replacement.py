@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from dyntrain.controller.cli.answers.connection import Connection
-from dyntrain.controller.cli.changing.asking import carried_out, replace_request
+from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, replace_request
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.contract.errors import GiveUp, Refused
 from dyntrain.controller.contract.messages import BASE_TAG, ClusterPolicy
@@ -39,7 +39,7 @@ def trains(world: World, *members: str) -> None:
 
 
 def ask(world: World, old: str, new: str) -> str:
-    return carried_out(
+    return carry_out_unless_dry_run(
         world.ports,
         replace_request(Connection(world.ports, world.registry, ELASTIC), old, new),
         dry_run=False,
@@ -198,7 +198,7 @@ def test_t22_what_cannot_be_is_refused_with_what_to_do_and_nothing_is_written() 
     world.resync()
     cases = {
         (old, old): "cannot replace itself",
-        (old, "i-0bbbbbbbbbbbbbbb2"): "nothing is known of i-0bbbbbbbbbbbbbbb2",
+        (old, "i-0bbbbbbbbbbbbbbb2"): "the controller does not know i-0bbbbbbbbbbbbbbb2",
         ("i-0bbbbbbbbbbbbbbb2", new): "nothing is known of i-0bbbbbbbbbbbbbbb2 in the cluster of",
         (other, new): "no base node",
         (old, fresh): "is not prepared",

@@ -127,7 +127,7 @@ def test_a_job_that_is_over_stays_so_whatever_comes_of_its_workers_ends() -> Non
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["nowhere/job"], "cannot be read"), (["--no-serve"], "wants a --logdir"), (["--port", "70000"], "70000")],
+    [(["nowhere/job"], "cannot be read"), (["--no-serve"], "needs --logdir"), (["--port", "70000"], "70000")],
 )
 def test_what_cannot_be_shown_is_one_line(options: list[str], message: str) -> None:
     done = CliRunner().invoke(main, ["tensorboard", *options])

@@ -18,7 +18,7 @@ from botocore import xform_name
 from botocore.retries.standard import ThrottledRetryableChecker, TransientRetryableChecker
 from botocore.session import Session
 from dyntrain.controller.adapters.aws import _TRANSIENT
-from dyntrain.controller.cli.doctor.claims import CAUGHT, TRANSIENT_BELIEVED, Caught, claims
+from dyntrain.controller.cli.doctor.claims import CAUGHT_ERRORS, TRANSIENT_BELIEVED, CaughtError, claims
 from dyntrain.controller.jobs.verdict import SPOT_ENDED
 
 SERVICES = (
@@ -172,7 +172,7 @@ def _is_code(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "code" and isinstance(node.value, ast.Name)
 
 
-def modelled(caught: Caught) -> bool:
+def modelled(caught: CaughtError) -> bool:
     service, _, operation = caught.operation.partition(":")
     errors = model(service).operation_model(operation).error_shapes
     return caught.code in {shape.name for shape in errors} | {shape.error_code for shape in errors}
@@ -180,11 +180,11 @@ def modelled(caught: Caught) -> bool:
 
 def test_each_error_that_is_caught_is_in_the_table() -> None:
     caught = {(str(path.relative_to(ROOT)), code) for path in PLACES for code in caught_in(path) - set(_TRANSIENT)}
-    assert caught == {(one.where, one.code) for one in CAUGHT}
+    assert caught == {(one.where, one.code) for one in CAUGHT_ERRORS}
 
 
-@pytest.mark.parametrize("caught", CAUGHT, ids=lambda caught: f"{caught.where} {caught.claim}")
-def test_an_error_is_in_the_operations_model_or_believed_from_an_address(caught: Caught) -> None:
+@pytest.mark.parametrize("caught", CAUGHT_ERRORS, ids=lambda caught: f"{caught.where} {caught.claim}")
+def test_an_error_is_in_the_operations_model_or_believed_from_an_address(caught: CaughtError) -> None:
     assert modelled(caught) != bool(caught.source), "the model settles it" if caught.source else "the model has no such"
 
 

@@ -1,1 +1,1 @@
-"""Answers to questions about the controller and the logs, as data: for the commands and for the page."""
+"""Functions that return facts about clusters, jobs and logs as data, for the commands and for the dashboard."""

@@ -1,7 +1,6 @@
-"""An instance's status as its tag shows it, the same wherever people look. Pure.
+"""An instance's status as the controller last announced it in the instance's tag. Pure.
 
-A status changes here only after a pass of the controller has announced it. If it were also derived here from newer
-facts, this view could run ahead of the tag, and jump back when a later reading is older.
+A status derived again from newer facts could run ahead of the tag, and jump back when a later reading is older.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from dyntrain.controller.core.views.reasons import Reason
 
 
 def announced_standing(node: NodeStatus) -> Standing:
-    """The announced status, with the current reason where that belongs to the same status. A terminated instance has
-    only its last status; one without an announced status is `WAITING` for it.
+    """Return the announced standing, or the derived standing for an equal status or a terminated instance. Without an
+    announced status, the status is `WAITING`.
     """
-    now, known = node.standing, _known(node)
-    if now.status == "GONE" or known.status == now.status:
-        return now
-    return replace(known, next_change=now.next_change, detail=f"not told yet: {now.reason.sentence}")
+    derived, announced = node.standing, _stored_standing(node)
+    if derived.status == "GONE" or announced.status == derived.status:
+        return derived
+    return replace(announced, next_change=derived.next_change, detail=f"not announced yet: {derived.reason.sentence}")
 
 
-def _known(node: NodeStatus) -> Standing:
-    """The standing that the node remembers. After a lost table the tag still gives the status, but no reason."""
-    last = node.view.facts.acks.status
-    status, _, reason = last.value.partition(" ") if last is not None else (node.view.mirror, "", "")
+def _stored_standing(node: NodeStatus) -> Standing:
+    """The announced standing in the node's facts. If the facts were lost, the tag gives the status without a reason."""
+    announced = node.view.facts.acks.status
+    status, _, reason = announced.value.partition(" ") if announced is not None else (node.view.mirror, "", "")
     return Standing(
         status if status in get_args(Status) else "WAITING",  # type: ignore[arg-type]
         Reason(reason) if reason in set(Reason) else Reason.NOT_LOOKED_AT,

@@ -1,10 +1,10 @@
-"""Connect commands and the page to a deployed stage."""
+"""The connection of a command or of the dashboard to a deployed stage."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # a command that only prints its help needs none of it
+if TYPE_CHECKING:  # not imported at run time, so that `--help` is fast
     from dyntrain.controller.contract.elastic_tag import ElasticTag
     from dyntrain.controller.loops.ports import Ports
     from dyntrain.controller.loops.registry import Registry

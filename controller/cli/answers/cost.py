@@ -1,4 +1,4 @@
-"""The cost of a cluster or a job: from the trail, the nodes' facts, a job's record and its files in the bucket."""
+"""Compute the cost of a cluster or a job from the audit trail, node facts, job records and files in S3."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from dyntrain.controller.loops.converge import found_groups
 from dyntrain.controller.loops.ports import Ports
 from dyntrain.controller.loops.registry import Registry
 
-TRAIL_DAYS = 30  # how long the table keeps it
-NAMED = 5  # instances named in a note
+TRAIL_DAYS = 30  # the table keeps entries of the audit trail for so long
+MAX_NAMES = 5  # instances named in a note
 
-Price = Callable[[str, str], float | None]  # of a type in a market
+Price = Callable[[str, str], float | None]  # (instance type, market) to dollars an hour
 
 
-class Signs(Protocol):
+class WriteTimes(Protocol):
+    """A source of the times at which the machines of an attempt last wrote their files in the bucket."""
+
     def signs(self, record: JobRecord, attempt: int) -> dict[str, float]: ...
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What ran on account of `name` between `start` and `now`; `notes` say what is unknown."""
+    """The machine time of the cluster or job `name` from `start` to `now`. `notes` say which time is not counted."""
 
     kind: str
     name: str
@@ -41,13 +43,11 @@ class Usage:
     notes: tuple[str, ...]
 
 
-def of_cluster(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag, since: float) -> Usage | None:
-    """The cluster's usage; None: there is no such cluster, and the trail has nothing of it. A cluster that is no longer
-    registered still has its trail.
-    """
+def cluster_usage(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag, since: float) -> Usage | None:
+    """The cluster's usage; None for a cluster that is not registered and has no entries in the audit trail."""
     now = ports.clock()
-    begins = now - TRAIL_DAYS * 86_400.0
-    trail = [stored.entry for stored in ports.clusters.trail(cluster, begins)]
+    trail_start = now - TRAIL_DAYS * 86_400.0
+    trail = [stored.entry for stored in ports.clusters.trail(cluster, trail_start)]
     policy = registry.policy(cluster)
     if policy is None and not trail:
         return None
@@ -56,56 +56,58 @@ def of_cluster(ports: Ports, registry: Registry, cluster: str, elastic: ElasticT
     metered = [entry for entry in trail if isinstance(entry, Metered)]
     changes = [entry for entry in trail if isinstance(entry, StatusChanged)]
     trained = [entry.instance for entry in changes if entry.after.startswith("ADDED ")]
-    start = max(since, begins)
-    spans = after(spans_of(metered, views, rules, begins), start)
+    start = max(since, trail_start)
+    spans = after(spans_of(metered, views, rules, trail_start), start)
     notes = []
-    if cut := _instances(span.instance for span in spans if span.cut):
-        notes.append(f"the trail goes back {TRAIL_DAYS} days; these ran before that too, which is not counted: {cut}")
-    if missing := _instances(unmetered(metered, trained, views, rules)):
-        notes.append(f"nothing is written down of these yet, or any more, which are not counted: {missing}")
+    if cut_instances := _instances(span.instance for span in spans if span.cut):
+        notes.append(
+            f"the audit trail covers {TRAIL_DAYS} days; earlier time of these instances is not counted: {cut_instances}"
+        )
+    if unrecorded := _instances(unmetered(metered, trained, views, rules)):
+        notes.append(f"the audit trail has no entries of these instances, which are not counted: {unrecorded}")
     if policy is None and any(span.ended is None for span in spans):
-        notes.append("the cluster is not registered any more: nobody has heard whether what ran then still runs")
+        notes.append("the cluster is not registered any more: whether its last instances still run is unknown")
     return Usage("cluster", cluster, start, now, tuple(spans), tuple(notes))
 
 
-def of_job(machines: JobMachines, signs: Signs, record: JobRecord, now: float) -> Usage:
-    """The usage of all attempts of the job."""
-    notes, left = [], {}
+def job_usage(machines: JobMachines, signs: WriteTimes, record: JobRecord, now: float) -> Usage:
+    """The machine time of all attempts of the job."""
+    notes, times = [], {}
     for attempt in range(1, record.attempt + 1):
         try:
-            left[attempt] = signs.signs(record, attempt)
+            times[attempt] = signs.signs(record, attempt)
         except ControllerError as error:
-            notes.append(f"what attempt {attempt} left in s3://{record.bucket} cannot be read: {error}")
+            notes.append(f"the files of attempt {attempt} in s3://{record.bucket} cannot be read: {error}")
     tokens = [record.model_copy(update={"attempt": attempt}).token for attempt in range(1, record.attempt + 1)]
-    run_time = usage(record, left, machines.of_runs(tokens))
+    run_time = usage(record, times, machines.of_runs(tokens))
     if run_time.silent:
-        silent = _few(f"{rank} of attempt {attempt}" for attempt, rank in run_time.silent)
-        notes.append(f"these ranks left no word, so what they ran is not counted: {silent}")
+        silent = _shortened(f"{rank} of attempt {attempt}" for attempt, rank in run_time.silent)
+        notes.append(f"these ranks left no file in the bucket, so their time is not counted: {silent}")
     return Usage(
         "job", record.name, min((span.began for span in run_time.spans), default=now), now, run_time.spans, (*notes,)
     )
 
 
-def priced(usages: Iterable[Usage], price: Price, *, each: bool) -> list[tuple[Usage, Bill]]:
-    """The bills. Each price is looked up once."""
+def bills_for(usages: Iterable[Usage], price: Price, *, each: bool) -> list[tuple[Usage, Bill]]:
+    """The usages with their bills. The price of each instance type and market is looked up once."""
     usages = list(usages)
-    kinds = {(span.type, span.market) for one in usages for span in one.spans}
+    kinds = {(span.type, span.market) for used in usages for span in used.spans}
     prices = {kind: price(*kind) for kind in sorted(kinds)}
-    return [(one, bill(one.spans, prices, one.now, each=each)) for one in usages]
+    return [(used, bill(used.spans, prices, used.now, each=each)) for used in usages]
 
 
-def as_data(one: Usage, costs: Bill) -> dict[str, Any]:
+def as_data(used: Usage, costs: Bill) -> dict[str, Any]:
     """The bill for --json. Money is in dollars."""
     lines = [{**asdict(line), "cost": line.cost} for line in costs.lines]
-    bill = {**asdict(costs), "lines": lines, "notes": list(one.notes)}
-    return {"kind": one.kind, "name": one.name, "since": one.start, "until": one.now, **bill}
+    bill = {**asdict(costs), "lines": lines, "notes": list(used.notes)}
+    return {"kind": used.kind, "name": used.name, "since": used.start, "until": used.now, **bill}
 
 
 def _instances(names: Iterable[str]) -> str:
-    return _few(sorted(set(names)))
+    return _shortened(sorted(set(names)))
 
 
-def _few(names: Iterable[str]) -> str:
-    every = list(names)
-    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
-    return ", ".join(every[:NAMED]) + more
+def _shortened(names: Iterable[str]) -> str:
+    all_names = list(names)
+    omitted = f" and {len(all_names) - MAX_NAMES} more" if len(all_names) > MAX_NAMES else ""
+    return ", ".join(all_names[:MAX_NAMES]) + omitted

@@ -17,33 +17,33 @@ if TYPE_CHECKING:
     from dyntrain.controller.adapters.logs import CloudWatchLogs, LogLine
 
 KINDS = ("worker", "node", "coordinator", "ps-lite", "prepare")
-FILES = {"worker": "worker*.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
-LATE_SECONDS = 120.0  # a busy agent may send lines this late
-LINES_READ = 1000  # lines of a node's log to read for its cluster's name
-_FURTHER = re.compile(r"-\d+$")  # of a node with several workers: worker-1
-_ISO = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
+LOG_PATTERNS = {"worker": "worker*.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
+LATE_SECONDS = 120.0  # a busy CloudWatch agent may send lines this late
+LINES_SEARCHED = 1000  # lines of a node's log that are searched for the cluster's name
+_WORKER_NUMBER = re.compile(r"-\d+$")  # number of a further worker on the node, as in worker-1
+_ISO_TIME = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which lines are wanted. A field of None: any."""
+class LineFilter:
+    """A filter for log lines. None in a field: any value fits."""
 
     cluster: str
     job: str | None
     instances: frozenset[str] | None
     kinds: frozenset[str]
 
-    def stream(self, name: str) -> bool:
-        """Whether the stream `<cluster>/<job>/<instance>/<kind>` is wanted."""
+    def fits(self, name: str) -> bool:
+        """Whether the log stream `<cluster>/<job>/<instance>/<kind>` fits the filter."""
         parts = name.split("/")
-        if len(parts) != 4 or parts[0] != self.cluster or _FURTHER.sub("", parts[3]) not in self.kinds:
+        if len(parts) != 4 or parts[0] != self.cluster or _WORKER_NUMBER.sub("", parts[3]) not in self.kinds:
             return False
         return self.job in (None, parts[1]) and (self.instances is None or parts[2] in self.instances)
 
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A log line; `who` is the instance and the kind of its log."""
+    """A log line. `who`: the instance and the kind of log, such as `i-0123 worker`."""
 
     who: str
     text: str
@@ -51,15 +51,15 @@ class SourceLine:
 
 class Source(Protocol):
     def next(self) -> Iterator[SourceLine]:
-        """Lines since the last call; at first all since the start time."""
+        """New lines since the last call; the first call returns all lines since the start time."""
 
 
 @dataclass
 class FromCloudWatch:
-    """Log lines from CloudWatch, each once, although lines of several machines arrive out of order."""
+    """Log lines from CloudWatch. Each line is returned once, although machines send lines out of order."""
 
     store: CloudWatchLogs
-    wanted: Wanted
+    wanted: LineFilter
     since: float
     seen: dict[str, float] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class FromCloudWatch:
 
     def next(self) -> Iterator[SourceLine]:
         prefix = f"{self.wanted.cluster}/{self.wanted.job}/" if self.wanted.job else f"{self.wanted.cluster}/"
-        streams = [name for name in self.store.streams(self.group, prefix) if self.wanted.stream(name)]
+        streams = [name for name in self.store.streams(self.group, prefix) if self.wanted.fits(name)]
         fresh = self._fresh(list(self.store.lines(self.group, streams, self.since)))
         for line in fresh:
             _, _, instance, kind = line.stream.split("/")
@@ -86,37 +86,37 @@ class FromCloudWatch:
 
 @dataclass
 class FromFiles:
-    """Log lines of the machines below an embedded cloud's directory, except those whose node's log names another
-    cluster; a machine's files outlive it. Lines that say no time are as old as the line before them, or as their file.
-    Raises GiveUp for a job: these files are not kept by job.
+    """Log lines from the machines' files below an embedded cloud's directory. Machines whose node log names another
+    cluster are left out. A line without a time counts with the time of the line before, or of the file.
+    Raises GiveUp for a filter with a job: the files do not name jobs.
     """
 
     directory: Path
-    wanted: Wanted
+    wanted: LineFilter
     since: float
-    read: dict[Path, int] = field(default_factory=dict)
-    clusters: dict[str, str] = field(default_factory=dict)  # of machines
+    offsets: dict[Path, int] = field(default_factory=dict)  # bytes by file
+    clusters: dict[str, str] = field(default_factory=dict)  # by machine
 
     def __post_init__(self) -> None:
         if not (self.directory / "machines").is_dir():
-            raise GiveUp(f"{self.directory} is no directory of an embedded cloud: it has no machines/ in it")
+            raise GiveUp(f"{self.directory} is not the directory of an embedded cloud: it contains no folder machines/")
         if self.wanted.job is not None:
-            raise GiveUp("the files of an embedded cloud are not kept by job; leave --job out, or give --since")
+            raise GiveUp("the log files of an embedded cloud do not name jobs: leave --job out, or give --since")
 
     def next(self) -> Iterator[SourceLine]:
-        """New lines, sorted by time; those of one file in its own order."""
+        """New lines, sorted by time. Lines of one file keep their order."""
         lines = [
             (at, SourceLine(f"{machine.name} {file.stem if kind == 'worker' else kind}", text))
             for machine in sorted((self.directory / "machines").iterdir())
-            if self._meant(machine)
+            if self._fits(machine)
             for kind in KINDS
             if kind in self.wanted.kinds
             for file in files_of(machine, kind)
             for at, text in self._lines(file)
         ]
-        return iter([line for _, line in sorted(lines, key=lambda one: one[0])])
+        return iter([line for _, line in sorted(lines, key=lambda pair: pair[0])])
 
-    def _meant(self, machine: Path) -> bool:
+    def _fits(self, machine: Path) -> bool:
         if self.wanted.instances is not None and machine.name not in self.wanted.instances:
             return False
         if machine.name not in self.clusters and (named := cluster_of(machine)):
@@ -124,21 +124,21 @@ class FromFiles:
         return self.clusters.get(machine.name) in (None, self.wanted.cluster)
 
     def _lines(self, file: Path) -> Iterator[tuple[float, str]]:
-        """The lines, each with its time."""
-        begun = self.read.get(file, 0)
+        """New complete lines of the file, each with its time."""
+        offset = self.offsets.get(file, 0)
         try:
             size, changed = file.stat().st_size, file.stat().st_mtime
-            if size < begun:  # the beginning was cut off
-                begun = 0
-            with file.open("rb") as opened:
-                opened.seek(begun)
-                data = opened.read()
+            if size < offset:  # the file was truncated
+                offset = 0
+            with file.open("rb") as stream:
+                stream.seek(offset)
+                data = stream.read()
         except OSError:
             return
-        whole = data[: data.rfind(b"\n") + 1]
-        self.read[file] = begun + len(whole)
+        complete_lines = data[: data.rfind(b"\n") + 1]
+        self.offsets[file] = offset + len(complete_lines)
         at, latest = min(self.since, changed), 0.0
-        for text in whole.decode(errors="replace").splitlines():
+        for text in complete_lines.decode(errors="replace").splitlines():
             at = time_of(text) or at
             latest = max(latest, at)
             if at >= self.since:
@@ -146,13 +146,13 @@ class FromFiles:
 
 
 def time_of(text: str) -> float | None:
-    """The line's time: `time` in a node's JSON, or ISO 8601 at its start; None when it has none."""
+    """The line's time, from `time` in a JSON line or ISO 8601 at the line's start; None for a line without a time."""
     if text.startswith("{"):
         try:
             return float(json.loads(text)["time"])
         except (ValueError, KeyError, TypeError):
             return None
-    match = _ISO.match(text)
+    match = _ISO_TIME.match(text)
     if match is None:
         return None
     try:
@@ -162,11 +162,11 @@ def time_of(text: str) -> float | None:
 
 
 def cluster_of(machine: Path) -> str | None:
-    """The cluster in the log of the machine's node; None: not logged yet."""
+    """The cluster that the machine's node log names; None if the log names no cluster yet."""
     for file in files_of(machine, "node"):
         try:
             with file.open(encoding="utf-8", errors="replace") as lines:
-                for text in islice(lines, LINES_READ):
+                for text in islice(lines, LINES_SEARCHED):
                     if named := _field(text, "cluster"):
                         return str(named)
         except OSError:
@@ -175,7 +175,7 @@ def cluster_of(machine: Path) -> str | None:
 
 
 def _field(text: str, name: str) -> Any:
-    """A field of a node's JSON line; None when it is no such line, or has no such field."""
+    """The value of the field `name` in a JSON line; None without such a field."""
     try:
         record = json.loads(text)
     except ValueError:
@@ -184,7 +184,7 @@ def _field(text: str, name: str) -> Any:
 
 
 def files_of(machine: Path, kind: str) -> list[Path]:
-    """The log files of a machine of an embedded cloud: of a process with a root of its own, or a system with a disk."""
-    pattern = FILES.get(kind, "prepare-*.log")
+    """The log files of an embedded cloud's machine, which is a process with its own root folder or a virtual system."""
+    pattern = LOG_PATTERNS.get(kind, "prepare-*.log")
     files = [file for root in (".", "*", "disk/upper") for file in machine.glob(f"{root}/var/log/dyntrain/{pattern}")]
     return sorted(set(files))

@@ -1,4 +1,4 @@
-"""Read what the reserved pool is decided on, as AWS has it now."""
+"""Read from AWS the inputs for decisions on the reserved pool."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dyntrain.controller.pool.rebalance import pooled
 
 
 def inputs_from_aws(stage: Stage) -> Inputs:
-    world = aws_pool_ports(stage.table, attempts=2, stage=stage.name)
-    registry = Registry(world.ports.parameters, world.ports.clock, stage.name)
+    pool_ports = aws_pool_ports(stage.table, attempts=2, stage=stage.name)
+    registry = Registry(pool_ports.ports.parameters, pool_ports.ports.clock, stage.name)
     policies = pooled(registry)
-    stored = world.ledger.get()
-    return inputs_of(read_pools(world, registry, policies, stored, stage.elastic), policies, stored)
+    stored = pool_ports.ledger.get()
+    return inputs_of(read_pools(pool_ports, registry, policies, stored, stage.elastic), policies, stored)

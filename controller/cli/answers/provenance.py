@@ -1,4 +1,4 @@
-"""The source and time of each fact about a node: what `dyntrain explain` shows beside the fact itself."""
+"""The source and time of each fact about a node, printed by `dyntrain explain`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTICES = {
 
 @dataclass(frozen=True)
 class Origin:
-    """A fact's origin. `says` is the fact in short, `where` its source, `at` its time (for a read: when it began)."""
+    """A fact's origin. `says`: the fact, shortened; `where`: source; `at`: time of the event or of the read's start."""
 
     fact: str
     says: str
@@ -28,7 +28,7 @@ class Origin:
 
 
 def origins(facts: NodeFacts) -> tuple[Origin, ...]:
-    """The origins, oldest first; those without a time come first."""
+    """The origins of the node's facts, oldest first. Facts without a time come before all others."""
     return tuple(sorted(_origins(facts), key=lambda origin: (origin.at or 0.0, origin.fact)))
 
 

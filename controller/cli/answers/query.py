@@ -1,5 +1,5 @@
-"""The state of a cluster and of one instance, derived from the facts by the same code that decides; an instance's
-status is the one announced by its tag.
+"""The state of a cluster and of one instance, derived from stored facts by the controller's own decision code. The
+status shown for an instance is the status in the instance's tag.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dyntrain.controller.cli.answers.announced import announced_standing
-from dyntrain.controller.cli.answers.ending import closing, ended_with, stays
+from dyntrain.controller.cli.answers.ending import closing, ended_with_job, remaining_instances
 from dyntrain.controller.cli.answers.provenance import origins
-from dyntrain.controller.cli.answers.unmanaged import unmanaged
+from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.messages import ClusterPolicy
@@ -36,47 +36,47 @@ class Snapshot:
     job_facts: JobFacts | None
     at: float
     rules: Rules
-    held: Mapping[str, Hold] = field(default_factory=dict)  # by group
+    held: Mapping[str, Hold] = field(default_factory=dict)  # holds of launches, by group
 
 
 def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag) -> Snapshot:
-    """Read by consistent reads: a later snapshot never shows anything older. Raises GiveUp for a cluster that is not
-    registered.
+    """Read the cluster's state by consistent reads, so that a later snapshot is never older. Raises GiveUp for an
+    unregistered cluster.
     """
-    policy = registered(registry, cluster)
+    policy = policy_of(registry, cluster)
     stored = ports.clusters.get(cluster)
     job_facts, _version = ports.jobs.get(cluster)
-    indexed = ports.nodes.of_cluster(cluster)
-    changing = [instance for instance, node in indexed.items() if not node.facts.terminated]
-    nodes = [node.facts for node in {**indexed, **ports.nodes.get_many(changing)}.values()]
+    stored_nodes = ports.nodes.of_cluster(cluster)
+    living_ids = [instance for instance, node in stored_nodes.items() if not node.facts.terminated]
+    nodes = [node.facts for node in {**stored_nodes, **ports.nodes.get_many(living_ids)}.values()]
     now = ports.clock()
     rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
     records = {group: record for group in rules.groups if (record := ports.group_records.get(group)) is not None}
-    held = {group: record.facts.hold for group, record in records.items() if record.facts.hold is not None}
+    holds = {group: record.facts.hold for group, record in records.items() if record.facts.hold is not None}
     return Snapshot(
         cluster,
         decide(nodes, stored.membership, job_facts, rules, now, stored.published),
         job_facts,
         now,
         rules,
-        {group: hold for group, hold in held.items() if hold.held},
+        {group: hold for group, hold in holds.items() if hold.held},
     )
 
 
-def registered(registry: Registry, cluster: str) -> ClusterPolicy:
+def policy_of(registry: Registry, cluster: str) -> ClusterPolicy:
     """The cluster's policy. Raises GiveUp for a cluster that is not registered, and for an invalid policy."""
     policy = registry.policy(cluster)
     if policy is None:
         problem = registry.problems().get(cluster)
         names = ", ".join(sorted(registry.all())) or "none"
         raise GiveUp(
-            unmanaged(cluster, problem) if problem else f"no cluster {cluster!r} is registered (known: {names})"
+            unmanaged_message(cluster, problem) if problem else f"no cluster {cluster!r} is registered (known: {names})"
         )
     return policy
 
 
 def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
-    """For `dyntrain status`: `{"cluster", "job", "target", "nodes"}`; terminated nodes only when `gone`."""
+    """The data of `dyntrain status`. Terminated nodes are listed only with `gone`."""
     nodes = [
         _row(node, snapshot) for node in snapshot.decision.nodes if gone or announced_standing(node).status != "GONE"
     ]
@@ -84,14 +84,16 @@ def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
     return {
         "cluster": snapshot.cluster,
         "job": _job(snapshot),
-        "stays": stays(snapshot.decision, snapshot.job_facts, snapshot.rules) if snapshot.decision.job.over else None,
+        "stays": remaining_instances(snapshot.decision, snapshot.job_facts, snapshot.rules)
+        if snapshot.decision.job.over
+        else None,
         "closing": closing(snapshot.decision),
         "held": [
             {"group": group, "times": hold.times, "since": hold.at, "reason": hold.reason}
             for group, hold in sorted(snapshot.held.items())
         ],
-        "again": _again(snapshot) if snapshot.decision.job.over else "",
-        "ended": ended_with(snapshot.decision, snapshot.job_facts),
+        "again": _restart_advice(snapshot) if snapshot.decision.job.over else "",
+        "ended": ended_with_job(snapshot.decision, snapshot.job_facts),
         "target": {
             "revision": membership.revision,
             "members": list(membership.members),
@@ -107,20 +109,20 @@ def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
 
 
 def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
-    """For `dyntrain explain`: status, reason, and every fact with where and when it came from. Raises GiveUp for an
+    """The data of `dyntrain explain`: status, reason, and every fact with its source and time. Raises GiveUp for an
     unknown instance.
     """
     node = next((node for node in snapshot.decision.nodes if node.view.instance == instance), None)
     if node is None:
-        raise GiveUp(f"nothing is known of {instance} in {snapshot.cluster}")
-    pending = [type(a).__name__ for a in snapshot.decision.actions if instance in instances(a)]
+        raise GiveUp(f"the controller does not know {instance} in {snapshot.cluster}")
+    action_names = [type(action).__name__ for action in snapshot.decision.actions if instance in instances(action)]
     view = node.view
     return {
         "cluster": snapshot.cluster,
         **_row(node, snapshot),
         "would_change": _would_change(node, snapshot),
         "next_change": node.standing.next_change,
-        "pending_actions": pending,
+        "pending_actions": action_names,
         "effective": {
             "tags": dict(view.tags) if view.tags is not None else None,
             "state": view.state,
@@ -133,14 +135,14 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
         },
         "facts": _facts(view.facts),
         "origins": [asdict(origin) for origin in origins(view.facts)],
-        "passed_over": _passed_over(view.facts, snapshot.rules),
+        "passed_over": _overridden_facts(view.facts, snapshot.rules),
     }
 
 
-def _passed_over(facts: NodeFacts, rules: Rules) -> list[str]:
-    """Reads that an event overrides because they began too soon after it, and events that a later read overrides."""
-    settling = rules.policy.settling_seconds
-    reads = reads_that_count(facts, settling, rules.elastic_tag)
+def _overridden_facts(facts: NodeFacts, rules: Rules) -> list[str]:
+    """Text lines about facts without effect: reads too soon after an event, and events before a later read."""
+    settling_seconds = rules.policy.settling_seconds
+    reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
     pairs: tuple[tuple[Register, Fact | None, Fact | None], ...] = (
         ("tags", facts.tags_event, facts.tags_read),
         ("state", facts.state_event, facts.state_read),
@@ -153,15 +155,15 @@ def _passed_over(facts: NodeFacts, rules: Rules) -> list[str]:
         if name in reads:
             lines.append(f"{name}_event: a later read counts")
         else:
-            lines.append(f"{name}_read: it began within {settling:g} s after the event, which counts")
+            lines.append(f"{name}_read: it began within {settling_seconds:g} s after the event, which counts")
     return lines
 
 
 def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
-    """The instance's cluster. Raises GiveUp when no fact names it."""
+    """The instance's cluster. Raises GiveUp when no fact about the instance names a cluster."""
     stored = ports.nodes.get(instance)
     if stored is None:
-        raise GiveUp(f"nothing is known of {instance}; is the id right, and the region?")
+        raise GiveUp(f"the controller does not know {instance}; check the id and the region")
     cluster = cluster_of(ports, stored.facts, registry)
     if cluster is None:
         raise GiveUp(f"{instance} belongs to no registered cluster")
@@ -169,16 +171,16 @@ def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
 
 
 def _would_change(node: NodeStatus, snapshot: Snapshot) -> str:
-    over = snapshot.decision.job.over
-    advice = announced_standing(node).reason.would_change(node.view.base, over)
-    return "; ".join(filter(None, (advice, _again(snapshot) if over else "")))
+    is_over = snapshot.decision.job.over
+    advice = announced_standing(node).reason.would_change(node.view.base, is_over)
+    return "; ".join(filter(None, (advice, _restart_advice(snapshot) if is_over else "")))
 
 
-def _again(snapshot: Snapshot) -> str:
-    """How to restart the job of a cluster that is not closed; "" when that is impossible."""
+def _restart_advice(snapshot: Snapshot) -> str:
+    """Advice on how to restart the job; "" for a closed cluster, and for a cluster without base nodes."""
     ending = snapshot.decision.ending
-    base = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
-    if not base or (ending is not None and ending.rests):
+    has_base_nodes = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
+    if not has_base_nodes or (ending is not None and ending.rests):
         return ""
     return f"`dyntrain cluster restart {snapshot.cluster}` begins the job again"
 
@@ -186,7 +188,7 @@ def _again(snapshot: Snapshot) -> str:
 def _row(node: NodeStatus, snapshot: Snapshot) -> dict[str, Any]:
     report = snapshot.job_facts.report if snapshot.job_facts is not None else None
     member = (
-        next((m for m in report.members if m.instance_id == node.view.instance), None)
+        next((member for member in report.members if member.instance_id == node.view.instance), None)
         if report is not None and snapshot.decision.job.alive
         else None
     )
@@ -228,24 +230,24 @@ def _job(snapshot: Snapshot) -> dict[str, Any] | None:
         "reason": report.reason,
         "coordinator": report.instance_id,
         "traceback": report.traceback,
-        "unreachable": [one.model_dump(mode="json") for one in report.unreachable],
+        "unreachable": [address.model_dump(mode="json") for address in report.unreachable],
         "progress": report.progress.model_dump(mode="json") if report.progress is not None else None,
     }
 
 
 def with_price(summary_data: dict[str, Any], price: Callable[[str, str], float | None]) -> dict[str, Any]:
-    """The summary, with the hourly cost of what stays after the job in dollars, if every price is known."""
-    stays = summary_data["stays"]
-    if stays is None or not stays["instances"]:
+    """Add to the summary what the remaining instances cost, in dollars an hour, if every price is known."""
+    remaining = summary_data["stays"]
+    if remaining is None or not remaining["instances"]:
         return summary_data
-    prices = [(price(kind["type"], kind["market"]), kind["count"]) for kind in stays["types"]]
-    priced = sum(count for cost, count in prices if cost is not None) == stays["instances"]
+    prices = [(price(kind["type"], kind["market"]), kind["count"]) for kind in remaining["types"]]
+    priced = sum(count for cost, count in prices if cost is not None) == remaining["instances"]
     hourly = sum(cost * count for cost, count in prices if cost is not None) if priced else None
-    return {**summary_data, "stays": {**stays, "hourly": hourly}}
+    return {**summary_data, "stays": {**remaining, "hourly": hourly}}
 
 
 def history(snapshot: Snapshot) -> dict[str, Any] | None:
-    """The job's curves and events, as `JobHistory`; None: none were reported."""
+    """The job's curves and events, as fields of `JobHistory`; None if none were reported."""
     report = snapshot.job_facts.report if snapshot.job_facts is not None else None
     return report.history.model_dump(mode="json") if report is not None and report.history is not None else None
 

@@ -1,10 +1,10 @@
-"""The message about a cluster with an invalid policy, for which the controller can decide nothing."""
+"""The message about a cluster with an invalid policy, which the controller leaves alone."""
 
 from __future__ import annotations
 
 
-def unmanaged(cluster: str, problem: str) -> str:
-    """Which field is wrong, the consequences, and what to do."""
+def unmanaged_message(cluster: str, problem: str) -> str:
+    """The message, which names the wrong field, the consequence and the remedy."""
     return (
         f"{cluster}: its policy is invalid ({problem}), so the controller leaves the cluster alone; mend the stack's "
         f"parameters, or `dyntrain cluster create {cluster} --config FILE --replace`"

@@ -1,1 +1,1 @@
-"""Changes that a person requests, for the commands and for the page: checked, described, and carried out."""
+"""Check, describe and carry out changes that a person requests by a command or in the dashboard."""

@@ -1,5 +1,6 @@
-"""Changes of a cluster's size, for the commands and for the page: facts are gathered here, `requests` decides, and
-nothing is carried out without confirmation.
+"""Make and carry out requests to change a cluster's size, for the commands and for the dashboard.
+
+This module reads the facts; the module `requests` decides by them.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 from dyntrain.controller.cli.answers.connection import Connection
-from dyntrain.controller.cli.answers.query import Snapshot, cluster_of_instance, registered, snapshot
+from dyntrain.controller.cli.answers.query import Snapshot, cluster_of_instance, policy_of, snapshot
 from dyntrain.controller.cli.changing.requests import (
     Replace,
     Request,
@@ -21,7 +22,7 @@ from dyntrain.controller.cli.changing.requests import (
     tag,
     untag,
 )
-from dyntrain.controller.cli.changing.restarts import Restart, must_not_be_over, restart
+from dyntrain.controller.cli.changing.restarts import Restart, refuse_if_over, restart
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.leave_windows import LEAVE_NOW, LEAVE_TAG
 from dyntrain.controller.contract.messages import BASE_TAG
@@ -34,109 +35,110 @@ from dyntrain.controller.loops.resync import facts_of_instance
 
 
 def scale_request(connection: Connection, cluster: str, n: int, group: str | None) -> Resize:
-    """The request to resize. Raises GiveUp, also for more workers of a job that is over; fewer are possible."""
-    policy = registered(connection.registry, cluster)
-    request = resize(policy, _sizes(connection, cluster), group, to=n)
-    if request.after > request.before:
-        must_not_be_over(_seen(connection, cluster))
+    """The request to set a group's size. Raises GiveUp for an impossible size, and for more workers after the job."""
+    policy = policy_of(connection.registry, cluster)
+    request = resize(policy, _group_sizes(connection, cluster), group, to=n)
+    if request.new_size > request.old_size:
+        refuse_if_over(_snapshot_of(connection, cluster))
     return request
 
 
 def launch_request(connection: Connection, cluster: str, count: int, group: str | None) -> Resize:
-    """The request to launch workers. Raises GiveUp, also where the job is over."""
-    policy = registered(connection.registry, cluster)
-    must_not_be_over(_seen(connection, cluster))
-    return resize(policy, _sizes(connection, cluster), group, by=count)
+    """The request to launch `count` workers. Raises GiveUp when the group cannot grow, and for a job that is over."""
+    policy = policy_of(connection.registry, cluster)
+    refuse_if_over(_snapshot_of(connection, cluster))
+    return resize(policy, _group_sizes(connection, cluster), group, increase=count)
 
 
 def add_request(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
-    """The request to tag machines that already run. Raises GiveUp, also where the job is over, which would end them."""
+    """The request to tag running machines. Raises GiveUp for unusable machines, and for a job that is over."""
     ports, registry, elastic = connection
-    registered(registry, cluster)
-    must_not_be_over(_seen(connection, cluster))
+    policy_of(registry, cluster)
+    refuse_if_over(_snapshot_of(connection, cluster))
     return tag(cluster, instances, ports.instances.by_id(instances), elastic.of(cluster))
 
 
-def sizes_to_choose_from(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
+def resizable_groups(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
     """The groups of elastic workers that a person may resize."""
-    return elastic_groups(registered(connection.registry, cluster), _sizes(connection, cluster))
+    return elastic_groups(policy_of(connection.registry, cluster), _group_sizes(connection, cluster))
 
 
 def remove_request(connection: Connection, instances: Sequence[str], *, now: bool = False) -> Untag:
-    """The request that workers leave. `now`: without waiting for a leave window."""
+    """The request that workers leave the job. `now`: the workers wait for no leave window."""
     ports, registry, elastic = connection
     clusters = {cluster_of_instance(ports, registry, instance) for instance in instances}
     if len(clusters) > 1:
-        raise GiveUp(f"these are instances of several clusters ({', '.join(sorted(clusters))}); one at a time")
+        raise GiveUp(
+            f"the instances belong to several clusters ({', '.join(sorted(clusters))}); name instances of one cluster"
+        )
     cluster = clusters.pop()
     views = [node.view for node in snapshot(ports, registry, cluster, elastic).decision.nodes]
     return untag(cluster, instances, views, elastic.of(cluster), now=now)
 
 
 def replace_request(connection: Connection, old: str, new: str) -> Replace:
-    """The request to put NEW in the base node OLD's place. Raises GiveUp when that is impossible."""
+    """The request to replace the base node `old` by the node `new`. Raises GiveUp when that is impossible."""
     ports, registry, elastic = connection
     cluster = cluster_of_instance(ports, registry, new)
     policy = registry.policy(cluster)
     if policy is None:
         raise GiveUp(
-            f"the cluster {cluster!r} of {new} has no valid policy; `dyntrain cluster show {cluster}` says what is "
-            "wrong"
+            f"the cluster {cluster!r} of {new} has no valid policy; `dyntrain cluster show {cluster}` shows the error"
         )
     now = ports.clock()
     facts = {instance: node.facts for instance, node in ports.nodes.of_cluster(cluster).items()}
-    for described in ports.instances.by_id([old, new]):  # the table may lag by a resync
+    for described in ports.instances.by_id([old, new]):  # the table may be as old as the last resync
         if described.instance in facts:
             facts[described.instance] = facts[described.instance].join(facts_of_instance(described, now, elastic))
     if new not in facts:
-        raise GiveUp(f"nothing is known of {new} in {cluster} yet; try again in a moment")
+        raise GiveUp(f"the controller does not know {new} in {cluster} yet; try again in a moment")
     rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
     views = [view(node, rules, now) for node in facts.values()]
     if problem := refusal(old, new, views, ports.clusters.get(cluster).membership, rules):
         raise GiveUp(problem.format(old=old, new=new))
     base = [old, *(node.instance for node in views if node.base and node.instance not in (old, new))]
-    shown = ports.instances.by_id([*base, new])
-    bare = not any(one.instance == new and one.profile for one in shown)
-    return Replace(cluster, old, new, policy.resync_seconds, base_profile(new, base, shown), bare)
+    described_nodes = ports.instances.by_id([*base, new])
+    bare = not any(node.instance == new and node.profile for node in described_nodes)
+    return Replace(cluster, old, new, policy.resync_seconds, base_profile(new, base, described_nodes), bare)
 
 
 def restart_request(connection: Connection, cluster: str) -> Restart:
-    """The request to restart the cluster's job. Raises GiveUp where it is not over, or cannot restart."""
-    return restart(_seen(connection, cluster))
+    """The request to restart the cluster's job. Raises GiveUp for a job that is not over or cannot restart."""
+    return restart(_snapshot_of(connection, cluster))
 
 
 def carry_out(ports: Ports, request: Request) -> None:
-    """Carry out the request. Raises GiveUp for instances that AWS refused, once the others are done. Safe to repeat."""
+    """Carry out the request; repeating is safe. Raises GiveUp for refused instances once all others are changed."""
     match request:
         case Resize():
-            if request.after != request.before:
-                ports.groups.set_desired(request.group, request.after)
+            if request.new_size != request.old_size:
+                ports.groups.set_desired(request.group, request.new_size)
         case Tag():
-            _all_done(ports.instances.tag(request.instances, request.key, ""))
+            _raise_for_failures(ports.instances.tag(request.instances, request.key, ""))
         case Untag():
-            if request.hurried:  # first, so that no window holds them in between
-                _all_done(ports.instances.tag(request.hurried, LEAVE_TAG, LEAVE_NOW))
+            if request.hurried:  # first, so that no leave window delays the removal
+                _raise_for_failures(ports.instances.tag(request.hurried, LEAVE_TAG, LEAVE_NOW))
             if request.instances:
-                _all_done(ports.instances.untag(request.instances, request.key))
+                _raise_for_failures(ports.instances.untag(request.instances, request.key))
         case Replace():
-            if request.profile is not None:  # before the tag: a base node that may not publish would take over in vain
+            if request.profile is not None:  # before the tag: a base node without the profile cannot publish
                 ports.instances.give_profile(request.new, request.profile)
-            _all_done(ports.instances.tag([request.new], BASE_TAG, request.old))
+            _raise_for_failures(ports.instances.tag([request.new], BASE_TAG, request.old))
         case Restart():
-            if request.booted:
-                _all_done(ports.instances.reboot(request.booted))
-            if request.started:
-                _all_done(ports.instances.start(request.started))
+            if request.to_reboot:
+                _raise_for_failures(ports.instances.reboot(request.to_reboot))
+            if request.to_start:
+                _raise_for_failures(ports.instances.start(request.to_start))
         case _:
             assert_never(request)
 
 
-def carried_out(ports: Ports, request: Request, dry_run: bool, say_where: Callable[[str], object]) -> str:
-    """Carry out the request and return what was done, or with `dry_run` what would be. `say_where` is called before,
-    with the cluster.
+def carry_out_unless_dry_run(ports: Ports, request: Request, dry_run: bool, say_where: Callable[[str], object]) -> str:
+    """Carry out the request and return its description; with `dry_run` only return the description. `say_where` is
+    called first, with the cluster's name.
     """
     say_where(f"cluster {request.cluster}")
-    if isinstance(request, Resize) and request.before == request.after:
+    if isinstance(request, Resize) and request.old_size == request.new_size:
         return request.sentence
     if dry_run:
         return f"{describe(request)}\nnothing was changed (--dry-run)"
@@ -145,23 +147,23 @@ def carried_out(ports: Ports, request: Request, dry_run: bool, say_where: Callab
 
 
 def describe(request: Request) -> str:
-    """The request in a sentence, and as an `aws` command."""
-    return f"{request.sentence}\n  as by: {request.aws}"
+    """Describe the request by a sentence and an `aws` command."""
+    return f"{request.sentence}\n  as by: {request.aws_command}"
 
 
-def _all_done(batch: Batch) -> None:
-    refused = [f"{instance}: {why}" for instance, why in sorted(batch.refused.items())]
-    missing = [f"{instance}: EC2 does not know it any more" for instance in sorted(batch.missing)]
-    if refused or missing:
-        raise GiveUp("; ".join([*refused, *missing]))
+def _raise_for_failures(batch: Batch) -> None:
+    refused = [f"{instance}: {reason}" for instance, reason in sorted(batch.refused.items())]
+    missing_texts = [f"{instance} does not exist in EC2 any more" for instance in sorted(batch.missing)]
+    if refused or missing_texts:
+        raise GiveUp("; ".join([*refused, *missing_texts]))
 
 
-def _seen(connection: Connection, cluster: str) -> Snapshot:
+def _snapshot_of(connection: Connection, cluster: str) -> Snapshot:
     ports, registry, elastic = connection
     return snapshot(ports, registry, cluster, elastic)
 
 
-def _sizes(connection: Connection, cluster: str) -> dict[str, GroupSize]:
+def _group_sizes(connection: Connection, cluster: str) -> dict[str, GroupSize]:
     ports, registry, _ = connection
-    groups = Rules(registered(registry, cluster), stack_groups=found_groups(ports, registry, cluster)).groups
+    groups = Rules(policy_of(registry, cluster), stack_groups=found_groups(ports, registry, cluster)).groups
     return dict(ports.groups.sizes(groups))

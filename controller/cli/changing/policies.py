@@ -1,4 +1,4 @@
-"""Policies as people write them."""
+"""Parse and check cluster policies that people write."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def parsed_policy(text: str, source: str) -> dict[str, Any]:
     except ValueError as error:
         raise Misconfigured(f"{source} is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise Misconfigured(f"{source} holds a JSON {type(fields).__name__}; a policy is an object")
+        raise Misconfigured(f"{source} contains a JSON {type(fields).__name__}; a policy must be a JSON object")
     return fields
 
 
 def checked_policy(fields: Mapping[str, Any]) -> ClusterPolicy:
-    """The policy from its fields. Raises Misconfigured, naming every field that is wrong."""
+    """The policy with these fields. Raises Misconfigured, which names every wrong field."""
     try:
         return ClusterPolicy.model_validate_json(json.dumps(fields))
     except ValidationError as error:
-        wrong = [wrong_fields(error, "policy")]
+        problems = [wrong_fields(error, "policy")]
         if any(entry["type"] == "extra_forbidden" and len(entry["loc"]) == 1 for entry in error.errors()):
-            wrong.append(f"the fields are {', '.join(sorted(ClusterPolicy.model_fields))}")
-        raise Misconfigured(f"the policy is not valid: {'; '.join(wrong)}") from error
+            problems.append(f"the fields are {', '.join(sorted(ClusterPolicy.model_fields))}")
+        raise Misconfigured(f"the policy is not valid: {'; '.join(problems)}") from error
 
 
 def cannot_train_on(types: Iterable[str]) -> str:
-    """Why MXNet's builds cannot train on one of these instance types; "" when they can, or it is unknown."""
+    """Why MXNet's builds cannot train on one of these instance types; "" if no such reason is known."""
     return next(filter(None, map(cannot_train, sorted(types))), "")

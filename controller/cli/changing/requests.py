@@ -1,7 +1,6 @@
-"""Requests to change a cluster's size: checked here, with the sentence that describes each and the same as an `aws`
-command. Pure.
+"""Checked requests to change a cluster's size. Each request has a sentence and an `aws` command. Pure.
 
-Nothing is sent to the controller: it follows tags and groups, whoever changes them.
+A request changes tags and Auto Scaling groups; the controller reacts to such changes, whoever makes them.
 """
 
 from __future__ import annotations
@@ -19,29 +18,35 @@ from dyntrain.controller.core.views.view import View
 from dyntrain.controller.loops.ports import SeenInstance
 from dyntrain.controller.pool.gather import group_of
 
-ENDED = ("shutting-down", "terminated")
-LEAVES = "at the next boundary they leave the job, and are then terminated if the cluster launched them"
+ENDED_STATES = ("shutting-down", "terminated")
+LEAVING_TEXT = "at the next boundary they leave the job, and are then terminated if the cluster launched them"
 
 
 @dataclass(frozen=True)
 class Resize:
     cluster: str
     group: str
-    before: int
-    after: int
+    old_size: int
+    new_size: int
 
     @property
     def sentence(self) -> str:
-        if self.after == self.before:
-            return f"{self.group} of {self.cluster} has a desired capacity of {self.after} already; nothing to do"
-        more = self.after - self.before
-        what = f"{more} more will be launched" if more > 0 else f"{-more} will leave at the next boundary and be ended"
-        return f"the desired capacity of {self.group} goes from {self.before} to {self.after}: {what}"
+        if self.new_size == self.old_size:
+            return f"{self.group} of {self.cluster} has a desired capacity of {self.new_size} already; nothing to do"
+        increase = self.new_size - self.old_size
+        effect = (
+            f"{increase} more will be launched"
+            if increase > 0
+            else f"{-increase} will leave at the next boundary and be ended"
+        )
+        return f"the desired capacity of {self.group} goes from {self.old_size} to {self.new_size}: {effect}"
 
     @property
-    def aws(self) -> str:
+    def aws_command(self) -> str:
         name = shlex.quote(self.group)
-        return f"aws autoscaling set-desired-capacity --auto-scaling-group-name {name} --desired-capacity {self.after}"
+        return (
+            f"aws autoscaling set-desired-capacity --auto-scaling-group-name {name} --desired-capacity {self.new_size}"
+        )
 
 
 @dataclass(frozen=True)
@@ -56,13 +61,13 @@ class Tag:
         return f"{names} will carry the tag {self.key}: prepared, they join {self.cluster} at the next boundary"
 
     @property
-    def aws(self) -> str:
+    def aws_command(self) -> str:
         return f"aws ec2 create-tags --resources {' '.join(self.instances)} --tags Key={self.key},Value="
 
 
 @dataclass(frozen=True)
 class Untag:
-    """A request to leave, by removing the elastic tag. `hurried` instances wait for no leave window."""
+    """A request that workers leave, made by removing the elastic tag. `hurried` instances wait for no leave window."""
 
     cluster: str
     instances: tuple[str, ...]
@@ -71,21 +76,25 @@ class Untag:
 
     @property
     def sentence(self) -> str:
-        hurry = f"{', '.join(self.hurried)} will carry the tag {LEAVE_TAG}={LEAVE_NOW} and wait for no leave window"
-        leave = f"{', '.join(self.instances)} will lose the tag {self.key}: {LEAVES}"
-        return "; ".join([*([hurry] if self.hurried else []), *([leave] if self.instances else [])])
+        hurry_text = (
+            f"{', '.join(self.hurried)} will carry the tag {LEAVE_TAG}={LEAVE_NOW} and wait for no leave window"
+        )
+        leave_text = f"{', '.join(self.instances)} will lose the tag {self.key}: {LEAVING_TEXT}"
+        return "; ".join([*([hurry_text] if self.hurried else []), *([leave_text] if self.instances else [])])
 
     @property
-    def aws(self) -> str:
-        hurry = f"aws ec2 create-tags --resources {' '.join(self.hurried)} --tags Key={LEAVE_TAG},Value={LEAVE_NOW}"
-        leave = f"aws ec2 delete-tags --resources {' '.join(self.instances)} --tags Key={self.key}"
-        return " && ".join([*([hurry] if self.hurried else []), *([leave] if self.instances else [])])
+    def aws_command(self) -> str:
+        hurry_command = (
+            f"aws ec2 create-tags --resources {' '.join(self.hurried)} --tags Key={LEAVE_TAG},Value={LEAVE_NOW}"
+        )
+        leave_command = f"aws ec2 delete-tags --resources {' '.join(self.instances)} --tags Key={self.key}"
+        return " && ".join([*([hurry_command] if self.hurried else []), *([leave_command] if self.instances else [])])
 
 
 @dataclass(frozen=True)
 class Replace:
-    """A request to replace a base node. `profile`: the base nodes' instance profile, by ARN, where `new` has another
-    one, or none (`bare`); None: `new` has it.
+    """A request to replace a base node. `profile`: ARN of the base nodes' instance profile, which `new` has to get;
+    None if `new` has this profile already. `bare`: `new` has no profile.
     """
 
     cluster: str
@@ -104,20 +113,20 @@ class Replace:
         )
 
     @property
-    def aws(self) -> str:
+    def aws_command(self) -> str:
         tag = f"aws ec2 create-tags --resources {self.new} --tags Key={BASE_TAG},Value={self.old}"
         if self.profile is None:
             return tag
         if self.bare:
             arguments = f"--instance-id {self.new} --iam-instance-profile Arn={self.profile}"
             return f"aws ec2 associate-iam-instance-profile {arguments}\n  and: {tag}"
-        held = (
+        association = (
             f"aws ec2 describe-iam-instance-profile-associations --filters Name=instance-id,Values={self.new} "
             "--query IamInstanceProfileAssociations[0].AssociationId --output text"
         )
         return (
             f"aws ec2 replace-iam-instance-profile-association --iam-instance-profile Arn={self.profile} "
-            f'--association-id "$({held})"\n  and: {tag}'
+            f'--association-id "$({association})"\n  and: {tag}'
         )
 
 
@@ -125,18 +134,23 @@ Request = Resize | Tag | Untag | Replace | Restart
 
 
 def base_profile(new: str, base: Sequence[str], instances: Collection[SeenInstance]) -> str | None:
-    """The profile that `new` needs in order to work as the `base` nodes do, of whom the first that EC2 shows with a
-    profile counts. None: it has that.
+    """The instance profile of the first `base` node with a profile, which `new` needs as a base node. None if `new` has
+    this profile already.
     """
-    held = {one.instance: one.profile for one in instances}
-    profile = next((held[node] for node in base if held.get(node)), None)
-    return None if profile == held.get(new) else profile
+    profiles = {instance.instance: instance.profile for instance in instances}
+    profile = next((profiles[node] for node in base if profiles.get(node)), None)
+    return None if profile == profiles.get(new) else profile
 
 
 def resize(
-    policy: ClusterPolicy, sizes: Mapping[str, GroupSize], chosen: str | None, *, to: int | None = None, by: int = 0
+    policy: ClusterPolicy,
+    sizes: Mapping[str, GroupSize],
+    chosen: str | None,
+    *,
+    to: int | None = None,
+    increase: int = 0,
 ) -> Resize:
-    """The request for the chosen group, or the only one of elastic workers. Raises GiveUp with what to do."""
+    """The request to resize the chosen group, by default the only elastic group. Raises GiveUp."""
     cluster = policy.cluster
     elastic = [group for group, size in sizes.items() if not size.base]
     if chosen is not None and chosen not in sizes:
@@ -152,50 +166,53 @@ def resize(
             f"registers one, `dyntrain add {cluster} --instance ID` adds a running machine"
         )
     if chosen is None and len(elastic) > 1:
-        raise GiveUp(f"{cluster} has several groups ({_names(elastic)}): say which one, by --group")
+        raise GiveUp(f"{cluster} has several groups ({_names(elastic)}): name one with --group")
     group = chosen if chosen is not None else elastic[0]
     if policy.pool is not None and group_of(policy) == group:
-        raise GiveUp(f"the reserved pool decides the size of {group} alone: `dyntrain pool plan --cluster {cluster}`")
+        raise GiveUp(f"only the reserved pool sets the size of {group}; see `dyntrain pool plan --cluster {cluster}`")
     size = sizes[group]
-    after = to if to is not None else size.desired + by
-    if not size.minimum <= after <= size.maximum:
+    new_size = to if to is not None else size.desired + increase
+    if not size.minimum <= new_size <= size.maximum:
         limits = f"between {size.minimum} and {size.maximum}"
+        limit = "max" if new_size > size.maximum else "min"
         raise GiveUp(
-            f"{group} may have {limits} instances, not {after}: aws autoscaling update-auto-scaling-group "
-            f"--auto-scaling-group-name {shlex.quote(group)} --{'max' if after > size.maximum else 'min'}-size {after}"
+            f"{group} may have {limits} instances, not {new_size}: aws autoscaling update-auto-scaling-group "
+            f"--auto-scaling-group-name {shlex.quote(group)} --{limit}-size {new_size}"
         )
-    return Resize(cluster, group, size.desired, after)
+    return Resize(cluster, group, size.desired, new_size)
 
 
 def elastic_groups(policy: ClusterPolicy, sizes: Mapping[str, GroupSize]) -> dict[str, GroupSize]:
-    """The groups that a person may resize: neither those of base nodes, nor the reserved pool's."""
+    """The groups that a person may resize: neither groups of base nodes, nor the group of the reserved pool."""
     pooled = group_of(policy) if policy.pool is not None else None
     return {group: size for group, size in sorted(sizes.items()) if not size.base and group != pooled}
 
 
 def tag(cluster: str, ids: Sequence[str], instances: Collection[SeenInstance], key: str) -> Tag:
-    """The request to tag machines. Raises GiveUp for one that does not exist, or is ending."""
-    by_id = {one.instance: one for one in instances}
+    """The request to tag machines. Raises GiveUp for a machine that does not exist, or that is ending."""
+    by_id = {described.instance: described for described in instances}
     for instance in ids:
         if instance not in by_id:
-            raise GiveUp(f"EC2 does not know {instance}; is the id right, and the region?")
-        if by_id[instance].state in ENDED:
-            raise GiveUp(f"{instance} is {by_id[instance].state}; name a machine that runs")
-    fresh = tuple(instance for instance in ids if key not in by_id[instance].tags)
-    if not fresh:
-        raise GiveUp(f"{', '.join(ids)}: tagged for {cluster} already; `dyntrain explain ID` says what it waits for")
-    return Tag(cluster, fresh, key)
+            raise GiveUp(f"EC2 has no instance {instance} in this region; check the id and the region")
+        if by_id[instance].state in ENDED_STATES:
+            raise GiveUp(f"{instance} is {by_id[instance].state}; name a running machine")
+    untagged = tuple(instance for instance in ids if key not in by_id[instance].tags)
+    if not untagged:
+        raise GiveUp(
+            f"tagged for {cluster} already: {', '.join(ids)}; `dyntrain explain ID` says what an instance waits for"
+        )
+    return Tag(cluster, untagged, key)
 
 
 def untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *, now: bool = False) -> Untag:
-    """The request to leave. Raises GiveUp for an instance that is no elastic worker of the cluster. Workers that are
-    leaving may still be asked `now`.
+    """The request that workers leave. Raises GiveUp for an instance that is no elastic worker of the cluster. `now` may
+    be requested for workers that are leaving already.
     """
     by_id = {view.instance: view for view in views}
     for instance in ids:
         view = by_id.get(instance)
         if view is None:
-            raise GiveUp(f"nothing is known of {instance} in {cluster}; `dyntrain status` lists its nodes")
+            raise GiveUp(f"the controller does not know {instance} in {cluster}; `dyntrain status` lists the nodes")
         if view.terminated:
             raise GiveUp(f"{instance} is terminated already")
         if view.base:
@@ -203,8 +220,10 @@ def untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *
                 f"{instance} is a base node, which is replaced and not removed: `dyntrain base replace {instance} NEW`"
             )
         if not view.elastic and not now:
-            raise GiveUp(f"{instance} does not work for {cluster} any more; `dyntrain explain {instance}`")
-    return Untag(cluster, tuple(one for one in ids if by_id[one].elastic), key, tuple(ids) if now else ())
+            raise GiveUp(f"{instance} does not work for {cluster} any more; `dyntrain explain {instance}` says why")
+    return Untag(
+        cluster, tuple(instance for instance in ids if by_id[instance].elastic), key, tuple(ids) if now else ()
+    )
 
 
 def _names(groups: Collection[str]) -> str:

@@ -1,81 +1,85 @@
-"""Restart the job of a cluster whose job is over; workers launched before that would be ended at once.
+"""Restart the job of a cluster whose job is over. Workers launched before the restart would be ended at once.
 
-The base nodes have retired and receive no wishes: a machine that boots finds no open job, and begins one.
+After a job, the base nodes follow no target. A base node that boots finds no open job, and begins a new job.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dyntrain.controller.cli.answers.ending import begins_again, job_over
+from dyntrain.controller.cli.answers.ending import is_restarting, job_over_text
 from dyntrain.controller.cli.answers.query import Snapshot
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.decisions.closing import over_since
 from dyntrain.controller.core.views.arbitration import RUNNING
 from dyntrain.controller.core.views.view import View
 
-NOBODY = "no base node is left to begin another; set the desired capacity of its groups of base nodes as it was"
-CLOSING_SECONDS = 180.0  # for the nodes' last messages, and the repetitions of the last report
+NO_BASE_NODE = "no base node is left to start the job again; restore the desired capacity of the groups of base nodes"
+CLOSING_SECONDS = 180.0  # time for the nodes' last messages and for repetitions of the last job report
 
 
 @dataclass(frozen=True)
 class Restart:
-    """A request to restart. Base nodes in `booted` are rebooted; those in `started` were stopped and are started."""
+    """A request to restart a job. `to_reboot`: base nodes to reboot; `to_start`: stopped base nodes to start."""
 
     cluster: str
-    booted: tuple[str, ...]
-    started: tuple[str, ...] = ()
+    to_reboot: tuple[str, ...]
+    to_start: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
-        boot = f"{', '.join(self.booted)} will boot anew" if self.booted else ""
-        start = f"{', '.join(self.started)} will be started" if self.started else ""
+        boot = f"{', '.join(self.to_reboot)} will be rebooted" if self.to_reboot else ""
+        start = f"{', '.join(self.to_start)} will be started" if self.to_start else ""
         return f"{'; '.join(filter(None, (boot, start)))}: the base nodes of {self.cluster} begin its job again, afresh"
 
     @property
-    def aws(self) -> str:
-        boot = f"aws ec2 reboot-instances --instance-ids {' '.join(self.booted)}" if self.booted else ""
-        start = f"aws ec2 start-instances --instance-ids {' '.join(self.started)}" if self.started else ""
+    def aws_command(self) -> str:
+        boot = f"aws ec2 reboot-instances --instance-ids {' '.join(self.to_reboot)}" if self.to_reboot else ""
+        start = f"aws ec2 start-instances --instance-ids {' '.join(self.to_start)}" if self.to_start else ""
         return " && ".join(filter(None, (boot, start)))
 
 
-def must_not_be_over(snapshot: Snapshot) -> None:
-    """Raise GiveUp where a machine that joins now would be ended at once."""
+def refuse_if_over(snapshot: Snapshot) -> None:
+    """Raise GiveUp for a job that is over, since a machine that joins now would be ended at once."""
     if not snapshot.decision.job.over:
         return
-    if begins_again(snapshot.decision, snapshot.job_facts):
-        over = job_over(snapshot.cluster, snapshot.job_facts)
-        raise GiveUp(f"{over}, and its base nodes begin another one; try again in a minute")
-    again = f"`dyntrain cluster restart {snapshot.cluster}` begins it again" if _base(snapshot) else NOBODY
-    raise GiveUp(f"{job_over(snapshot.cluster, snapshot.job_facts)}: {again}")
+    if is_restarting(snapshot.decision, snapshot.job_facts):
+        sentence = job_over_text(snapshot.cluster, snapshot.job_facts)
+        raise GiveUp(f"{sentence}, and the base nodes start another job; try again in a minute")
+    again = (
+        f"`dyntrain cluster restart {snapshot.cluster}` starts the job again" if _base_nodes(snapshot) else NO_BASE_NODE
+    )
+    raise GiveUp(f"{job_over_text(snapshot.cluster, snapshot.job_facts)}: {again}")
 
 
 def restart(snapshot: Snapshot) -> Restart:
-    """The request to restart. Raises GiveUp, with what to do, where the job is not over, or no base node is left."""
+    """The request to restart the job. Raises GiveUp for a job that is not over, or a cluster without base nodes."""
     name = snapshot.cluster
     if not snapshot.decision.job.over:
-        raise GiveUp(f"{name} has no job that is over; `dyntrain status --cluster {name}` says how it stands")
-    if _closes(snapshot):
-        raise GiveUp(f"the job of {name} has only just ended, and its nodes have not finished; try again in a moment")
-    base = _base(snapshot)
-    if going := [node.instance for node in base if node.state in ("stopping", "shutting-down")]:
-        raise GiveUp(f"{', '.join(going)} of {name} is stopping; repeat the command when it has stopped")
-    booted = tuple(node.instance for node in base if node.state in RUNNING)
-    started = tuple(node.instance for node in base if node.state == "stopped")
-    if not (booted or started):
-        raise GiveUp(f"{job_over(name, snapshot.job_facts)}: {NOBODY}")
-    return Restart(name, booted, started)
+        raise GiveUp(f"the job of {name} is not over; `dyntrain status --cluster {name}` shows its state")
+    if _is_closing(snapshot):
+        raise GiveUp(f"the job of {name} has just ended, and its nodes are still stopping; try again in a moment")
+    base = _base_nodes(snapshot)
+    if stopping := [node.instance for node in base if node.state in ("stopping", "shutting-down")]:
+        raise GiveUp(
+            f"base nodes of {name} are stopping: {', '.join(stopping)}; repeat the command once they have stopped"
+        )
+    to_reboot = tuple(node.instance for node in base if node.state in RUNNING)
+    to_start = tuple(node.instance for node in base if node.state == "stopped")
+    if not (to_reboot or to_start):
+        raise GiveUp(f"{job_over_text(name, snapshot.job_facts)}: {NO_BASE_NODE}")
+    return Restart(name, to_reboot, to_start)
 
 
-def _base(snapshot: Snapshot) -> list[View]:
-    """The base nodes that run, without those whose termination was issued."""
+def _base_nodes(snapshot: Snapshot) -> list[View]:
+    """The existing base nodes, without nodes whose termination was ordered."""
     base = [node.view for node in snapshot.decision.nodes if node.view.base and not node.view.terminated]
     return [node for node in base if not node.terminate_issued and not node.unseen]
 
 
-def _closes(snapshot: Snapshot) -> bool:
-    """Whether a coordinator that started now would only repeat that the job is over. It is not waited for if it died
-    before its last report.
+def _is_closing(snapshot: Snapshot) -> bool:
+    """Whether the coordinator may still be reporting the job's end, so that a restart is too early. A coordinator that
+    died before its last report counts as ended after CLOSING_SECONDS.
     """
     ended = over_since(snapshot.decision.membership, snapshot.decision.job, snapshot.job_facts)
     if snapshot.job_facts is None or snapshot.job_facts.report.closed or ended is None:

@@ -1,3 +1,3 @@
-"""The commands: the options of each, its questions and its output. A command's module is imported when it is used, and
-imports what it needs when it runs, so that `--help` is fast.
+"""The commands of `dyntrain`, with their options, questions and output. The functions of the commands import most
+modules when a command runs, so that `--help` is fast.
 """

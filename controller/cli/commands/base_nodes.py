@@ -1,36 +1,36 @@
-"""`dyntrain base`: base nodes that are replaced on purpose."""
+"""`dyntrain base`: replace base nodes, which run the ps-lite servers and the coordinator."""
 
 from __future__ import annotations
 
 import click
 from dyntrain.controller.cli.shell.completion import INSTANCE
 from dyntrain.controller.cli.shell.connection import connect
-from dyntrain.controller.cli.shell.instances import only_ids
-from dyntrain.controller.cli.shell.options import DRY
+from dyntrain.controller.cli.shell.instances import check_instance_ids
+from dyntrain.controller.cli.shell.options import DRY_RUN
 from dyntrain.controller.cli.shell.place import say_where
-from dyntrain.controller.cli.shell.waiting import asking
+from dyntrain.controller.cli.shell.waiting import calling_aws
 
 
 @click.group(epilog="Examples:\n\n\b\n  dyntrain base replace i-0123456789abcdef0 i-0fedcba9876543210")
 def base() -> None:
-    """Base nodes, which run the ps-lite servers, and one of them the coordinator."""
+    """Replace base nodes, which run the ps-lite servers and the coordinator."""
 
 
 @base.command(epilog="Examples:\n\n\b\n  dyntrain base replace i-0123456789abcdef0 i-0fedcba9876543210")
 @click.argument("old", type=INSTANCE)
 @click.argument("new", type=INSTANCE)
-@DRY
+@DRY_RUN
 def replace(old: str, new: str, dry_run: bool) -> None:
-    """Put the prepared node NEW in the place of the base node OLD.
+    """Replace the base node OLD by the prepared node NEW.
 
-    At one boundary NEW's ps-lite servers take over and OLD leaves; until NEW can serve, nothing changes. OLD is then
-    released as an elastic node would be: terminated, if the cluster launched it. Repeating the command does no harm.
-    The base node that runs the coordinator is refused.
+    Once NEW is able to serve, NEW's ps-lite servers replace OLD's servers at the next boundary. OLD then leaves the
+    job, and is terminated if the cluster launched it. The command may be repeated. The base node that runs the
+    coordinator cannot be replaced.
     """
-    with asking("asking AWS"):
-        only_ids((old, new))
-        from dyntrain.controller.cli.changing.asking import carried_out, replace_request
+    with calling_aws("asking AWS"):
+        check_instance_ids((old, new))
+        from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, replace_request
 
         connection = connect()
-        result = carried_out(connection.ports, replace_request(connection, old, new), dry_run, say_where)
+        result = carry_out_unless_dry_run(connection.ports, replace_request(connection, old, new), dry_run, say_where)
     click.echo(result)

@@ -1,4 +1,4 @@
-"""`dyntrain scale`, `add` and `remove`: more or fewer workers, without another tool."""
+"""`dyntrain scale`, `add` and `remove`: change the number of a cluster's workers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
 from dyntrain.controller.cli.shell.connection import connect
-from dyntrain.controller.cli.shell.instances import only_ids
-from dyntrain.controller.cli.shell.options import DRY
+from dyntrain.controller.cli.shell.instances import check_instance_ids
+from dyntrain.controller.cli.shell.options import DRY_RUN
 from dyntrain.controller.cli.shell.place import say_where
-from dyntrain.controller.cli.shell.waiting import asking
+from dyntrain.controller.cli.shell.waiting import calling_aws
 from dyntrain.controller.contract.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ GROUP = click.option("--group", help="Which of the cluster's groups; default: th
 
 
 class WithNumber(click.Command):
-    """A command whose arguments may be negative numbers: -1 is a wrong number, and no option."""
+    """A command that reports -1 as a wrong number of workers, and not as an unknown option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for arg in args:
@@ -37,14 +37,16 @@ class WithNumber(click.Command):
 @click.argument("cluster", type=CLUSTER)
 @click.argument("n", type=click.IntRange(0))
 @GROUP
-@DRY
+@DRY_RUN
 def scale(cluster: str, n: int, group: str | None, dry_run: bool) -> None:
-    """Have N elastic workers in CLUSTER's group, besides its base nodes."""
-    with asking("asking AWS"):
-        from dyntrain.controller.cli.changing.asking import carried_out, scale_request
+    """Set the number of elastic workers in CLUSTER's group to N. Base nodes do not count."""
+    with calling_aws("asking AWS"):
+        from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, scale_request
 
         connection = connect()
-        result = carried_out(connection.ports, scale_request(connection, cluster, n, group), dry_run, say_where)
+        result = carry_out_unless_dry_run(
+            connection.ports, scale_request(connection, cluster, n, group), dry_run, say_where
+        )
     click.echo(result)
 
 
@@ -56,14 +58,16 @@ def scale(cluster: str, n: int, group: str | None, dry_run: bool) -> None:
 @click.option("--count", type=click.IntRange(1), help="How many the group launches.  [default: 1]")
 @click.option("--instance", "instances", multiple=True, help="Take this machine that runs, rather than launch one.")
 @GROUP
-@DRY
+@DRY_RUN
 def add(cluster: str, count: int | None, instances: tuple[str, ...], group: str | None, dry_run: bool) -> None:
-    """Add workers to CLUSTER: its group launches them, or machines that run are tagged."""
-    with asking("asking AWS"):
+    """Add workers to CLUSTER: the cluster's group launches machines, or running machines are tagged."""
+    with calling_aws("asking AWS"):
         if instances and (count is not None or group is not None):
-            raise Misconfigured("--instance names machines that run; --count and --group are for launching others")
-        only_ids(instances)
-        from dyntrain.controller.cli.changing.asking import add_request, carried_out, launch_request
+            raise Misconfigured(
+                "--instance names running machines; --count and --group launch new ones: give one or the other"
+            )
+        check_instance_ids(instances)
+        from dyntrain.controller.cli.changing.asking import add_request, carry_out_unless_dry_run, launch_request
 
         connection = connect()
         request: Request
@@ -71,7 +75,7 @@ def add(cluster: str, count: int | None, instances: tuple[str, ...], group: str 
             request = add_request(connection, cluster, instances)
         else:
             request = launch_request(connection, cluster, count or 1, group)
-        result = carried_out(connection.ports, request, dry_run, say_where)
+        result = carry_out_unless_dry_run(connection.ports, request, dry_run, say_where)
     click.echo(result)
 
 
@@ -81,13 +85,15 @@ def add(cluster: str, count: int | None, instances: tuple[str, ...], group: str 
 )
 @click.argument("instances", metavar="INSTANCE...", nargs=-1, required=True, type=INSTANCE)
 @click.option("--now", is_flag=True, help="Wait for no leave window of the cluster, also when it is to leave already.")
-@DRY
+@DRY_RUN
 def remove(instances: tuple[str, ...], now: bool, dry_run: bool) -> None:
-    """Ask elastic workers to leave their job at the next boundary, by deleting their tag."""
-    with asking("asking AWS"):
-        only_ids(instances)
-        from dyntrain.controller.cli.changing.asking import carried_out, remove_request
+    """Delete the elastic tag of workers, so that the workers leave the job at the next boundary."""
+    with calling_aws("asking AWS"):
+        check_instance_ids(instances)
+        from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, remove_request
 
         connection = connect()
-        result = carried_out(connection.ports, remove_request(connection, instances, now=now), dry_run, say_where)
+        result = carry_out_unless_dry_run(
+            connection.ports, remove_request(connection, instances, now=now), dry_run, say_where
+        )
     click.echo(result)

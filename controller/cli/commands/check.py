@@ -1,4 +1,4 @@
-"""`dyntrain check`: whether a script trains over workers that come and go as it does in one process."""
+"""`dyntrain check`: compare a script's training in one process with its training on changing workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dyntrain.missing import TRAINING, require
 
 @click.command(
     "check",
-    context_settings={"allow_interspersed_args": False},  # what follows the command is the script's
+    context_settings={"allow_interspersed_args": False},  # options after the first argument belong to the script
     epilog="Examples:\n\n\b\n  dyntrain check -- python train.py --batch-size 64\n"
     "  dyntrain check --steps 20 --plan '3=3 6=kill1 9=2' -- python train.py\n"
     "  dyntrain check --json -- python train.py > verdict.json\n"
@@ -37,11 +37,11 @@ def check(
     explain: str | None,
     command: tuple[str, ...],
 ) -> None:
-    """Check whether a script trains over workers that come and go as it does in one process.
+    """Check whether a script trains on workers that join and leave as it does in one process.
 
-    By experiment, on this machine's CPUs; nothing is rented. A few steps of the script, as it is and where it is: in
-    one process; with weights one rounding apart; with workers that join, leave and are killed. What the script writes
-    it writes here; the job's own files are in a temporary folder.
+    A few steps of the unchanged script run on this machine's CPUs: in one process, in one process with weights that
+    differ by one rounding, and on workers that join, leave and are killed. No machine is rented. The script writes its
+    files as usual; the job's own files are in a temporary folder.
     """
     if explain is not None:
         from dyntrain.training.checks.explain import explain as page_of

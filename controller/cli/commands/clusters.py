@@ -1,4 +1,4 @@
-"""`dyntrain cluster`: the policies by which clusters are registered."""
+"""`dyntrain cluster`: register clusters by their policies, show and delete clusters."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from dyntrain.controller.cli.answers.unmanaged import unmanaged
+from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
-from dyntrain.controller.cli.shell.options import DRY, output_options, width_of_terminal
+from dyntrain.controller.cli.shell.options import DRY_RUN, output_options, width_of_terminal
 from dyntrain.controller.cli.shell.place import say_where
-from dyntrain.controller.cli.shell.waiting import asking
+from dyntrain.controller.cli.shell.waiting import calling_aws
 from dyntrain.controller.cli.text.words import printable
 from dyntrain.controller.contract.errors import ControllerError, GiveUp, Misconfigured
 
@@ -28,7 +28,7 @@ _MEMBERS_SHOWN = 5
 
 @click.group(epilog="Examples:\n\n\b\n  dyntrain cluster create demo --group demo-workers\n  dyntrain cluster list")
 def cluster() -> None:
-    """Register clusters, look at their policies, remove them."""
+    """Register clusters, show their policies, delete clusters."""
 
 
 @cluster.command(
@@ -65,10 +65,8 @@ def create(
     replace: bool,
     own_mxnet: bool,
 ) -> None:
-    """Register the cluster NAME. A policy that is not valid is refused with the name of the field, and nothing is
-    written.
-    """
-    with asking("asking AWS"):
+    """Register the cluster NAME. For an invalid policy the wrong fields are named, and nothing is written."""
+    with calling_aws("asking AWS"):
         from dyntrain.controller.cli.changing.policies import cannot_train_on, checked_policy, parsed_policy
         from dyntrain.controller.cli.rehearsal.recorded import text_of
 
@@ -81,13 +79,13 @@ def create(
         }
         fields.update({key: value for key, value in options.items() if value is not None})
         fields.update(_setting(text) for text in settings)
-        checked_policy(fields)  # before anything is asked of AWS
+        checked_policy(fields)  # before the first call of AWS
         stage = stage_of_command()
         fields.setdefault("stage", stage.name)
         policy = checked_policy(fields)
         ports = connect(stage).ports
-        if not own_mxnet and (why := cannot_train_on(_types(ports, policy))):
-            raise GiveUp(f"{why}; or give --own-mxnet")
+        if not own_mxnet and (problem := cannot_train_on(_types(ports, policy))):
+            raise GiveUp(f"{problem}; or give --own-mxnet")
         say_where(f"cluster {policy.cluster}, stage {policy.stage}")
         if not ports.parameters.put_policy(policy.cluster, policy.model_dump_json(), overwrite=replace):
             raise GiveUp(
@@ -101,36 +99,34 @@ def create(
 
 
 def _types(ports: Ports, policy: ClusterPolicy) -> set[str]:
-    """Instance types of the policy's pool and of its groups' instances, as far as they can be read."""
+    """Instance types of the policy's pool and of its groups' instances; groups that cannot be read are left out."""
     pool = {policy.pool.instance_type} if policy.pool is not None else set()
     try:
         members = [member.instance for member in ports.groups.members(policy.groups)] if policy.groups else []
-        return pool | {one.type for one in ports.instances.by_id(members)} if members else pool
+        return pool | {instance.type for instance in ports.instances.by_id(members)} if members else pool
     except ControllerError:
-        return pool  # the warnings say why
+        return pool  # _warnings reports the error
 
 
 def _warnings(ports: Ports, policy: ClusterPolicy) -> list[str]:
-    """Reasons why IAM would not let the controller act on the registered groups."""
+    """Warnings about registered groups that IAM does not let the controller change."""
     from dyntrain.controller.contract.messages import OWNER_TAG
 
     try:
         tagged = ports.groups.tagged(OWNER_TAG) if policy.groups else {}
     except ControllerError as error:
-        return [f"its groups could not be looked at: {error}"]
-    bare = [group for group in policy.groups if tagged.get(group) != policy.cluster]
+        return [f"the Auto Scaling groups could not be read: {error}"]
+    untagged = [group for group in policy.groups if tagged.get(group) != policy.cluster]
     return [
-        f"there is no group {group} with the tag {OWNER_TAG}={policy.cluster}, without which the controller may "
-        "not act on it"
-        for group in bare
+        f"there is no group {group} with the tag {OWNER_TAG}={policy.cluster}; without the tag the controller may "
+        "not change a group"
+        for group in untagged
     ]
 
 
 @cluster.command(epilog="Examples:\n\n\b\n  dyntrain cluster template > cluster.yaml")
 def template() -> None:
-    """Print the CloudFormation template that makes a cluster: network, shared volume, groups, launch templates,
-    parameters.
-    """
+    """Print the CloudFormation template of a cluster: network, shared volume, groups, launch templates, parameters."""
     click.echo(
         resources.files("dyntrain.node_bootstrap").joinpath("cluster.template.yaml").read_text(encoding="utf-8"),
         nl=False,
@@ -144,8 +140,8 @@ def template() -> None:
     "with stage, boundary and pool",
 )
 def list_clusters(output: str) -> None:
-    """All registered clusters; those whose policy is not valid with what is wrong."""
-    with asking("asking AWS"):
+    """List all registered clusters. A cluster with an invalid policy is listed with the error."""
+    with calling_aws("asking AWS"):
         registry = connect().registry
         policies, problems = registry.all(), registry.problems()
     if output == "json":
@@ -172,7 +168,7 @@ def cluster_table(
     from dyntrain.controller.cli.text.tables import Column, table
 
     columns = [Column("cluster", 0), Column("workers", 2), Column("groups", 1, words=True)]
-    more = ["stage", "boundary", "pool"] if wide else []
+    wide_titles = ["stage", "boundary", "pool"] if wide else []
     rows = []
     for name, policy in sorted(policies.items()):
         pool = f"{policy.pool.min} to {policy.pool.max} {policy.pool.instance_type}" if policy.pool else "-"
@@ -180,9 +176,9 @@ def cluster_table(
         workers = f"{policy.min_workers} to {policy.max_workers}"
         rows.append([name, workers, ", ".join(policy.groups) or "none", *extra])
     for name, problem in sorted(problems.items()):
-        rows.append([name, "INVALID", problem, *("-" for _ in more)])
-    shown = [[printable(cell) for cell in row] for row in rows]
-    return table([*columns, *(Column(title, 3) for title in more)], shown, width)
+        rows.append([name, "INVALID", problem, *("-" for _ in wide_titles)])
+    printable_rows = [[printable(cell) for cell in row] for row in rows]
+    return table([*columns, *(Column(title, 3) for title in wide_titles)], printable_rows, width)
 
 
 @cluster.command(epilog="Examples:\n\n\b\n  dyntrain cluster show demo --json > policy.json")
@@ -191,13 +187,13 @@ def cluster_table(
     "one object, which `cluster create --config` takes", "a field a line", "with its default and what it is"
 )
 def show(name: str, output: str) -> None:
-    """The policy of the cluster NAME, with its defaults."""
-    with asking("asking AWS"):
+    """Show all fields of the cluster NAME's policy, also those with default values."""
+    with calling_aws("asking AWS"):
         registry = connect().registry
         policy = registry.policy(name)
         if policy is None:
             problem = registry.problems().get(name)
-            raise GiveUp(unmanaged(name, problem) if problem else f"no cluster {name!r} is registered")
+            raise GiveUp(unmanaged_message(name, problem) if problem else f"no cluster {name!r} is registered")
         fields = policy.model_dump(mode="json")
     if output == "json":
         click.echo(json.dumps(fields))
@@ -209,16 +205,16 @@ def show(name: str, output: str) -> None:
 
 
 def policy_table(policy: ClusterPolicy) -> list[str]:
-    """Each field beside its default."""
+    """The rows of a table of the policy's fields, each with value, default and description."""
     from dyntrain.controller.cli.text.tables import Column, table
 
-    fields, plain = policy.model_dump(mode="json"), type(policy)(cluster=policy.cluster).model_dump(mode="json")
+    fields, defaults = policy.model_dump(mode="json"), type(policy)(cluster=policy.cluster).model_dump(mode="json")
     all_fields = type(policy).model_fields
     rows = [
         [
             name,
             json.dumps(value),
-            "" if name == "cluster" else json.dumps(plain[name]),
+            "" if name == "cluster" else json.dumps(defaults[name]),
             all_fields[name].description or "",
         ]
         for name, value in fields.items()
@@ -230,21 +226,21 @@ def policy_table(policy: ClusterPolicy) -> list[str]:
 @click.argument("name", type=CLUSTER)
 @click.option("--force", is_flag=True, help="Although it still has nodes; they are left running as they are.")
 def delete(name: str, force: bool) -> None:
-    """Forget the cluster NAME: its parameters go, its instances are not touched."""
-    with asking("asking AWS"):
+    """Delete the cluster NAME's parameters. The cluster's instances are left as they are."""
+    with calling_aws("asking AWS"):
         from dyntrain.controller.contract.messages import CLUSTER_NAME
 
         if not re.fullmatch(CLUSTER_NAME, name):
             raise Misconfigured(f"{name!r} is no name of a cluster")
         ports = connect().ports
-        living = sorted(
+        existing = sorted(
             instance for instance, node in ports.nodes.of_cluster(name).items() if not node.facts.terminated
         )
-        if living and not force:
-            shown = ", ".join(living[:_MEMBERS_SHOWN]) + (", ..." if len(living) > _MEMBERS_SHOWN else "")
+        if existing and not force:
+            shown_names = ", ".join(existing[:_MEMBERS_SHOWN]) + (", ..." if len(existing) > _MEMBERS_SHOWN else "")
             raise GiveUp(
-                f"{name} still has {len(living)} instances ({shown}); remove them first, or give --force to leave "
-                "them running"
+                f"{name} still has {len(existing)} instances ({shown_names}); remove them first, or give --force to "
+                "leave them running"
             )
         say_where(f"cluster {name}")
         deleted = ports.parameters.delete(name)
@@ -255,17 +251,17 @@ def delete(name: str, force: bool) -> None:
 
 @cluster.command(epilog="Examples:\n\n\b\n  dyntrain cluster restart demo\n  dyntrain cluster restart demo --dry-run")
 @click.argument("name", type=CLUSTER)
-@DRY
+@DRY_RUN
 def restart(name: str, dry_run: bool) -> None:
-    """Begin the job of the cluster NAME again, once it is over: as a new one, from its first epoch.
+    """Start the job of the cluster NAME again, after its end, from the first epoch.
 
-    Its base nodes boot anew; those that were stopped are started.
+    The base nodes are rebooted; stopped base nodes are started.
     """
-    with asking("asking AWS"):
-        from dyntrain.controller.cli.changing.asking import carried_out, restart_request
+    with calling_aws("asking AWS"):
+        from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, restart_request
 
         connection = connect()
-        result = carried_out(connection.ports, restart_request(connection, name), dry_run, say_where)
+        result = carry_out_unless_dry_run(connection.ports, restart_request(connection, name), dry_run, say_where)
     click.echo(result)
 
 

@@ -1,4 +1,4 @@
-"""`dyntrain cost`: what clusters and jobs have cost."""
+"""`dyntrain cost`: print the machine hours and the costs of clusters and jobs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER, CLUSTER_OR_JOB
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
-from dyntrain.controller.cli.shell.since import start_of
+from dyntrain.controller.cli.shell.since import parse_since
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.contract.errors import GiveUp
 
@@ -38,55 +38,55 @@ if TYPE_CHECKING:
 def cost(name: str | None, cluster: str | None, since: str, output: str) -> None:
     """Instance-hours by role and purchase option, and money where prices are known.
 
-    Of a cluster by the trail, of a job by what its machines left in the bucket. reserved: runs in a capacity
-    reservation.
+    A cluster's hours come from the audit trail, a job's hours from its machines' files in the bucket. The option
+    "reserved" means an instance in a capacity reservation.
     """
     if name is not None and cluster is not None:
         raise click.UsageError(f"{name} and --cluster {cluster}: give one of them")
     name = name or cluster
-    with one_clear_line():
-        start = start_of(since, time.time())
+    with errors_on_one_line():
+        start = parse_since(since, time.time())
         from dyntrain.controller.adapters.aws import Clients
         from dyntrain.controller.adapters.submission import AwsLauncher
-        from dyntrain.controller.cli.answers.cost import as_data, priced
+        from dyntrain.controller.cli.answers.cost import as_data, bills_for
         from dyntrain.controller.cli.text.cost import WITHOUT_DISCOUNTS, as_text
 
         launcher = AwsLauncher(Clients(attempts=2))
         with waiting("reading what ran"):
             usages = list(_usages(name, start, launcher))
         with waiting("asking for prices"):
-            bills = priced(usages, launcher.price_in, each=output == "wide")
+            bills = bills_for(usages, launcher.price_in, each=output == "wide")
     if output == "json":
-        click.echo(json.dumps([as_data(one, costs) for one, costs in bills], indent=1))
+        click.echo(json.dumps([as_data(usage, costs) for usage, costs in bills], indent=1))
         return
     if not bills:
         click.echo("no cluster is registered, and there is no job", err=True)
-    for one, costs in bills:
-        title = f"{one.kind} {one.name}"
-        for line in as_text(title, one.start, costs, one.notes, width_of_terminal(), each=output == "wide"):
+    for usage, costs in bills:
+        title = f"{usage.kind} {usage.name}"
+        for line in as_text(title, usage.start, costs, usage.notes, width_of_terminal(), each=output == "wide"):
             click.echo(line)
         click.echo()
-    if any(costs.cost is not None for _one, costs in bills):
+    if any(costs.cost is not None for _usage, costs in bills):
         click.echo(WITHOUT_DISCOUNTS)
 
 
 def _usages(name: str | None, since: float, launcher: AwsLauncher) -> Iterator[Usage]:
-    """The usages, clusters first. A name may belong to a cluster and to a job."""
+    """The machine time of clusters, then of jobs. `name` may belong to a cluster and to a job; None means all."""
     from dyntrain.controller.adapters.jobs import job_ports
-    from dyntrain.controller.cli.answers.cost import of_cluster, of_job
+    from dyntrain.controller.cli.answers.cost import cluster_usage, job_usage
 
     stage = stage_of_command()
     ports, registry, elastic = connect(stage)
     jobs = job_ports(launcher.clients, stage.table, time.time)
-    stored = jobs.records.all() if name is None else [one for one in [jobs.records.get(name)] if one is not None]
-    plain = [one.record for one in stored if not one.record.elastic]
-    of_jobs = {one.record.name for one in stored if one.record.elastic}  # their machines are their cluster's
-    clusters = {*registry.all(), *of_jobs} if name is None else {name}
-    readings = (of_cluster(ports, registry, cluster, elastic, since) for cluster in sorted(clusters))
-    usages = [one for one in readings if one is not None]
-    if name is not None and not usages and not plain:
+    stored = jobs.records.all() if name is None else [job for job in [jobs.records.get(name)] if job is not None]
+    plain_jobs = [job.record for job in stored if not job.record.elastic]
+    job_clusters = {job.record.name for job in stored if job.record.elastic}  # elastic jobs are clusters
+    clusters = {*registry.all(), *job_clusters} if name is None else {name}
+    readings = (cluster_usage(ports, registry, cluster, elastic, since) for cluster in sorted(clusters))
+    usages = [usage for usage in readings if usage is not None]
+    if name is not None and not usages and not plain_jobs:
         names = ", ".join(sorted(registry.all())) or "none"
         raise GiveUp(f"there is neither a cluster nor a job {name!r} (clusters: {names}; `dyntrain job list` has jobs)")
     yield from usages
-    for record in sorted(plain, key=lambda record: record.name):
-        yield of_job(jobs.machines, launcher, record, jobs.clock())
+    for record in sorted(plain_jobs, key=lambda record: record.name):
+        yield job_usage(jobs.machines, launcher, record, jobs.clock())

@@ -1,4 +1,4 @@
-"""`dyntrain doctor`: what is wrong with a deployed controller and its clusters, and what to do about it."""
+"""`dyntrain doctor`: find faults of a deployed controller and its clusters, and print remedies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from dataclasses import asdict
 
 import click
-from dyntrain.controller.cli.shell.errors import one_clear_line
-from dyntrain.controller.cli.shell.options import one_cluster, output_options, width_of_terminal
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
+from dyntrain.controller.cli.shell.options import cluster_argument, output_options, width_of_terminal
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.tables import Column, table
 from dyntrain.controller.cli.text.words import printable
@@ -20,23 +20,23 @@ COLUMNS = (Column("", 0), Column("what", 0), Column("verdict", 0, words=True))
 @click.command(
     epilog="Examples:\n\n\b\n  dyntrain doctor\n  dyntrain doctor --cluster demo --json\n  dyntrain doctor --offline"
 )
-@one_cluster
+@cluster_argument
 @click.option("--offline", is_flag=True, help="What is believed of AWS, and who vouches for it; asks nobody.")
 @output_options("one object a line", "what is too long goes on below", "each on one line, however long")
 def doctor(cluster: str | None, offline: bool, output: str) -> None:
-    """Credentials, stage, stacks, parameters, groups, hooks, rights, image, wheel: each fine, or what to do.
+    """Check credentials, stage, stacks, parameters, groups, hooks, rights, image and wheel; print remedies.
 
-    Changes nothing, and asks for nothing more after half a minute. Exit code 1 when something is wrong; what you may
-    not look at is no verdict.
+    Nothing is changed, and nothing more is read after half a minute. The exit code is 1 for a fault. A check that you
+    may not read gets the verdict "?".
     """
     if offline:
         from dyntrain.controller.cli.doctor.claims import claims
 
         for claim in claims():
-            row = {"claim": claim.claim, "witness": claim.vouched}
-            click.echo(json.dumps(row) if output == "json" else f"{claim.claim}\n    {claim.vouched}")
+            row = {"claim": claim.claim, "witness": claim.evidence}
+            click.echo(json.dumps(row) if output == "json" else f"{claim.claim}\n    {claim.evidence}")
         return
-    with one_clear_line():
+    with errors_on_one_line():
         from dyntrain.controller.cli.doctor.checks import diagnosis
         from dyntrain.controller.cli.doctor.reading import Reader
         from dyntrain.controller.contract.settings import Settings
@@ -45,11 +45,11 @@ def doctor(cluster: str | None, offline: bool, output: str) -> None:
         with waiting("looking") as doing:
             lines = diagnosis(Reader(stage_name or Settings.of(os.environ).stage, doing=doing).read(cluster))
     if output == "json":
-        shown = [json.dumps(asdict(line)) for line in lines]
+        lines_of_text = [json.dumps(asdict(line)) for line in lines]
     else:
         rows = [[SIGNS[line.verdict], printable(line.what), printable(line.says)] for line in lines]
-        shown = table(COLUMNS, rows, None if output == "wide" else width_of_terminal())
-    for line in shown:
+        lines_of_text = table(COLUMNS, rows, None if output == "wide" else width_of_terminal())
+    for line in lines_of_text:
         click.echo(line)
     if any(line.verdict == "wrong" for line in lines):
         raise click.exceptions.Exit(1)

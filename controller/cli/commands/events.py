@@ -1,4 +1,4 @@
-"""`dyntrain events`: decisions and actions, and their times."""
+"""`dyntrain events`: print the audit trail of status changes and actions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.shell.completion import INSTANCE
 from dyntrain.controller.cli.shell.connection import connect
-from dyntrain.controller.cli.shell.errors import one_clear_line
-from dyntrain.controller.cli.shell.instances import only_ids
-from dyntrain.controller.cli.shell.options import one_cluster, output_options
-from dyntrain.controller.cli.shell.since import start_of
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
+from dyntrain.controller.cli.shell.instances import check_instance_ids
+from dyntrain.controller.cli.shell.options import cluster_argument, output_options
+from dyntrain.controller.cli.shell.since import parse_since
 from dyntrain.controller.cli.shell.waiting import follow as go_on
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import moment, printable
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from dyntrain.controller.loops.ports import TrailEntry
 
-LATE_SECONDS = 10.0  # entries of several functions are written out of order, by so much at most
+LATE_SECONDS = 10.0  # an entry of another Lambda function may be written this late
 
 
 @click.command(
     epilog="Examples:\n\n\b\n  dyntrain events --since 2h\n  dyntrain events --cluster demo --follow\n"
     "  dyntrain events --instance i-0123456789abcdef0 --since 7d --json"
 )
-@one_cluster
+@cluster_argument
 @click.option(
     "--since",
     default="1h",
@@ -41,26 +41,26 @@ LATE_SECONDS = 10.0  # entries of several functions are written out of order, by
 @output_options("one object a line", "one entry a line", "with every field, also those that are long")
 def events(cluster: str | None, since: str, instance: str | None, follow: bool, output: str) -> None:
     """The audit trail: every change of status and every action, for the last 30 days."""
-    with one_clear_line():
-        start = start_of(since, time.time())
-        only_ids([instance] if instance is not None else [])
+    with errors_on_one_line():
+        start = parse_since(since, time.time())
+        check_instance_ids([instance] if instance is not None else [])
         with waiting("reading the audit trail"):
             ports, registry, _ = connect()
-            from dyntrain.controller.cli.answers.query import registered
+            from dyntrain.controller.cli.answers.query import policy_of
 
             if cluster is not None:
-                registered(registry, cluster)
+                policy_of(registry, cluster)
 
             def read(begin: float) -> list[StoredEntry]:
                 names = [cluster] if cluster else sorted(registry.all())
-                entries = [(each, entry) for each in names for entry in ports.clusters.trail(each, begin)]
-                matching = (one for one in entries if instance is None or one[1].entry.instance == instance)
-                return sorted(matching, key=lambda one: one[1].at)
+                entries = [(name, entry) for name in names for entry in ports.clusters.trail(name, begin)]
+                matching = (pair for pair in entries if instance is None or pair[1].entry.instance == instance)
+                return sorted(matching, key=lambda pair: pair[1].at)
 
             trail = Trail(read, start)
             first = trail.next()
-        shown = _show(first, output)
-        if not shown and output != "json":
+        entry_count = _show(first, output)
+        if not entry_count and output != "json":
             click.echo(f"nothing was changed or done since {since}; --since 7d looks further back", err=True)
         if follow:
             go_on(lambda: _show(trail.next(), output))
@@ -70,7 +70,7 @@ StoredEntry = tuple[str, "TrailEntry"]
 
 
 class Trail:
-    """New entries of the audit trail, each once, although some are written later than ones that came after them."""
+    """New entries of the audit trail. Each entry is returned once, although entries are written out of order."""
 
     def __init__(self, read: Callable[[float], list[StoredEntry]], start: float) -> None:
         self._read, self._start = read, start
@@ -78,10 +78,10 @@ class Trail:
 
     def next(self) -> list[StoredEntry]:
         entries = self._read(self._start)
-        fresh = [one for one in entries if one not in self._shown]
+        fresh = [pair for pair in entries if pair not in self._shown]
         if entries:
             self._start = max(self._start, entries[-1][1].at - LATE_SECONDS)
-        self._shown = [one for one in entries if one[1].at >= self._start]
+        self._shown = [pair for pair in entries if pair[1].at >= self._start]
         return fresh
 
 

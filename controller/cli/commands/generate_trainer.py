@@ -1,5 +1,6 @@
-"""`dyntrain generate-trainer`: scripts that start TensorFlow's parameter servers and workers, with the flags of
-deeplearning-cfn's program of this name.
+"""`dyntrain generate-trainer`: write scripts that start TensorFlow's parameter servers and workers.
+
+The options are the same as in deeplearning-cfn's program of this name.
 """
 
 from __future__ import annotations
@@ -41,31 +42,31 @@ def generate_trainer(
 ) -> None:
     """Write a script HOST.sh for each host, to start a distributed TensorFlow training.
 
-    Run `bash HOST.sh` on the host HOST: it starts a parameter server, and a worker for each GPU, and returns. The
-    training is not elastic.
+    Run `bash HOST.sh` on the host HOST: the script starts a parameter server and one worker for each GPU, and returns.
+    The training is not elastic.
     """
     from dyntrain.training.launch.parameter_servers import TrainerError, Training, hosts_of, scripts
 
     try:
-        listed = hosts_of(workers_file_path.read_bytes(), workers_file_path.name)
-        hosts = listed[:worker_count]
+        all_hosts = hosts_of(workers_file_path.read_bytes(), workers_file_path.name)
+        hosts = all_hosts[:worker_count]
         training = Training(hosts, worker_gpu_count, (python, training_script, *arguments), log_dir)
-        for host, text in scripts(training, listed[worker_count:]).items():
+        for host, text in scripts(training, all_hosts[worker_count:]).items():
             _write(trainer_script_dir / f"{host}.sh", text)
     except TrainerError as error:
         raise click.ClickException(f"{workers_file_path}: {error}") from error
     except OSError as error:
         raise click.ClickException(str(error)) from error
-    if len(listed) != worker_count:
-        shown = f"{workers_file_path} lists {len(listed)} hosts, --worker_count is {worker_count}"
-        click.echo(f"Warning: {shown}: the training has {len(hosts)}", err=True)
+    if len(all_hosts) != worker_count:
+        difference = f"{workers_file_path} lists {len(all_hosts)} hosts, --worker_count is {worker_count}"
+        click.echo(f"Warning: {difference}: the training has {len(hosts)}", err=True)
     for host in hosts:
         click.echo(f'ssh {host} "bash {trainer_script_dir.absolute() / f"{host}.sh"}"')
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace the file atomically: a host that reads meanwhile gets the old content or the new."""
+    """Replace the file atomically: a host that reads the file gets the old content or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.rename(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.rename(path)

@@ -1,4 +1,4 @@
-"""`dyntrain logs`: what the machines of a cluster wrote, also of those that are gone."""
+"""`dyntrain logs`: print log lines of a cluster's machines, also of terminated machines."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from dyntrain.controller.cli.answers.log_sources import KINDS, FromCloudWatch, FromFiles, Wanted
+from dyntrain.controller.cli.answers.log_sources import KINDS, FromCloudWatch, FromFiles, LineFilter
 from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
 from dyntrain.controller.cli.shell.connection import connect
-from dyntrain.controller.cli.shell.errors import one_clear_line
-from dyntrain.controller.cli.shell.instances import only_ids
-from dyntrain.controller.cli.shell.since import start_of
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
+from dyntrain.controller.cli.shell.instances import check_instance_ids
+from dyntrain.controller.cli.shell.since import parse_since
 from dyntrain.controller.cli.shell.waiting import follow as go_on
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable
@@ -60,13 +60,13 @@ def logs(
     since: str,
     directory: Path | None,
 ) -> None:
-    """What CLUSTER's workers wrote, from CloudWatch; a machine's lines outlive it."""
-    with one_clear_line():
-        start = start_of(since, time.time())
-        only_ids(instances)
+    """Print log lines of CLUSTER's workers from CloudWatch, also of terminated machines."""
+    with errors_on_one_line():
+        start = parse_since(since, time.time())
+        check_instance_ids(instances)
         with waiting("reading the logs"):
             named = frozenset(instances) if rank is None else frozenset([_instance_of(cluster, rank)])
-            query = Wanted(cluster, job, named or None, frozenset(kinds or ("worker",)))
+            query = LineFilter(cluster, job, named or None, frozenset(kinds or ("worker",)))
             source: Source
             if directory is not None:
                 source = FromFiles(directory, query, start)
@@ -76,14 +76,14 @@ def logs(
 
                 source = FromCloudWatch(CloudWatchLogs(Clients(attempts=2)), query, start)
             first = list(source.next())
-        shown = _show(first)
-        if not shown and not follow:
-            where = _place(cluster, directory)
-            raise GiveUp(f"nothing was written since {since} that fits, in {where}; --since 7d looks further back")
+        line_count = _show(first)
+        if not line_count and not follow:
+            place = _place(cluster, directory)
+            raise GiveUp(f"no log line since {since} matches in {place}; --since 7d looks further back")
         if follow:
-            if not shown:
-                where = _place(cluster, directory)
-                click.echo(f"nothing was written since {since} that fits, in {where}; waiting", err=True)
+            if not line_count:
+                place = _place(cluster, directory)
+                click.echo(f"no log line since {since} matches in {place}; waiting", err=True)
             go_on(lambda: _show(source.next()))
 
 
@@ -109,6 +109,6 @@ def _instance_of(cluster: str, rank: int) -> str:
     if rank not in ranks:
         ranks_text = ", ".join(map(str, sorted(ranks))) or "none: no job runs"
         raise GiveUp(
-            f"nobody in {cluster} has rank {rank} now (ranks: {ranks_text}); --instance names who had it before"
+            f"no worker of {cluster} has rank {rank} now (ranks: {ranks_text}); use --instance for an earlier worker"
         )
     return str(ranks[rank])

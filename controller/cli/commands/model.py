@@ -1,4 +1,4 @@
-"""`dyntrain model`: the time of a step, a change and a crash, by where ps-lite's servers are."""
+"""`dyntrain model`: predict the times of steps, changes and crashes by the placement of ps-lite's servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dyntrain.training.model.table import Row
 
 GIGABIT, GIGABYTE = 1e9 / 8, 1e9
-LATENCY, FORMING = 0.005, 0.3  # seconds, as measured by `make bench BENCH="model reform"`: small beside all else
+LATENCY, FORMING = 0.005, 0.3  # seconds, measured by `make bench BENCH="model reform"`
 DEFAULT_WORKERS = (2, 4, 8, 16, 32, 64)
 NAMES = ("ResNet-50", "BERT-large")
 COLUMNS = (
@@ -39,7 +39,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 )
 @click.option("--bases", type=click.IntRange(1, 64), multiple=True, help="Base nodes with servers.  [default: 1 2 4]")
 @click.option("--link", type=POSITIVE, default=25.0, show_default=True, help="Gb/s of a node, each way.")
-# Believed, from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-network-bandwidth.html
+# The default is from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-network-bandwidth.html
 @click.option(
     "--connection",
     type=POSITIVE,
@@ -68,9 +68,9 @@ def model(
     overlap: float,
     output: str,
 ) -> None:
-    """Predict steps, pauses and releases by where ps-lite's servers are: on base nodes, or on all members.
+    """Predict the times of steps, pauses and releases, with ps-lite's servers on base nodes or on all members.
 
-    For nodes that are alike. How good it is, and what to set, is told in training/SCALING.md.
+    All nodes are assumed to be equal. See training/SCALING.md for the accuracy of the predictions and for settings.
     """
     from dyntrain.training.model.prediction import Machines
     from dyntrain.training.model.table import BASES, COMPUTE, advice, rows
@@ -86,30 +86,30 @@ def model(
     table = list(rows(chosen, workers or DEFAULT_WORKERS, bases or BASES, machines, compute, overlap))
     hints = [line for name in chosen for line in advice(name, bases or BASES, machines, compute or COMPUTE[name])]
     if output == "json":
-        listed = [{**vars(each), "placement": str(each.placement)} for each in table]
-        click.echo(json.dumps({"rows": listed, "advice": hints}))
+        row_fields = [{**vars(row), "placement": str(row.placement)} for row in table]
+        click.echo(json.dumps({"rows": row_fields, "advice": hints}))
         return
     for line in [*_lines(table), "", *hints]:
         click.echo(line)
 
 
 def _lines(rows: list[Row]) -> list[str]:
-    """A table as wide as the terminal has room for."""
+    """The predictions as lines of a table that fits the terminal."""
     from dyntrain.controller.cli.text.tables import Column, table
 
     cells = [
         (
-            each.network,
-            str(each.workers),
-            str(each.placement),
-            f"{each.exchange:.2f}",
-            each.limit,
-            f"{each.step:.2f}",
-            f"{each.efficiency:.0%}",
-            f"{each.pause:.1f}",
-            f"{each.release:.1f}",
+            row.network,
+            str(row.workers),
+            str(row.placement),
+            f"{row.exchange:.2f}",
+            row.limit,
+            f"{row.step:.2f}",
+            f"{row.efficiency:.0%}",
+            f"{row.pause:.1f}",
+            f"{row.release:.1f}",
         )
-        for each in rows
+        for row in rows
     ]
-    shown = [Column(name, 0 if name in COLUMNS[:4] else 1) for name in COLUMNS]
-    return table(shown, cells, width_of_terminal())
+    table_columns = [Column(name, 0 if name in COLUMNS[:4] else 1) for name in COLUMNS]
+    return table(table_columns, cells, width_of_terminal())

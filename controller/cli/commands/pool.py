@@ -1,4 +1,4 @@
-"""`dyntrain pool plan`: what the reserved pool would do now and why, line by line. Changes nothing."""
+"""`dyntrain pool plan`: print and explain the sizes that the reserved pool would set now. Changes nothing."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.connection import stage_of_command
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.options import output_options
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable_lines
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.wrong_fields import wrong_fields
 
-if TYPE_CHECKING:  # a command that only prints its help needs none of it
+if TYPE_CHECKING:  # not imported at run time, so that `--help` is fast
     from dyntrain.controller.core.pool.inputs import Inputs
 
 
 @click.group(epilog="Examples:\n\n\b\n  dyntrain pool plan")
 def pool() -> None:
-    """Idle reserved instances that are handed to clusters."""
+    """Show how idle reserved instances are given to clusters."""
 
 
 @pool.command(
@@ -40,24 +40,21 @@ def pool() -> None:
     '{"problem", "sum", "pools", "inputs"}; the inputs fit --from-file', "sums, line by line", "with all that was read"
 )
 def plan(cluster: str | None, file: Path | None, output: str) -> None:
-    """The sum of reservations less what uses them, and the size that each pool should have. Exit code 1: not everything
-    could be read.
-    """
+    """Print the idle reserved instances, and each pool's proper size. The exit code is 1 if a read failed."""
     from dyntrain.controller.cli.text.pool import as_data, as_text
     from dyntrain.controller.core.pool.plan import plan_pools
 
-    with one_clear_line():
+    with errors_on_one_line():
         with waiting("reading reservations and instances"):
             inputs = _from_file(file) if file is not None else _from_aws()
-        if cluster is not None and all(one.cluster != cluster for one in inputs.pools):
-            raise GiveUp(
-                f"no pool of a cluster {cluster!r} (known: {', '.join(one.cluster for one in inputs.pools) or 'none'})"
-            )
-    decided = plan_pools(inputs)
+        names = [stored.cluster for stored in inputs.pools]
+        if cluster is not None and cluster not in names:
+            raise GiveUp(f"no pool of a cluster {cluster!r} (known: {', '.join(names) or 'none'})")
+    pool_plan = plan_pools(inputs)
     if output == "json":
-        click.echo(json.dumps(as_data(decided, inputs, cluster)))
+        click.echo(json.dumps(as_data(pool_plan, inputs, cluster)))
     else:
-        click.echo(printable_lines(as_text(decided, inputs, cluster, wide=output == "wide")))
+        click.echo(printable_lines(as_text(pool_plan, inputs, cluster, wide=output == "wide")))
     if inputs.problem:
         raise click.exceptions.Exit(1)
 

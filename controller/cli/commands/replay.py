@@ -1,4 +1,4 @@
-"""`dyntrain replay`: the controller's reaction to recorded events, without touching anything."""
+"""`dyntrain replay`: show the controller's reaction to recorded events. Nothing in AWS is read or changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.options import output_options
 from dyntrain.controller.cli.text.words import printable
 from dyntrain.controller.contract.errors import Misconfigured
@@ -70,15 +70,15 @@ def replay(
     times: int,
     output: str,
 ) -> None:
-    """Feed recorded EventBridge payloads (FILES or folders; JSON or JSON lines) through the real rules and decisions,
-    in memory.
+    """Replay recorded EventBridge events from FILES or folders, as JSON or JSON lines, by the controller's own code in
+    memory.
 
-    Dead letters are read as they are stored. Exit code 2 when a path cannot be read, 1 when no event could be read or a
-    permutation ends with other statuses or members, else 0.
+    Messages of a dead-letter queue are accepted as stored. The exit code is 2 for an unreadable path; 1 without any
+    event, or if a permutation ends with other statuses or members; else 0.
     """
-    with one_clear_line(), _quietly():
+    with errors_on_one_line(), _without_logging():
         from dyntrain.controller.cli.rehearsal.recorded import Unreadable, files_of, records_of
-        from dyntrain.controller.cli.rehearsal.rehearsal import differing
+        from dyntrain.controller.cli.rehearsal.rehearsal import differing_permutations
         from dyntrain.controller.cli.rehearsal.rehearsal import replay as run
         from dyntrain.controller.contract.settings import Settings
         from dyntrain.controller.core.incoming.event_rules import matching as matching_rules
@@ -97,7 +97,11 @@ def replay(
         )
         matching = partial(matching_rules, settings.elastic)
         outcome = run(records, matching, policy, settings.elastic, at)
-        odd = [] if shuffle is None else differing(records, matching, policy, settings.elastic, at, shuffle, times)
+        different = (
+            []
+            if shuffle is None
+            else differing_permutations(records, matching, policy, settings.elastic, at, shuffle, times)
+        )
     if output == "json":
         lines = _json_lines(outcome.events, outcome.summary)
     else:
@@ -105,20 +109,20 @@ def replay(
     for line in lines:
         click.echo(line)
     if all(record.event is None for record in records):
-        click.echo("Error: there is no event in what was given", err=True)
+        click.echo("Error: the files contain no event", err=True)
         ctx.exit(1)
-    if odd:
+    if different:
         click.echo(
-            f"Error: {len(odd)} of {times} permutations of seed {shuffle} end with other statuses or members: "
-            f"{odd[:10]}",
+            f"Error: {len(different)} of {times} permutations of seed {shuffle} end with other statuses or members: "
+            f"{different[:10]}",
             err=True,
         )
         ctx.exit(1)
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """A context without the handlers' log lines: the outcome contains everything."""
+def _without_logging() -> Iterator[None]:
+    """A context without log lines of the handlers; the printed outcome contains the same facts."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

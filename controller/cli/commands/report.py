@@ -1,4 +1,4 @@
-"""`dyntrain report`: a job afterwards, or so far, as text or as a page to keep."""
+"""`dyntrain report`: describe a running or ended job as text, as an HTML page or as a picture."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER
-from dyntrain.controller.cli.shell.errors import one_clear_line
-from dyntrain.controller.cli.shell.named_job import names_file, reported, unreadable
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
+from dyntrain.controller.cli.shell.named_job import file_errors_as_give_up, is_file_name, latest_report
 from dyntrain.controller.cli.shell.options import output_options
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable_lines
@@ -45,29 +45,29 @@ if TYPE_CHECKING:
 def report(job: str | None, html: Path | None, png: Path | None, output: str) -> None:
     """Workers, samples/s, metrics, changes with their causes and pauses, samples, instance-hours.
 
-    JOB is an events.jsonl or the folder with one, which tell all; or the name of a cluster or of its job, whose reports
-    carry a bounded history. Default: the only cluster there is.
+    JOB is an events.jsonl or its folder, with all events; or the name of a cluster or of its job, whose reports carry
+    a history of limited length. The default is the only cluster.
     """
-    with one_clear_line():
+    with errors_on_one_line():
         if png is not None:
             require(("resvg_py",))
         with waiting("reading the job"):
             story, audit = _story_of(job)
         from dyntrain.training.report.source import as_data, summary, write_page, write_picture
 
-        written = output == "json"  # where: stdout is an object
-        if written:
+        to_stderr = output == "json"  # stdout has the JSON object alone
+        if to_stderr:
             click.echo(json.dumps(as_data(story, audit)))
         else:
             click.echo(printable_lines(summary(story, audit, wide=output == "wide")))
         if html is not None:
             with _writing(html):
                 write_page(html, story, audit)
-            click.echo(f"page: {html}", err=written)
+            click.echo(f"page: {html}", err=to_stderr)
         if png is not None:
             with _writing(png):
                 write_picture(png, story)
-            click.echo(f"picture: {png}", err=written)
+            click.echo(f"picture: {png}", err=to_stderr)
 
 
 @contextmanager
@@ -81,15 +81,15 @@ def _writing(file: Path) -> Iterator[None]:
 
 
 def _story_of(job: str | None) -> tuple[Story, str]:
-    if job is not None and names_file(job):
+    if job is not None and is_file_name(job):
         from dyntrain.training.report.source import audit_text, story_of_file
 
         file = Path(job)
-        with unreadable(file):
+        with file_errors_as_give_up(file):
             return story_of_file(file), audit_text(file if file.is_dir() else file.parent)
     from dyntrain.training.report.story import story_of_report
 
     try:
-        return story_of_report(reported(job)), "not audited: the ledger is on the shared volume"
+        return story_of_report(latest_report(job)), "not audited: the ledger is on the shared volume"
     except ValueError as error:
         raise GiveUp(str(error)) from error

@@ -1,4 +1,4 @@
-"""`dyntrain status`: what the clusters are doing; `dyntrain explain`: why an instance has its status."""
+"""`dyntrain status` shows nodes and jobs; `dyntrain explain` shows why an instance has its status."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from dyntrain.controller.cli.shell.completion import INSTANCE
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
-from dyntrain.controller.cli.shell.errors import one_clear_line
-from dyntrain.controller.cli.shell.instances import only_ids
-from dyntrain.controller.cli.shell.options import one_cluster, output_options, width_of_terminal
-from dyntrain.controller.cli.shell.waiting import asking, waiting
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
+from dyntrain.controller.cli.shell.instances import check_instance_ids
+from dyntrain.controller.cli.shell.options import cluster_argument, output_options, width_of_terminal
+from dyntrain.controller.cli.shell.waiting import calling_aws, waiting
 from dyntrain.controller.cli.text.words import moment, printable, printable_lines
 
 if TYPE_CHECKING:
     from dyntrain.controller.contract.stage import Stage
 
-LOCAL_DIRECTORY = "DYNTRAIN_LOCAL_DIRECTORY"  # the lines that `dyntrain local up` prints set it
+LOCAL_DIRECTORY = "DYNTRAIN_LOCAL_DIRECTORY"  # `dyntrain local up` prints a shell command that sets this variable
 WATCH_SECONDS = 1.0
 Clusters = list[dict[str, Any]]
 COLOUR = click.option(
@@ -39,7 +39,7 @@ COLOUR = click.option(
     epilog="Examples:\n\n\b\n  dyntrain status\n  dyntrain status --cluster demo --watch\n"
     "  dyntrain status --output json | jq '.clusters[].job.progress'"
 )
-@one_cluster
+@cluster_argument
 @click.option("--watch", is_flag=True, help="Show it again every second until interrupted.")
 @output_options(
     '{"clusters": [...], "invalid": {name: problem}}, one line each time with --watch',
@@ -49,13 +49,13 @@ COLOUR = click.option(
 @click.option("--gone", is_flag=True, help="Also list terminated nodes.")
 @COLOUR
 def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str) -> None:
-    """Nodes with status and reason; the job with what is done, what is left, loss and samples/s."""
-    with one_clear_line():
+    """Show each cluster's nodes with status and reason, and its job with progress, loss and samples/s."""
+    with errors_on_one_line():
         with waiting("reading the clusters"):
             stage = stage_of_command()
             ports, registry, elastic = connect(stage)
             from dyntrain.controller.cli.answers.query import snapshot, summary, with_price
-            from dyntrain.controller.cli.answers.unmanaged import unmanaged
+            from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 
             invalid: dict[str, str] = {}
 
@@ -66,13 +66,13 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
                 invalid.clear()
                 invalid.update({} if cluster else registry.problems())
                 snapshots = (snapshot(ports, registry, name, elastic) for name in names)
-                return [{**summary(one, gone=gone), "unverified": doubt} for one in snapshots]
+                return [{**summary(state, gone=gone), "unverified": doubt} for state in snapshots]
 
-            first = read()
-            if any(one["stays"] and one["stays"]["instances"] for one in first) and not watch:
+            summaries = read()
+            if any(data["stays"] and data["stays"]["instances"] for data in summaries) and not watch:
                 price = _price()
-                first = [with_price(one, price) for one in first]
-        readings = chain([first], _again(read) if watch else ())
+                summaries = [with_price(cluster_data, price) for cluster_data in summaries]
+        readings = chain([summaries], _repeated(read) if watch else ())
         if output == "json":
             for reading in readings:
                 click.echo(json.dumps({"clusters": reading, "invalid": invalid}))
@@ -85,9 +85,10 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
             width = None if wide else width_of_terminal()
             colour, log_of = coloured(color), _logs_of_an_embedded_cloud()
             texts = [
-                "\n".join(cluster_lines(one, now, width, wide=wide, colour=colour, log_of=log_of)) for one in clusters
+                "\n".join(cluster_lines(cluster_data, now, width, wide=wide, colour=colour, log_of=log_of))
+                for cluster_data in clusters
             ]
-            texts += [printable(unmanaged(name, problem)) for name, problem in sorted(invalid.items())]
+            texts += [printable(unmanaged_message(name, problem)) for name, problem in sorted(invalid.items())]
             return "\n\n".join(texts) or "no cluster is registered"
 
         if watch and sys.stdout.isatty():
@@ -97,7 +98,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
 
 
 def _unverified(stage: Stage) -> str:
-    """Why reports of nodes are accepted without a check of their identity; "" if they are checked, or if unknown."""
+    """Why the controller accepts reports without a check of the node's identity; "" with checks, or if unknown."""
     from botocore.session import Session
     from dyntrain.controller.contract.region_keys import unverified
 
@@ -105,18 +106,18 @@ def _unverified(stage: Stage) -> str:
 
 
 def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:
-    """Where an embedded cloud's logs are, by the variable that `dyntrain logs` reads too; None: this is none."""
+    """A function that says where a worker's log is in an embedded cloud; None without DYNTRAIN_LOCAL_DIRECTORY."""
     directory = os.environ.get(LOCAL_DIRECTORY)
     if not directory:
         return None
     from dyntrain.controller.cli.answers.log_sources import files_of
 
-    def where(instance: str) -> str:
+    def log_place(instance: str) -> str:
         machine = Path(directory) / "machines" / instance
         logs = files_of(machine, "worker") if instance else []
         return f"its log: {logs[0] if logs else f'`dyntrain logs` reads it, in {directory}'}"
 
-    return where
+    return log_place
 
 
 def _price() -> Callable[[str, str], float | None]:
@@ -126,7 +127,7 @@ def _price() -> Callable[[str, str], float | None]:
     return AwsLauncher(Clients(attempts=2)).price_in
 
 
-def _again(read: Callable[[], Clusters]) -> Iterator[Clusters]:
+def _repeated(read: Callable[[], Clusters]) -> Iterator[Clusters]:
     while True:
         time.sleep(WATCH_SECONDS)
         yield read()
@@ -142,23 +143,23 @@ def coloured(choice: str) -> bool:
 @click.argument("instance", type=INSTANCE)
 @output_options("all of it as one object", "what a person wants to know", "with each fact as it is stored")
 def explain(instance: str, output: str) -> None:
-    """Why an instance has its status: the reason and every fact behind it."""
-    with asking(f"reading what is known of {instance}"):
-        only_ids([instance])
+    """Explain an instance's status by its reason and by every stored fact."""
+    with calling_aws(f"reading what is known of {instance}"):
+        check_instance_ids([instance])
         ports, registry, elastic = connect()
         from dyntrain.controller.cli.answers.query import cluster_of_instance, explanation, snapshot
 
         cluster = cluster_of_instance(ports, registry, instance)
         answer = explanation(snapshot(ports, registry, cluster, elastic), instance)
-    click.echo(json.dumps(answer) if output == "json" else _explained(answer, wide=output == "wide"))
+    click.echo(json.dumps(answer) if output == "json" else _explanation_text(answer, wide=output == "wide"))
 
 
 def _plain_status(pages: Iterable[str]) -> None:
-    shown = None
+    last_page = None
     for text in pages:
-        if text != shown:
+        if text != last_page:
             click.echo(text, color=True)
-        shown = text
+        last_page = text
 
 
 def _live_status(pages: Iterable[str]) -> None:
@@ -170,7 +171,7 @@ def _live_status(pages: Iterable[str]) -> None:
             live.update(Text.from_ansi(text), refresh=True)
 
 
-def _explained(answer: dict[str, Any], *, wide: bool = False) -> str:
+def _explanation_text(answer: dict[str, Any], *, wide: bool = False) -> str:
     lines = [
         f"{answer['instance']} of {answer['cluster']}: {answer['status']}",
         f"  reason: {answer['reason']}, {answer['sentence']}",

@@ -1,4 +1,4 @@
-"""`dyntrain tensorboard`: a job's curves in TensorBoard, also while it runs."""
+"""`dyntrain tensorboard`: show the curves of a running or ended job in TensorBoard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.shell.board_news import News, news_of
 from dyntrain.controller.cli.shell.completion import CLUSTER
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.waiting import follow, waiting
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.folders import not_local
@@ -52,16 +52,15 @@ UPLOAD_SECONDS = 15.0  # between uploads, each of a whole file
 @click.option("--serve/--no-serve", default=True, help="Start TensorBoard and go on, or write what there is and end.")
 @click.option("-f", "--follow", "following", is_flag=True, help="With --no-serve: go on until the job ends.")
 def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve: bool, following: bool) -> None:
-    """Metrics, samples/s, workers and pauses over the job's steps, its changes as text.
+    """Show metrics, samples/s, workers, pauses and changes over the job's steps in TensorBoard.
 
-    JOB is what `dyntrain report` takes: an events.jsonl or the folder with one; or the name of a cluster or of its job,
-    whose reports carry a bounded history. What did not count and was trained again is shown once. Needs the extra
-    `tensorboard`.
+    JOB is an events.jsonl or its folder, or the name of a cluster or of its job, whose reports carry a history of
+    limited length. Steps that were trained again are shown once. The command needs the extra `tensorboard`.
     """
-    with one_clear_line(), ExitStack() as stack:
+    with errors_on_one_line(), ExitStack() as stack:
         require(("tensorboard",))
         if not serve and logdir is None:
-            raise GiveUp("--no-serve wants a --logdir, where the files stay")
+            raise GiveUp("--no-serve needs --logdir, the folder for the files")
         if logdir is not None and not logdir.startswith("s3://") and not_local(logdir):
             raise GiveUp(f"--logdir {logdir} is no folder and no s3://BUCKET/PREFIX")
         with waiting("reading the job"):
@@ -82,27 +81,27 @@ def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve
         except OSError as error:
             raise GiveUp(f"{folder} cannot be written: {error.strerror or error}") from error
         stack.callback(files.close)
-        course = _Course(news, files, _bucket(*in_s3, run, folder / run) if in_s3 is not None else None)
-        course.write(first)
+        writer = _BoardWriter(news, files, _bucket(*in_s3, run, folder / run) if in_s3 is not None else None)
+        writer.write(first)
         if serve or following:
-            for ending in (signal.SIGINT, signal.SIGTERM):  # set also where a shell's background job ignores Ctrl-C
+            for ending in (signal.SIGINT, signal.SIGTERM):  # also for background jobs, which ignore Ctrl-C
                 signal.signal(ending, signal.default_int_handler)
         if serve:
-            course.board = stack.enter_context(_tensorboard(folder, host, port))
+            writer.board = stack.enter_context(_tensorboard(folder, host, port))
         if serve or following:
-            stack.callback(course.finish)
-            with suppress(_Over):
-                follow(course.go_on)
+            stack.callback(writer.finish)
+            with suppress(_JobEnded):
+                follow(writer.go_on)
         if not serve:
-            click.echo(f"{course.written} entries of {news.name} in {logdir}")
+            click.echo(f"{writer.written} entries of {news.name} in {logdir}")
 
 
-class _Over(Exception):
+class _JobEnded(Exception):
     """Raised when the job has ended, and everything is written."""
 
 
-class _Course:
-    """Write a job's course as TensorBoard's files, and to S3, where a failed upload is tried again."""
+class _BoardWriter:
+    """Write a job's entries to TensorBoard's files and upload the files to S3. A failed upload is repeated later."""
 
     def __init__(self, news: News, files: BoardFiles, bucket: BoardBucket | None) -> None:
         self._news, self._files, self._bucket = news, files, bucket
@@ -117,19 +116,19 @@ class _Course:
             self.upload()
 
     def upload(self) -> None:
-        """Upload to S3. Raises ControllerError."""
+        """Upload the files to S3, if a bucket is set. Raises ControllerError."""
         if self._bucket is not None:
             self._bucket.sync()
             self._uploaded = time.monotonic()
 
     def finish(self) -> None:
-        """Write what came last, after an interruption."""
+        """Write and upload the last entries, at the end of the command."""
         self.write(list(self._news.next()))
         self.upload()
 
     def go_on(self) -> None:
         if self.board is None and self._news.over:
-            raise _Over
+            raise _JobEnded
         if self.board is not None and self.board.poll() is not None:
             raise GiveUp(f"TensorBoard has ended with exit code {self.board.returncode}; see its output above")
         self.write(list(self._news.next()))
@@ -147,14 +146,14 @@ def _bucket(bucket: str, prefix: str, run: str, folder: Path) -> BoardBucket:
 
 @contextmanager
 def _tensorboard(folder: Path, host: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run TensorBoard, which prints where it listens, or why it cannot."""
+    """Run TensorBoard in a process of its own; TensorBoard prints its address or its errors."""
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--host", host, "--port", str(port)]
-    last: Callable[[], None] | None = None
-    if sys.platform == "linux":  # elsewhere it may outlive a command that is killed
+    before_exec: Callable[[], None] | None = None
+    if sys.platform == "linux":  # on other systems TensorBoard may outlive a killed command
         from dyntrain.training.host.exec_child import die_with_parent
 
-        last = partial(die_with_parent, os.getpid())
-    process = subprocess.Popen(command, preexec_fn=last, stdin=subprocess.DEVNULL)
+        before_exec = partial(die_with_parent, os.getpid())
+    process = subprocess.Popen(command, preexec_fn=before_exec, stdin=subprocess.DEVNULL)
     try:
         yield process
     finally:

@@ -1,4 +1,4 @@
-"""The doctor's judgement of its readings. Pure: each check gives lines, each line is fine or says what to do."""
+"""The checks of `dyntrain doctor`. Each check turns readings of AWS into findings with a verdict and a remedy. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from dyntrain.controller.cli.answers.unmanaged import unmanaged
-from dyntrain.controller.cli.doctor.gpus import judged
+from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
+from dyntrain.controller.cli.doctor.gpus import gpu_verdict
 from dyntrain.controller.cli.doctor.observations import (
     ClusterSeen,
     GroupSeen,
     ImageSeen,
-    Seen,
+    Readings,
     StackSeen,
     TemplateSeen,
     Unread,
@@ -40,22 +40,22 @@ HOOKS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the diagnosis. `unknown`: it could not be read, or cannot be judged from here."""
+    """One line of the diagnosis. `unknown`: a reading is missing, or the doctor cannot judge it."""
 
     what: str
     verdict: Literal["ok", "wrong", "unknown"]
     says: str
 
 
-def diagnosis(readings: Seen) -> tuple[Finding, ...]:
-    return tuple(_lines(readings))
+def diagnosis(readings: Readings) -> tuple[Finding, ...]:
+    return tuple(_findings(readings))
 
 
-def _lines(readings: Seen) -> Iterator[Finding]:
-    yield _given("region", readings.region)
-    yield _given("credentials", readings.caller)
+def _findings(readings: Readings) -> Iterator[Finding]:
+    yield _required("region", readings.region)
+    yield _required("credentials", readings.caller)
     if isinstance(readings.caller, Unread):
-        return  # every other line would say the same again
+        return  # all other readings failed for the same reason
     stage = yield from _stage(readings)
     region = "" if isinstance(readings.region, Unread) else readings.region
     yield from _controller(readings, stage)
@@ -71,29 +71,29 @@ def _lines(readings: Seen) -> Iterator[Finding]:
             yield from _cluster(name, cluster, stage, region)
 
 
-def _given(what: str, value: str | Unread) -> Finding:
-    return Finding(what, "wrong", value.why) if isinstance(value, Unread) else Finding(what, "ok", value)
+def _required(subject: str, value: str | Unread) -> Finding:
+    return Finding(subject, "wrong", value.why) if isinstance(value, Unread) else Finding(subject, "ok", value)
 
 
-def _unknown(what: str, value: Unread) -> Finding:
-    return Finding(what, "unknown", f"not looked at: {value.why}")
+def _unknown(subject: str, value: Unread) -> Finding:
+    return Finding(subject, "unknown", f"not read: {value.why}")
 
 
-def _rights(what: str, denied: tuple[str, ...] | Unread, who: str) -> Finding:
+def _rights(subject: str, denied: tuple[str, ...] | Unread, holder: str) -> Finding:
     if isinstance(denied, Unread):
-        return _unknown(what, denied)
+        return _unknown(subject, denied)
     if denied:
         return Finding(
-            what, "wrong", f"{who} may not {', '.join(denied)}: a policy or a boundary of the account forbids it"
+            subject, "wrong", f"{holder} may not {', '.join(denied)}: a policy or a boundary of the account forbids it"
         )
-    return Finding(what, "ok", f"{who} may do what is needed, as far as IAM simulates it")
+    return Finding(subject, "ok", f"{holder} may call every needed action, as far as IAM simulates it")
 
 
 # ---- the controller
 
 
-def _stage(readings: Seen) -> Generator[Finding, None, Stage | None]:
-    """Judge the stage. Returns it, or None when there is none."""
+def _stage(readings: Readings) -> Generator[Finding, None, Stage | None]:
+    """Judge the stage and return it; None if no stage could be chosen."""
     if isinstance(readings.stages, Unread):
         yield _unknown("stage", readings.stages)
         return None
@@ -103,15 +103,15 @@ def _stage(readings: Seen) -> Generator[Finding, None, Stage | None]:
         yield Finding("stage", "wrong", str(error))
         return None
     suffixes = {name: readings.stages.get(stage_parameter(name, "suffix"), "") for name in stage_names(readings.stages)}
-    alike = [
+    similar = [
         name for name, suffix in suffixes.items() if name != stage.name and _ambiguous(suffix, stage.elastic.suffix)
     ]
-    if alike:
+    if similar:
         yield Finding(
             "stage",
             "wrong",
-            f"the suffix {stage.elastic.suffix} of {stage.name} and {suffixes[alike[0]]} of {alike[0]} end alike: one "
-            "tag can mean two clusters; deploy one of them with another suffix",
+            f"the suffix {stage.elastic.suffix} of {stage.name} and {suffixes[similar[0]]} of {similar[0]} end "
+            "alike: one tag can mean two clusters; deploy one stage with another suffix",
         )
     elif not readings.stages.get(stage_parameter(str(stage.name), "tables")):
         yield Finding(
@@ -122,14 +122,17 @@ def _stage(readings: Seen) -> Generator[Finding, None, Stage | None]:
     return stage
 
 
-def _ambiguous(one: str, other: str) -> bool:
-    """Whether one suffix ends with the other, so that a tag could belong to both. Equal ones are harmless: each cluster
-    belongs to one stage.
+def _ambiguous(first: str, second: str) -> bool:
+    """Whether one suffix ends with the other suffix, so that a tag could name clusters of two stages.
+
+    Equal suffixes are harmless, because each cluster belongs to one stage.
     """
-    return one != other and bool(one and other) and (one.endswith(other) or other.endswith(one))
+    if first == second or not (first and second):
+        return False
+    return first.endswith(second) or second.endswith(first)
 
 
-def _controller(readings: Seen, stage: Stage | None) -> Iterator[Finding]:
+def _controller(readings: Readings, stage: Stage | None) -> Iterator[Finding]:
     yield _stack("controller's stack", readings.stack, "run make deploy")
     if isinstance(readings.table, Unread):
         yield _unknown("table", readings.table)
@@ -137,7 +140,7 @@ def _controller(readings: Seen, stage: Stage | None) -> Iterator[Finding]:
         yield Finding("table", "ok", "active")
     elif stage is not None:
         state = "does not exist" if readings.table is None else f"is {readings.table}"
-        yield Finding("table", "wrong", f"{stage.table} {state}: run make deploy, which makes one and says its name")
+        yield Finding("table", "wrong", f"{stage.table} {state}: run make deploy, which creates a table")
     if isinstance(readings.alarms, Unread):
         yield _unknown("alarms", readings.alarms)
     elif readings.alarms:
@@ -148,33 +151,35 @@ def _controller(readings: Seen, stage: Stage | None) -> Iterator[Finding]:
 
 
 def _identity_of_controller(stage: Stage, region: str) -> Finding:
-    what = "identity keys"
+    subject = "identity keys"
     if not stage.identity:
-        return Finding(what, "unknown", "the controller does not say whose signatures it believes: run make deploy")
-    return _identity(what, stage.identity, region, "whoever may put events")
+        return Finding(subject, "unknown", "the stage does not name the keys of identity documents: run make deploy")
+    return _identity(subject, stage.identity, region, "any principal that may put events")
 
 
-def _identity(what: str, setting: str, region: str, who: str) -> Finding:
-    """Judge how reports are verified: `setting` holds keys, or a word in their place."""
-    if why := unverified(setting, region):
-        says = f"unverified, {why}: {who} is taken at its word; controller/DEPLOY.md, Verified identities"
-        return Finding(what, "ok" if kind_of(setting) == UNVERIFIED else "unknown", says)
-    return Finding(what, "ok", "nodes prove which instance they are")
+def _identity(subject: str, setting: str, region: str, impostor: str) -> Finding:
+    """Judge how the identity of reporting nodes is verified. `setting`: AWS's keys, or a keyword in place of keys."""
+    if reason := unverified(setting, region):
+        text = f"unverified, {reason}: {impostor} can speak for any node; see controller/DEPLOY.md, Verified identities"
+        return Finding(subject, "ok" if kind_of(setting) == UNVERIFIED else "unknown", text)
+    return Finding(subject, "ok", "nodes prove which instance they are")
 
 
-def _stack(what: str, stack: StackSeen | Unread | None, otherwise: str) -> Finding:
+def _stack(subject: str, stack: StackSeen | Unread | None, remedy: str) -> Finding:
     if isinstance(stack, Unread):
-        return _unknown(what, stack)
+        return _unknown(subject, stack)
     if stack is None:
-        return Finding(what, "wrong", f"there is none: {otherwise}")
+        return Finding(subject, "wrong", f"the stack does not exist: {remedy}")
     if stack.failed:
-        name, why = sorted(stack.failed.items())[0]
-        return Finding(what, "wrong", f"{stack.status}; {name} failed: {why}")
+        name, reason = sorted(stack.failed.items())[0]
+        return Finding(subject, "wrong", f"{stack.status}; {name} failed: {reason}")
     if stack.status not in SETTLED:
-        busy = stack.status.endswith("_IN_PROGRESS")
-        says = "CloudFormation is at work: look again" if busy else f"see its events, then {otherwise}"
-        return Finding(what, "wrong", f"{stack.status}: {says}")
-    return Finding(what, "ok", stack.status)
+        in_progress = stack.status.endswith("_IN_PROGRESS")
+        text = (
+            "CloudFormation is at work: run the doctor again later" if in_progress else f"see its events, then {remedy}"
+        )
+        return Finding(subject, "wrong", f"{stack.status}: {text}")
+    return Finding(subject, "ok", stack.status)
 
 
 # ---- a cluster
@@ -182,7 +187,9 @@ def _stack(what: str, stack: StackSeen | Unread | None, otherwise: str) -> Findi
 
 def _cluster(name: str, cluster: ClusterSeen, stage: Stage | None, region: str) -> Iterator[Finding]:
     if cluster.stack is None:
-        yield Finding(f"{name}: stack", "unknown", "there is none of that name: the cluster was registered by hand")
+        yield Finding(
+            f"{name}: stack", "unknown", "no stack has the cluster's name: the cluster was registered by hand"
+        )
     else:
         yield _stack(f"{name}: stack", cluster.stack, "update it")
     if (
@@ -190,85 +197,89 @@ def _cluster(name: str, cluster: ClusterSeen, stage: Stage | None, region: str) 
         and "WorkerGroup" in cluster.stack.resources
         and "WorkerRole" not in cluster.stack.resources
     ):
-        says = "added workers may do what base nodes may, as in an earlier release: update the cluster's stack"
-        yield Finding(f"{name}: role of workers", "wrong", says)
+        text = "added workers may do what base nodes may, as in an earlier release: update the cluster's stack"
+        yield Finding(f"{name}: role of workers", "wrong", text)
     policy: ClusterPolicy | None = None
     if isinstance(cluster.parameters, Unread):
         yield _unknown(f"{name}: parameters", cluster.parameters)
     else:
         policy = yield from _policy(name, cluster.parameters.get("policy"), stage)
-        yield from _node(name, cluster.parameters.get("node"), stage, region)
+        yield from _node_parameter(name, cluster.parameters.get("node"), stage, region)
         yield from _published(name, cluster.parameters)
     yield from _groups(name, cluster.groups, policy, stage)
     yield from _template(name, cluster.template, stage)
-    if (gpus := judged(cluster, policy)) is not None:
+    if (gpus := gpu_verdict(cluster, policy)) is not None:
         yield Finding(f"{name}: GPUs", *gpus)
     yield from _image_and_wheel(name, cluster)
     yield _rights(f"{name}: permissions of nodes", cluster.denied, "the nodes' role")
 
 
 def _policy(name: str, text: str | None, stage: Stage | None) -> Generator[Finding, None, ClusterPolicy | None]:
-    what = f"{name}: policy"
+    subject = f"{name}: policy"
     if text is None:
-        yield Finding(what, "wrong", f"/dyntrain/{name}/policy does not exist: dyntrain cluster create {name}")
+        yield Finding(subject, "wrong", f"/dyntrain/{name}/policy does not exist: dyntrain cluster create {name}")
         return None
     try:
         policy = ClusterPolicy.model_validate_json(text)
     except ValidationError as error:
-        yield Finding(what, "wrong", unmanaged(name, wrong_fields(error, "policy")))
+        yield Finding(subject, "wrong", unmanaged_message(name, wrong_fields(error, "policy")))
         return None
     if policy.cluster != name:
-        yield Finding(what, "wrong", f"/dyntrain/{name}/policy says it is of {policy.cluster}")
+        yield Finding(subject, "wrong", f"/dyntrain/{name}/policy names another cluster, {policy.cluster}")
     elif stage is not None and policy.stage not in (None, stage.name):
-        yield Finding(what, "unknown", f"served by the controller of stage {policy.stage}, not by {stage.name}")
+        yield Finding(
+            subject,
+            "unknown",
+            f"the controller of stage {policy.stage} serves this cluster, not the one of {stage.name}",
+        )
     else:
         workers = f"{policy.min_workers} to {policy.max_workers} workers"
-        yield Finding(what, "ok", f"{workers}, groups {', '.join(policy.groups) or 'none'}")
+        yield Finding(subject, "ok", f"{workers}, groups {', '.join(policy.groups) or 'none'}")
     return policy
 
 
-def _node(name: str, text: str | None, stage: Stage | None, region: str) -> Iterator[Finding]:
-    what = f"{name}: node parameter"
+def _node_parameter(name: str, text: str | None, stage: Stage | None, region: str) -> Iterator[Finding]:
+    subject = f"{name}: node parameter"
     if text is None:
         yield Finding(
-            what, "wrong", f"/dyntrain/{name}/node does not exist, so no node starts: update the cluster's stack"
+            subject, "wrong", f"/dyntrain/{name}/node does not exist, so no node starts: update the cluster's stack"
         )
         return
     try:
         node = NodeConfig.model_validate_json(text)
     except ValidationError as error:
-        yield Finding(what, "wrong", f"/dyntrain/{name}/node cannot be read: {wrong_fields(error, 'JSON')}")
+        yield Finding(subject, "wrong", f"/dyntrain/{name}/node cannot be read: {wrong_fields(error, 'JSON')}")
         return
     if stage is not None and node.elastic_suffix != stage.elastic.suffix and node.stage in (None, stage.name):
         yield Finding(
-            what,
+            subject,
             "wrong",
             f"nodes look for tags that end in {node.elastic_suffix}, and the controller for {stage.elastic.suffix}: "
             "update the cluster's stack",
         )
     else:
-        yield Finding(what, "ok", f"{node.workers} nodes at the start, volume {node.volume or node.mount}")
-    what = f"{name}: identity keys"
+        yield Finding(subject, "ok", f"{node.workers} nodes at the start, volume {node.volume or node.mount}")
+    subject = f"{name}: identity keys"
     try:
         trusted(node.identity_keys, region)
     except ValueError as error:
-        yield Finding(what, "wrong", f"the template's parameter IdentityKeys {error}")
+        yield Finding(subject, "wrong", f"the template's parameter IdentityKeys {error}")
     else:
-        yield _identity(what, node.identity_keys, region, "whoever has the cluster's token")
+        yield _identity(subject, node.identity_keys, region, "any holder of the cluster's token")
 
 
-def _published(name: str, held: Mapping[str, str]) -> Iterator[Finding]:
-    if "target" not in held:
-        says = "no target was published: no base node is prepared yet; dyntrain status says what they wait for"
-        yield Finding(f"{name}: target", "wrong", says)
+def _published(name: str, values: Mapping[str, str]) -> Iterator[Finding]:
+    if "target" not in values:
+        text = "no target was published: no base node is prepared yet; see dyntrain status for the reasons"
+        yield Finding(f"{name}: target", "wrong", text)
     else:
         yield Finding(f"{name}: target", "ok", "published")
-    missing = [leaf for leaf in ("coordinator", "token") if leaf not in held]
-    if missing:
-        says = f"/dyntrain/{name}/{missing[0]} is not there: no coordinator has begun; look at the master's log"
-        yield Finding(f"{name}: coordinator", "wrong", says)
+    missing_names = [leaf for leaf in ("coordinator", "token") if leaf not in values]
+    if missing_names:
+        text = f"/dyntrain/{name}/{missing_names[0]} does not exist: no coordinator has started; see the master's log"
+        yield Finding(f"{name}: coordinator", "wrong", text)
     else:
-        yield Finding(f"{name}: coordinator", "ok", "has made itself known")
+        yield Finding(f"{name}: coordinator", "ok", "has published its address and token")
 
 
 def _groups(
@@ -279,85 +290,86 @@ def _groups(
         return
     for group in policy.groups if policy is not None else ():
         live = groups.get(group)
-        what = f"{name}: group {group}"
+        subject = f"{name}: group {group}"
         if live is None:
-            yield Finding(what, "wrong", "it does not exist: make it again, or take it out of the policy")
+            yield Finding(subject, "wrong", "the group does not exist: create it, or delete it from the policy")
             continue
         problem = _group_problem(name, live, stage)
         size = f"{live.in_service} of {live.desired} in service, {live.minimum} to {live.maximum}"
-        yield Finding(what, "wrong", problem) if problem else Finding(what, "ok", size)
+        yield Finding(subject, "wrong", problem) if problem else Finding(subject, "ok", size)
 
 
 def _group_problem(name: str, group: GroupSeen, stage: Stage | None) -> str:
     if group.tags.get(OWNER_TAG) != name:
-        return f"its tag {OWNER_TAG} is not {name}, so the controller may not touch it: tag it"
-    missing = [kind for transition, kind in HOOKS.items() if transition not in group.hooks]
-    if missing:
-        return f"it has no {missing[0]} hook, so instances {_without(missing[0])}: update the cluster's stack"
+        return f"its tag {OWNER_TAG} is not {name}, so the controller may not change the group: set the tag"
+    missing_hooks = [kind for transition, kind in HOOKS.items() if transition not in group.hooks]
+    if missing_hooks:
+        kind = missing_hooks[0]
+        return f"the group has no {kind} hook, so instances {_without_hook(kind)}: update the cluster's stack"
     base = is_base_value(group.tags.get(BASE_TAG))
     if base and group.abandons:
-        return "its launch hook ends a base node that says nothing, and its group launches the next: update the stack"
+        return "its launch hook ends a base node that does not report, and the group launches another: update the stack"
     if stage is not None and not base and stage.elastic.of(name) not in group.tags:
-        return f"it does not give its instances the tag {stage.elastic.of(name)}, so none of them joins"
+        return f"the group does not give its instances the tag {stage.elastic.of(name)}, so none of them joins"
     if refused := refused_keys(group.handed_on):
-        return _no_launch(refused[0])
+        return _refused_tag_text(refused[0])
     if group.in_service < group.desired:
         return f"{group.in_service} of {group.desired} are in service: see the group's activities, and dyntrain status"
     return ""
 
 
-def _no_launch(key: str) -> str:
-    return f"no instance can be launched with its tag '{key}': in instance metadata, keys have no space and no /"
+def _refused_tag_text(key: str) -> str:
+    return f"no instance can be launched with the tag '{key}': in instance metadata, keys have no space and no /"
 
 
-def _without(kind: str) -> str:
-    return "count as in service before they are prepared" if kind == "launch" else "are gone before they could leave"
+def _without_hook(kind: str) -> str:
+    return "count as in service before they are prepared" if kind == "launch" else "end before they can leave the job"
 
 
 def _template(name: str, template: TemplateSeen | Unread | None, stage: Stage | None) -> Iterator[Finding]:
-    what = f"{name}: launch template"
+    subject = f"{name}: launch template"
     if isinstance(template, Unread):
-        yield _unknown(what, template)
+        yield _unknown(subject, template)
     elif template is None:
-        yield Finding(what, "unknown", "there is none: people cannot add workers one by one")
+        yield Finding(subject, "unknown", "no such template exists: single workers cannot be launched from it")
     elif stage is not None and stage.elastic.of(name) not in template.instance_tags:
         key = stage.elastic.of(name)
-        yield Finding(what, "wrong", f"its instances do not carry the tag {key}: update the cluster's stack")
+        yield Finding(
+            subject, "wrong", f"the template's instances do not carry the tag {key}: update the cluster's stack"
+        )
     elif refused := refused_keys(template.instance_tags):
-        yield Finding(what, "wrong", _no_launch(refused[0]))
+        yield Finding(subject, "wrong", _refused_tag_text(refused[0]))
     else:
-        yield Finding(what, "ok", "its instances join by themselves")
+        yield Finding(subject, "ok", "the template's instances join by themselves")
 
 
-def _fits(what: str, image: ImageSeen, template: TemplateSeen | Unread | None) -> Finding:
+def _image_size(subject: str, image: ImageSeen, template: TemplateSeen | Unread | None) -> Finding:
     volumes = template.volumes if isinstance(template, TemplateSeen) else {}
-    for device, least in sorted(image.volumes.items()):
-        if volumes.get(device, least) < least:
-            says = (
-                f"it needs {least} GiB on {device}, and VolumeSize gives {volumes[device]}: update the cluster's stack"
-            )
-            return Finding(what, "wrong", says)
-    return Finding(what, "ok", "available")
+    for device, image_size in sorted(image.volumes.items()):
+        if volumes.get(device, image_size) < image_size:
+            text = f"the image needs {image_size} GiB on {device}, VolumeSize gives {volumes[device]}: update the stack"
+            return Finding(subject, "wrong", text)
+    return Finding(subject, "ok", "available")
 
 
 def _image_and_wheel(name: str, cluster: ClusterSeen) -> Iterator[Finding]:
     if isinstance(cluster.image, Unread):
         yield _unknown(f"{name}: image", cluster.image)
     elif cluster.image is not None and cluster.image.state == "available":
-        yield _fits(f"{name}: image", cluster.image, cluster.template)
+        yield _image_size(f"{name}: image", cluster.image, cluster.template)
     elif cluster.template:
         state = cluster.image.state if cluster.image is not None else "gone"
         yield Finding(
-            f"{name}: image", "wrong", f"it is {state}, so nothing can be launched: update the cluster's stack"
+            f"{name}: image",
+            "wrong",
+            f"the image is {state}, so no instance can be launched: update the cluster's stack",
         )
     if isinstance(cluster.wheel, Unread):
         yield _unknown(f"{name}: wheel", cluster.wheel)
     elif cluster.wheel is None:
-        yield Finding(
-            f"{name}: wheel", "unknown", "it does not come from S3: whether nodes reach it shows when they install"
-        )
+        yield Finding(f"{name}: wheel", "unknown", "the wheel is not in S3, so the doctor cannot check it")
     elif cluster.wheel:
-        yield Finding(f"{name}: wheel", "ok", "it is where PackageSource says")
+        yield Finding(f"{name}: wheel", "ok", "the wheel is at the address in PackageSource")
     else:
-        says = "it is not where the template's PackageSource says: copy it there (make wheel)"
-        yield Finding(f"{name}: wheel", "wrong", says)
+        text = "the wheel is not at the address in the template's PackageSource: copy it there (make wheel)"
+        yield Finding(f"{name}: wheel", "wrong", text)

@@ -1,8 +1,7 @@
-"""What the code assumes of AWS and its machines, and the evidence: printed by `dyntrain doctor --offline`.
+"""The code's assumptions about AWS and its machines, with evidence. `dyntrain doctor --offline` prints them.
 
-A claim has a witness, something that nobody here wrote and that a test asks; or it is believed, from an address. The
-tests below `tests/witnesses` require that each error that is caught, and each address that the code names, is listed
-here.
+A claim's evidence is a witness, that is, software by others that a test uses, or the address of a document. The
+tests in `tests/witnesses` require that this list has each caught error code and each address in the code.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ _S3_ERRORS = f"{DOCS}AmazonS3/latest/API/ErrorResponses.html"
 
 
 @dataclass(frozen=True)
-class Caught:
-    """An error code that `where` handles. `source` "": the operation's model names it."""
+class CaughtError:
+    """An error code of an AWS operation, handled in the file `where`. `source` "": botocore's model names the code."""
 
     where: str
     operation: str
@@ -38,48 +37,48 @@ class Caught:
 
 @dataclass(frozen=True)
 class Claim:
-    """An assumption. `witness` is its evidence; without one, `source` is where it was read."""
+    """An assumption. `witness`: the software by which a test checks the claim; `source`: or a document's address."""
 
     claim: str
     witness: str = ""
     source: str = ""
 
     @property
-    def vouched(self) -> str:
+    def evidence(self) -> str:
         return self.witness or f"none, from the documentation at {self.source}"
 
 
-CAUGHT = (
-    Caught(
+CAUGHT_ERRORS = (
+    CaughtError(
         "controller/adapters/autoscaling.py", "autoscaling:CompleteLifecycleAction", "ValidationError", _GROUP_ERRORS
     ),
-    Caught(
+    CaughtError(
         "controller/adapters/autoscaling.py",
         "autoscaling:RecordLifecycleActionHeartbeat",
         "ValidationError",
         _GROUP_ERRORS,
     ),
-    Caught(
+    CaughtError(
         "controller/adapters/autoscaling.py",
         "autoscaling:TerminateInstanceInAutoScalingGroup",
         "ValidationError",
         _GROUP_ERRORS,
     ),
-    Caught("controller/adapters/dynamodb.py", "dynamodb:PutItem", "ConditionalCheckFailedException"),
-    Caught("controller/adapters/ec2.py", "ec2:CreateTags", "InvalidInstanceID.NotFound", _EC2_ERRORS),
-    Caught("controller/adapters/ec2.py", "ec2:CreateTags", "InvalidID", _EC2_ERRORS),
-    Caught("controller/adapters/jobs.py", "dynamodb:DeleteItem", "ConditionalCheckFailedException"),
-    Caught("controller/adapters/jobs.py", "s3:GetObject", "NoSuchKey"),
-    Caught("controller/adapters/jobs.py", "s3:GetObject", "NoSuchBucket", _S3_ERRORS),
-    Caught("controller/adapters/jobs.py", "s3:GetObject", "AccessDenied", _S3_ERRORS),
-    Caught("controller/adapters/stacks.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
-    Caught("controller/adapters/submission.py", "s3:GetObject", "NoSuchKey"),
-    Caught("controller/adapters/submission.py", "s3:HeadBucket", "301", _S3_ERRORS),
-    Caught("controller/adapters/submission.py", "s3:HeadBucket", "403", _S3_HEAD),
-    Caught("controller/adapters/submission.py", "s3:HeadBucket", "404", _S3_HEAD),
-    Caught("controller/adapters/submission.py", "ec2:RunInstances", "DryRunOperation", _EC2_ERRORS),
+    CaughtError("controller/adapters/dynamodb.py", "dynamodb:PutItem", "ConditionalCheckFailedException"),
+    CaughtError("controller/adapters/ec2.py", "ec2:CreateTags", "InvalidInstanceID.NotFound", _EC2_ERRORS),
+    CaughtError("controller/adapters/ec2.py", "ec2:CreateTags", "InvalidID", _EC2_ERRORS),
+    CaughtError("controller/adapters/jobs.py", "dynamodb:DeleteItem", "ConditionalCheckFailedException"),
+    CaughtError("controller/adapters/jobs.py", "s3:GetObject", "NoSuchKey"),
+    CaughtError("controller/adapters/jobs.py", "s3:GetObject", "NoSuchBucket", _S3_ERRORS),
+    CaughtError("controller/adapters/jobs.py", "s3:GetObject", "AccessDenied", _S3_ERRORS),
+    CaughtError("controller/adapters/stacks.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
+    CaughtError("controller/adapters/submission.py", "s3:GetObject", "NoSuchKey"),
+    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "301", _S3_ERRORS),
+    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "403", _S3_HEAD),
+    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "404", _S3_HEAD),
+    CaughtError("controller/adapters/submission.py", "ec2:RunInstances", "DryRunOperation", _EC2_ERRORS),
     *(
-        Caught("controller/adapters/aws.py", "ec2:RunInstances", code, _EC2_ERRORS)
+        CaughtError("controller/adapters/aws.py", "ec2:RunInstances", code, _EC2_ERRORS)
         for code in (
             "InsufficientCapacity",
             "InsufficientHostCapacity",
@@ -92,36 +91,36 @@ CAUGHT = (
             "VcpuLimitExceeded",
         )
     ),
-    Caught("controller/adapters/logs.py", "logs:DescribeLogStreams", "ResourceNotFoundException"),
-    Caught("controller/adapters/ssm.py", "ssm:GetParameter", "ParameterNotFound"),
-    Caught("controller/adapters/ssm.py", "ssm:PutParameter", "ParameterAlreadyExists"),
-    Caught("node_bootstrap/job/bucket.py", "s3:GetObject", "NoSuchKey"),
-    Caught("node_bootstrap/job/bucket.py", "s3:GetObject", "AccessDenied", _S3_ERRORS),
-    Caught("node_bootstrap/job/bucket.py", "s3:PutObject", "PreconditionFailed", _S3_PUT),
-    Caught("node_bootstrap/job/bucket.py", "s3:PutObject", "ConditionalRequestConflict", _S3_PUT),
-    Caught("node_bootstrap/job/output.py", "logs:CreateLogStream", "ResourceAlreadyExistsException"),
-    Caught("training/coordinator/hosts.py", "ssm:GetParameter", "ParameterNotFound"),
-    Caught("training/feed/listing.py", "s3:HeadObject", "404", _S3_HEAD_OBJECT),
-    Caught("training/feed/listing.py", "s3:HeadObject", "403", _S3_HEAD_OBJECT),
-    Caught("training/feed/listing.py", "s3:ListObjectsV2", "NoSuchBucket"),
-    Caught("training/feed/listing.py", "s3:GetObject", "NoSuchKey"),
-    Caught("training/feed/listing.py", "s3:ListObjectsV2", "AccessDenied", _S3_ERRORS),
-    Caught("training/feed/listing.py", "s3:ListObjectsV2", "PermanentRedirect", _S3_ERRORS),
-    Caught("training/feed/stream.py", "s3:GetObject", "PreconditionFailed", _S3_GET),
-    Caught("controller/cli/doctor/reading.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
-    Caught("controller/cli/doctor/reading.py", "dynamodb:DescribeTable", "ResourceNotFoundException"),
-    Caught(
+    CaughtError("controller/adapters/logs.py", "logs:DescribeLogStreams", "ResourceNotFoundException"),
+    CaughtError("controller/adapters/ssm.py", "ssm:GetParameter", "ParameterNotFound"),
+    CaughtError("controller/adapters/ssm.py", "ssm:PutParameter", "ParameterAlreadyExists"),
+    CaughtError("node_bootstrap/job/bucket.py", "s3:GetObject", "NoSuchKey"),
+    CaughtError("node_bootstrap/job/bucket.py", "s3:GetObject", "AccessDenied", _S3_ERRORS),
+    CaughtError("node_bootstrap/job/bucket.py", "s3:PutObject", "PreconditionFailed", _S3_PUT),
+    CaughtError("node_bootstrap/job/bucket.py", "s3:PutObject", "ConditionalRequestConflict", _S3_PUT),
+    CaughtError("node_bootstrap/job/output.py", "logs:CreateLogStream", "ResourceAlreadyExistsException"),
+    CaughtError("training/coordinator/hosts.py", "ssm:GetParameter", "ParameterNotFound"),
+    CaughtError("training/feed/listing.py", "s3:HeadObject", "404", _S3_HEAD_OBJECT),
+    CaughtError("training/feed/listing.py", "s3:HeadObject", "403", _S3_HEAD_OBJECT),
+    CaughtError("training/feed/listing.py", "s3:ListObjectsV2", "NoSuchBucket"),
+    CaughtError("training/feed/listing.py", "s3:GetObject", "NoSuchKey"),
+    CaughtError("training/feed/listing.py", "s3:ListObjectsV2", "AccessDenied", _S3_ERRORS),
+    CaughtError("training/feed/listing.py", "s3:ListObjectsV2", "PermanentRedirect", _S3_ERRORS),
+    CaughtError("training/feed/stream.py", "s3:GetObject", "PreconditionFailed", _S3_GET),
+    CaughtError("controller/cli/doctor/reading.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
+    CaughtError("controller/cli/doctor/reading.py", "dynamodb:DescribeTable", "ResourceNotFoundException"),
+    CaughtError(
         "controller/cli/doctor/reading.py",
         "ec2:DescribeLaunchTemplateVersions",
         "InvalidLaunchTemplateName.NotFoundException",
         _EC2_ERRORS,
     ),
-    Caught("controller/cli/doctor/reading.py", "s3:ListObjectsV2", "NoSuchBucket"),
-    Caught(".chalice/deploy.py", "s3:HeadBucket", "404", _S3_HEAD),
-    Caught(".chalice/deploy.py", "s3:ListObjectsV2", "NoSuchBucket"),
+    CaughtError("controller/cli/doctor/reading.py", "s3:ListObjectsV2", "NoSuchBucket"),
+    CaughtError(".chalice/deploy.py", "s3:HeadBucket", "404", _S3_HEAD),
+    CaughtError(".chalice/deploy.py", "s3:ListObjectsV2", "NoSuchBucket"),
 )
 
-# What is tried again later, wherever it comes from. Those that no model and no table of retries of botocore knows:
+# Error codes of passing failures that neither botocore's models nor its table of retries name
 TRANSIENT_BELIEVED = {
     "InternalFailure": _GROUP_ERRORS,
     "ServiceUnavailable": _GROUP_ERRORS,
@@ -146,20 +145,23 @@ _WITNESSED = (
 )
 
 _BELIEVED = (
-    ("what a manifest of a channel is, in SageMaker", "sagemaker/latest/APIReference/API_S3DataSource.html"),
-    ("how many channels a job of SageMaker has", "sagemaker/latest/APIReference/API_CreateTrainingJob.html"),
+    ("the format of a channel's manifest in SageMaker", "sagemaker/latest/APIReference/API_S3DataSource.html"),
+    (
+        "the number of channels that a SageMaker job may have",
+        "sagemaker/latest/APIReference/API_CreateTrainingJob.html",
+    ),
     ("which families have which GPUs, older ones too", "ec2/latest/instancetypes/ac.html"),
     ("a signed identity document proves the instance", "AWSEC2/latest/UserGuide/verify-signature.html"),
-    ("AWS's keys of the regions, which sign them", "AWSEC2/latest/UserGuide/regions-certs.html"),
-    ("where an instance finds that document", "AWSEC2/latest/UserGuide/instance-identity-documents.html"),
-    ("what describe calls show may be old", "ec2/latest/devguide/eventual-consistency.html"),
+    ("AWS's keys of the regions, which sign identity documents", "AWSEC2/latest/UserGuide/regions-certs.html"),
+    ("the place of an instance's identity document", "AWSEC2/latest/UserGuide/instance-identity-documents.html"),
+    ("describe calls may show an old state", "ec2/latest/devguide/eventual-consistency.html"),
     (
-        "whoever listens is sent a test notification when a hook is put",
+        "creating a hook sends a test notification to its target",
         "autoscaling/ec2/userguide/prepare-for-lifecycle-notifications.html",
     ),
-    ("event patterns are written so", "eventbridge/latest/userguide/eb-event-patterns.html"),
+    ("the syntax of event patterns", "eventbridge/latest/userguide/eb-event-patterns.html"),
     ("the envelope of an event", "eventbridge/latest/ref/events-structure.html"),
-    ("how large an item may be", "amazondynamodb/latest/developerguide/ServiceQuotas.html"),
+    ("the largest size of a DynamoDB item", "amazondynamodb/latest/developerguide/ServiceQuotas.html"),
     (
         "an update of a stack leaves a group's sizes that it does not change itself",
         "AWSCloudFormation/latest/UserGuide/aws-attribute-updatepolicy.html",
@@ -191,7 +193,7 @@ _BELIEVED = (
     ("the events of groups and their hooks", "autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html"),
     ("the events of an instance refresh", "autoscaling/ec2/userguide/instance-refresh-eventbridge-events.html"),
     ("the message of SNS for a function", "lambda/latest/dg/with-sns.html"),
-    ("SNS puts what it cannot deliver into a queue", "sns/latest/dg/sns-configure-dead-letter-queue.html"),
+    ("SNS puts undeliverable messages into a queue", "sns/latest/dg/sns-configure-dead-letter-queue.html"),
     ("a dashboard finds metrics by search", "AmazonCloudWatch/latest/monitoring/search-expression-syntax.html"),
     ("the events of AWS Health", "health/latest/ug/aws-health-events-eventbridge-schema.html"),
     ("which instances a Reserved Instance pays for", "AWSEC2/latest/UserGuide/apply_ri.html"),
@@ -204,7 +206,7 @@ _BELIEVED = (
         "autoscaling/ec2/userguide/retrieving-target-lifecycle-state-through-imds.html",
     ),
     (
-        "the metadata service answers so, hop limit and tokens included",
+        "the answers of the metadata service, with hop limit and tokens",
         "AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html",
     ),
     (
@@ -212,20 +214,23 @@ _BELIEVED = (
         "AWSCloudFormation/latest/TemplateReference/aws-resource-cloudwatch-alarm.html",
     ),
     (
-        "how long a parameter of the standard tier may be",
+        "the largest size of a standard parameter",
         "systems-manager/latest/userguide/parameter-store-advanced-parameters.html",
     ),
     (
         "a group deleted by force takes its instances along, whatever its hooks",
         "autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html",
     ),
-    ("how many lines of a log one call takes", "AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html"),
+    ("the number of log lines that one call takes", "AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html"),
     ("user data have at most 16 KB", "AWSEC2/latest/UserGuide/instancedata-add-user-data.html"),
     (
-        "where in the price list a price stands",
+        "the place of a price in the price list",
         "awsaccountbilling/latest/aboutv2/using-the-aws-price-list-bulk-api-fetching-price-list-files-step-3.html",
     ),
-    ("how many streams one search takes", "AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html"),
+    (
+        "the number of log streams that one search takes",
+        "AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html",
+    ),
     ("the shared volume is mounted at boot", "efs/latest/ug/mount-fs-auto-mount-update-fstab.html"),
     (
         "a stack waits for a signal, whose data are text",
@@ -244,11 +249,11 @@ _BELIEVED = (
     ),
     ("programs find AWS by AWS_ENDPOINT_URL", "sdkref/latest/guide/feature-ss-endpoints.html"),
     (
-        "one connection gets 5 Gb/s, within a placement group 10, which the model of steps goes by",
+        "one connection gets 5 Gb/s, within a placement group 10",
         "AWSEC2/latest/UserGuide/ec2-instance-network-bandwidth.html",
     ),
     ("three parameters a second are written", "general/latest/gr/ssm.html"),
-    ("what a machine wrote on its console can be read", "AWSEC2/latest/UserGuide/instance-console.html"),
+    ("a machine's console output can be read", "AWSEC2/latest/UserGuide/instance-console.html"),
     ("user data run once, as root", "AWSEC2/latest/UserGuide/user-data.html"),
     (
         "a rule refuses parameters before anything is made",
@@ -257,7 +262,7 @@ _BELIEVED = (
     ("a hook holds a launch until it is completed", "autoscaling/ec2/userguide/lifecycle-hooks-overview.html"),
     ("reserved capacity is used first", "autoscaling/ec2/userguide/use-ec2-capacity-reservations.html"),
     ("a rule's undelivered events go to a queue", "eventbridge/latest/userguide/eb-rule-dlq.html"),
-    ("how a table's stream is read, gathered and given up", "lambda/latest/dg/services-ddb-params.html"),
+    ("a table's stream: batches, retries and discarded records", "lambda/latest/dg/services-ddb-params.html"),
     (
         "the CloudWatch agent ships the log",
         "AmazonCloudWatch/latest/monitoring/CloudWatch-Agent-Configuration-File-Details.html",
@@ -271,12 +276,12 @@ _BELIEVED_OF_OTHERS = (
     ),
     ("nvidia-smi loads the driver, and names each GPU", "https://docs.nvidia.com/deploy/nvidia-smi/index.html"),
     (
-        "how long a V100 computes a step, by default in the model of steps",
+        "the time of a step on a V100, the default of `dyntrain model`",
         "https://github.com/NVIDIA/DeepLearningExamples",
     ),
     ("the driver's devices can be made at once", "https://github.com/NVIDIA/nvidia-modprobe"),
     (
-        "what systemd does when a service ends, hangs or is stopped",
+        "the behaviour of systemd when a service ends, hangs or is stopped",
         "https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html",
     ),
     ("Ubuntu's EFS helper is built from this tag", "https://github.com/aws/efs-utils/blob/v1.36.0/build-deb.sh"),
@@ -285,7 +290,7 @@ _BELIEVED_OF_OTHERS = (
         "https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/",
     ),
     (
-        "what Ubuntu's image has, on which user data builds",
+        "the packages of Ubuntu's image that user data needs",
         "https://cloud-images.ubuntu.com/releases/noble/release/ubuntu-24.04-server-cloudimg-amd64.manifest",
     ),
     (
@@ -308,17 +313,17 @@ _BELIEVED_OF_OTHERS = (
         "https://github.com/aws/aws-lambda-dotnet/issues/1620",
     ),
     (
-        "what systemd keeps a service from",
+        "the restrictions that systemd puts on a service",
         "https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html",
     ),
 )
 
 
 def claims() -> Iterator[Claim]:
-    """The claims, those with a witness first."""
+    """The claims; claims with a witness come first."""
     yield from _WITNESSED
-    yield from (Claim(caught.claim, f"{MODELS}") for caught in CAUGHT if not caught.source)
+    yield from (Claim(caught.claim, f"{MODELS}") for caught in CAUGHT_ERRORS if not caught.source)
     yield from (Claim(claim, source=DOCS + page) for claim, page in _BELIEVED)
     yield from (Claim(claim, source=address) for claim, address in _BELIEVED_OF_OTHERS)
-    yield from (Claim(caught.claim, source=caught.source) for caught in CAUGHT if caught.source)
-    yield from (Claim(f"{code} passes by itself", source=source) for code, source in TRANSIENT_BELIEVED.items())
+    yield from (Claim(caught.claim, source=caught.source) for caught in CAUGHT_ERRORS if caught.source)
+    yield from (Claim(f"{code} is a passing error", source=source) for code, source in TRANSIENT_BELIEVED.items())

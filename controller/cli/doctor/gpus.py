@@ -1,4 +1,4 @@
-"""The doctor's judgement of a cluster's GPUs. Pure."""
+"""The doctor's check of a cluster's GPUs. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dyntrain.controller.contract.messages import ClusterPolicy
 Judged = tuple[Literal["ok", "wrong", "unknown"], str]
 
 
-def judged(cluster: ClusterSeen, policy: ClusterPolicy | None) -> Judged | None:
-    """Verdict and what to do; None for machines without GPUs, as far as is known. The nodes' MXNet is known only where
-    the stack is of the cluster's template.
+def gpu_verdict(cluster: ClusterSeen, policy: ClusterPolicy | None) -> Judged | None:
+    """The verdict on the cluster's GPUs, with a remedy; None for machines without known GPUs. Only a stack of the
+    cluster template says which build of MXNet the nodes have.
     """
     stack = cluster.stack.parameters if isinstance(cluster.stack, StackSeen) else {}
     if "Accelerator" in stack:
@@ -25,8 +25,12 @@ def judged(cluster: ClusterSeen, policy: ClusterPolicy | None) -> Judged | None:
     gpu_types = sorted(name for name in types if family_of(name) is not None)
     if not gpu_types:
         return None
-    why = next(filter(None, map(cannot_train, gpu_types)), "")
-    return ("wrong", f"{why}; fine if its MXNet is a build of your own") if why else ("ok", ", ".join(gpu_types))
+    problem = next(filter(None, map(cannot_train, gpu_types)), "")
+    return (
+        ("wrong", f"{problem}; ignore this if the nodes have an MXNet that was built for these GPUs")
+        if problem
+        else ("ok", ", ".join(gpu_types))
+    )
 
 
 def _of_stack(parameters: Mapping[str, str]) -> Judged | None:
@@ -35,12 +39,10 @@ def _of_stack(parameters: Mapping[str, str]) -> Judged | None:
     if parameters["Accelerator"] != "Nvidia":
         if family is None:
             return None
-        problem = (
-            f"{name} is paid for its {family.gpu} GPUs, and its nodes train on the processor: update the stack with "
-        )
+        problem = f"{name} has {family.gpu} GPUs, but the nodes train on the CPU: update the stack with "
         return "wrong", cannot_be_a_node(name) or f"{problem}Accelerator=Nvidia"
-    if why := cannot_be_a_node(name, build):
-        return "wrong", why
+    if refusal := cannot_be_a_node(name, build):
+        return "wrong", refusal
     if family is None:
         return "unknown", doubt(name)
     return "ok", f"{family.gpu}, compute capability {family.capability}"

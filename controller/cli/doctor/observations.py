@@ -1,4 +1,4 @@
-"""The doctor's readings, before it judges. A reading that failed is an `Unread`, which says why."""
+"""The doctor's readings of AWS. A failed reading is an `Unread` with the reason."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Unread:
+    """A reading that failed, with the reason."""
+
     why: str
 
 
 @dataclass(frozen=True)
 class StackSeen:
-    """A CloudFormation stack. `failed`: resources whose last change did not succeed, with CloudFormation's reason.
-    `resources`: physical names by logical ones. `alarms`: the names of its alarms.
+    """A CloudFormation stack. `failed`: resources whose last change failed, with CloudFormation's reason. `resources`:
+    physical names by logical names. `alarms`: the names of the stack's alarms.
     """
 
     status: str
@@ -29,9 +31,8 @@ class StackSeen:
 
 @dataclass(frozen=True)
 class GroupSeen:
-    """An Auto Scaling group. `types`: of its instances, and those that it may launch besides its launch template's.
-    `abandons`: its launch hook ends a launch that nobody answers. `handed_on`: the keys of its tags that its instances
-    get too.
+    """An Auto Scaling group. `types`: types of its instances and of its template's overrides. `abandons`: a launch hook
+    without an answer ends the instance. `handed_on`: keys of tags that the group gives its instances.
     """
 
     minimum: int
@@ -47,7 +48,7 @@ class GroupSeen:
 
 @dataclass(frozen=True)
 class TemplateSeen:
-    """A launch template. `image` "": it names none. `volumes`: GiB by device."""
+    """A launch template. `image` "": the template names no image. `volumes`: GiB by device."""
 
     instance_tags: Mapping[str, str]
     image: str
@@ -64,7 +65,7 @@ class ImageSeen:
 
 @dataclass(frozen=True)
 class Right:
-    """An action that somebody must be allowed to do; `context` is what the request will carry besides."""
+    """A permission that a role or user needs. `context`: further keys and values of the request."""
 
     action: str
     resource: str = "*"
@@ -73,8 +74,8 @@ class Right:
 
 @dataclass(frozen=True)
 class ClusterSeen:
-    """A cluster's readings. `parameters` by their last part. A field of None does not exist. `wheel` None: it does not
-    come from S3.
+    """A cluster's readings. `parameters`: values by the last part of the name. None: the object does not exist; for
+    `wheel`: the wheel is not in S3.
     """
 
     parameters: Mapping[str, str] | Unread
@@ -87,9 +88,9 @@ class ClusterSeen:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """All readings. `stages`: all parameters below `STAGES`. `stack` is the controller's; `table` its table's status.
-    `denied` is what the caller may not do.
+class Readings:
+    """All readings. `stages`: all parameters below `STAGES`; `stack`: the controller's stack;
+    `table`: status of the facts table; `denied`: actions that the caller may not do.
     """
 
     region: str | Unread

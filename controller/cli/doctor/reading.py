@@ -1,5 +1,5 @@
-"""Read what the doctor judges. Each reading stands alone: a failed one becomes an `Unread`, and after the deadline
-nothing more is read.
+"""Read from AWS the state that the doctor judges. A failed reading becomes an `Unread` and stops no other reading.
+After a deadline nothing more is read.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dyntrain.controller.cli.doctor.observations import (
     ClusterSeen,
     GroupSeen,
     ImageSeen,
+    Readings,
     Right,
-    Seen,
     StackSeen,
     TemplateSeen,
     Unread,
@@ -36,13 +36,13 @@ from dyntrain.controller.contract.messages import (
 from dyntrain.controller.contract.stage import STAGES, Stage, chosen_stage, stage_parameter
 from pydantic import ValidationError
 
-SECONDS = 30.0  # after these nothing more is read; the last call may take another 26
+DEADLINE_SECONDS = 30.0  # afterwards no reading starts; the last call may take another 26 s
 _CONFIG = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2})
 _ROLE = re.compile(r"arn:([\w-]+):sts::(\d+):assumed-role/([^/]+)/.*")
 _LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
-_TABLES = "-FactsTable-*"
-_ALARM = "AWS::CloudWatch::Alarm"
-_ALARMS = 100  # names in one call
+_TABLE_PATTERN = "-FactsTable-*"
+_ALARM_TYPE = "AWS::CloudWatch::Alarm"
+_ALARMS_PER_CALL = 100  # alarm names in one call
 _CALLS = (
     Right("ssm:GetParametersByPath"),
     Right("ssm:GetParameter"),
@@ -56,8 +56,8 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Read everything. `clock` counts seconds from any start; `doing` is called with what is read next. `wanted_stage`
-    None: the only stage there is.
+    """Read the doctor's readings. `clock`: seconds from any start. `doing`: called with a text before each reading.
+    `wanted_stage` None: the only deployed stage.
     """
 
     def __init__(
@@ -68,57 +68,61 @@ class Reader:
     ) -> None:
         self._doing = doing
         self._session, self._wanted = Session(), wanted_stage
-        self._clock, self._until = clock, clock() + SECONDS
+        self._clock, self._until = clock, clock() + DEADLINE_SECONDS
 
-    def read(self, only: str | None) -> Seen:
-        """Read all clusters, or `only` one."""
-        stages = self._try("the stages", lambda: self._below(STAGES))
-        stage = self._chosen(stages)
-        caller = self._try("who you are", lambda: str(self._client("sts").get_caller_identity()["Arn"]))
+    def read(self, only_cluster: str | None) -> Readings:
+        """Read the controller and all clusters; with `only_cluster`, read only that cluster."""
+        stages = self._read_or_unread("the stages", lambda: self._parameters_below(STAGES))
+        stage = self._chosen_stage(stages)
+        caller = self._read_or_unread("who you are", lambda: str(self._client("sts").get_caller_identity()["Arn"]))
         name = self._controllers_stack(stages, stage)
         stack = (
-            self._try("the controller's stack", lambda: self._stack(name))
+            self._read_or_unread("the controller's stack", lambda: self._stack(name))
             if name
-            else Unread("the stage does not say the name of its stack")
+            else Unread("the stage's parameters do not name its stack")
         )
-        return Seen(
+        return Readings(
             region=self._region(),
             caller=caller,
             stages=stages,
             wanted_stage=self._wanted,
             stack=stack,
-            table=self._try("the table", lambda: self._table(stage.table)) if stage else Unread("there is no stage"),
-            alarms=self._try("the alarms", lambda: self._alarms(stack.alarms))
+            table=self._read_or_unread("the table", lambda: self._table(stage.table))
+            if stage
+            else Unread("there is no stage"),
+            alarms=self._read_or_unread("the alarms", lambda: self._alarms(stack.alarms))
             if isinstance(stack, StackSeen)
             else Unread("the controller's stack was not found"),
             denied=self._denied_to(caller, _CALLS),
-            clusters=self._try("the clusters", lambda: self._clusters(only, stage)),
+            clusters=self._read_or_unread("the clusters", lambda: self._clusters(only_cluster, stage)),
         )
 
     def _client(self, service: str) -> Any:
         with making():
             client = self._session.create_client(service, config=_CONFIG)
-        client.meta.events.register("before-call", self._in_time)  # a listing may have any number of pages
+        client.meta.events.register(  # checks the deadline before each page of a listing
+            "before-call", self._check_deadline
+        )
         return client
 
-    def _try(self, doing: str, read: Callable[[], T]) -> T | Unread:
+    def _read_or_unread(self, subject: str, read: Callable[[], T]) -> T | Unread:
         try:
-            self._in_time()
-            self._doing(f"reading {doing}")
-            with translated(f"reading {doing}"):
+            self._check_deadline()
+            self._doing(f"reading {subject}")
+            with translated(f"reading {subject}"):
                 return read()
         except ControllerError as error:
             return Unread(" ".join(str(error).split()))
 
-    def _in_time(self, **_call: Any) -> None:
+    def _check_deadline(self, **_call: Any) -> None:
         if self._clock() > self._until:
-            raise RetryLater(f"not read within {SECONDS:.0f} s")
+            raise RetryLater(f"not read within the {DEADLINE_SECONDS:.0f} s for all readings")
 
     def _region(self) -> str | Unread:
         region = self._session.get_config_variable("region")
         return str(region) if region else Unread("none is set: export AWS_DEFAULT_REGION or configure a profile")
 
-    def _chosen(self, stages: Mapping[str, str] | Unread) -> Stage | None:
+    def _chosen_stage(self, stages: Mapping[str, str] | Unread) -> Stage | None:
         try:
             return None if isinstance(stages, Unread) else chosen_stage(stages, self._wanted)
         except Misconfigured:
@@ -130,7 +134,7 @@ class Reader:
         if isinstance(stages, Unread) or stage is None or stage.name is None:
             return ""
         tables = stages.get(stage_parameter(stage.name, "tables"), "")
-        return tables.removesuffix(_TABLES) if tables.endswith(_TABLES) else ""
+        return tables.removesuffix(_TABLE_PATTERN) if tables.endswith(_TABLE_PATTERN) else ""
 
     def _stack(self, name: str) -> StackSeen | None:
         cloudformation = self._client("cloudformation")
@@ -141,17 +145,17 @@ class Reader:
                 return None
             raise
         pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
-        resources = [one for page in pages for one in page["StackResourceSummaries"]]
+        resources = [resource for page in pages for resource in page["StackResourceSummaries"]]
         return StackSeen(
             stack["StackStatus"],
-            {one["ParameterKey"]: one.get("ParameterValue", "") for one in stack.get("Parameters", ())},
+            {entry["ParameterKey"]: entry.get("ParameterValue", "") for entry in stack.get("Parameters", ())},
             {
-                one["LogicalResourceId"]: one.get("ResourceStatusReason", one["ResourceStatus"])
-                for one in resources
-                if one["ResourceStatus"].endswith("FAILED")
+                resource["LogicalResourceId"]: resource.get("ResourceStatusReason", resource["ResourceStatus"])
+                for resource in resources
+                if resource["ResourceStatus"].endswith("FAILED")
             },
-            {one["LogicalResourceId"]: one.get("PhysicalResourceId", "") for one in resources},
-            tuple(one["PhysicalResourceId"] for one in resources if one["ResourceType"] == _ALARM),
+            {resource["LogicalResourceId"]: resource.get("PhysicalResourceId", "") for resource in resources},
+            tuple(resource["PhysicalResourceId"] for resource in resources if resource["ResourceType"] == _ALARM_TYPE),
         )
 
     def _table(self, name: str) -> str | None:
@@ -163,73 +167,80 @@ class Reader:
             raise
 
     def _alarms(self, names: Sequence[str]) -> dict[str, str]:
-        """Descriptions of the alarms that are raised, by name."""
+        """Descriptions of the raised alarms, by alarm name."""
         cloudwatch = self._client("cloudwatch")
-        parts = [names[start : start + _ALARMS] for start in range(0, len(names), _ALARMS)]
+        parts = [names[start : start + _ALARMS_PER_CALL] for start in range(0, len(names), _ALARMS_PER_CALL)]
         answers = [
-            cloudwatch.describe_alarms(AlarmNames=part, StateValue="ALARM", MaxRecords=_ALARMS) for part in parts
+            cloudwatch.describe_alarms(AlarmNames=part, StateValue="ALARM", MaxRecords=_ALARMS_PER_CALL)
+            for part in parts
         ]
         alarms = [alarm for answer in answers for alarm in answer.get("MetricAlarms", ())]
         return {alarm["AlarmName"]: alarm.get("AlarmDescription", "") for alarm in alarms}
 
     # ---- clusters
 
-    def _below(self, path: str) -> dict[str, str]:
+    def _parameters_below(self, path: str) -> dict[str, str]:
         pages = self._client("ssm").get_paginator("get_parameters_by_path").paginate(Path=path, Recursive=True)
-        return {one["Name"]: one["Value"] for page in pages for one in page["Parameters"]}
+        return {entry["Name"]: entry["Value"] for page in pages for entry in page["Parameters"]}
 
-    def _clusters(self, only: str | None, stage: Stage | None) -> dict[str, ClusterSeen]:
-        """The clusters with a policy; `only` one is read with or without."""
-        held = self._try("the parameters", lambda: self._below(f"{ROOT}{only}/" if only else ROOT))
-        groups = self._try("the groups", self._groups)
-        if only is not None:
-            return {only: self._cluster(only, held, groups, stage)}
-        if isinstance(held, Unread):
-            raise GiveUp(held.why)
-        names = sorted(name.split("/")[2] for name in held if re.fullmatch(rf"{ROOT}[^/-][^/]*/policy", name))
-        return {name: self._cluster(name, held, groups, stage) for name in names}
+    def _clusters(self, only_cluster: str | None, stage: Stage | None) -> dict[str, ClusterSeen]:
+        """Read all clusters with a policy; with `only_cluster`, read only that cluster."""
+        parameters = self._read_or_unread(
+            "the parameters", lambda: self._parameters_below(f"{ROOT}{only_cluster}/" if only_cluster else ROOT)
+        )
+        groups = self._read_or_unread("the groups", self._groups)
+        if only_cluster is not None:
+            return {only_cluster: self._cluster(only_cluster, parameters, groups, stage)}
+        if isinstance(parameters, Unread):
+            raise GiveUp(parameters.why)
+        names = sorted(name.split("/")[2] for name in parameters if re.fullmatch(rf"{ROOT}[^/-][^/]*/policy", name))
+        return {name: self._cluster(name, parameters, groups, stage) for name in names}
 
     def _cluster(
         self,
         name: str,
-        held: Mapping[str, str] | Unread,
+        parameters: Mapping[str, str] | Unread,
         groups: Mapping[str, Mapping[str, Any]] | Unread,
         stage: Stage | None,
     ) -> ClusterSeen:
-        """Read one cluster. `held` are parameters, `groups` all of the account's."""
-        stack = self._try(f"the stack {name}", lambda: self._stack(name))
-        template = self._try("the launch template", lambda: self._template(launch_template_name(name)))
+        """Read one cluster. `held`: parameters by name; `groups`: all groups of the account."""
+        stack = self._read_or_unread(f"the stack {name}", lambda: self._stack(name))
+        template = self._read_or_unread("the launch template", lambda: self._template(launch_template_name(name)))
         image = template.image if isinstance(template, TemplateSeen) else ""
         source = stack.parameters.get("PackageSource", "") if isinstance(stack, StackSeen) else ""
-        below = f"{ROOT}{name}/"
-        own: Mapping[str, str] | Unread = held
-        if not isinstance(held, Unread):
-            own = {key.removeprefix(below): value for key, value in held.items() if key.startswith(below)}
+        path = f"{ROOT}{name}/"
+        own_parameters: Mapping[str, str] | Unread = parameters
+        if not isinstance(parameters, Unread):
+            own_parameters = {
+                key.removeprefix(path): value for key, value in parameters.items() if key.startswith(path)
+            }
         return ClusterSeen(
-            own,
+            own_parameters,
             stack,
-            self._try(f"the groups of {name}", lambda: self._own_groups(own, groups)),
+            self._read_or_unread(f"the groups of {name}", lambda: self._own_groups(own_parameters, groups)),
             template,
-            self._try("the image", lambda: self._image(image)) if image else Unread("the launch template was not read"),
-            self._try("the wheel", lambda: self._wheel(source)),
+            self._read_or_unread("the image", lambda: self._image(image))
+            if image
+            else Unread("the launch template was not read"),
+            self._read_or_unread("the wheel", lambda: self._wheel(source)),
             self._nodes_denied(name, stack, stage),
         )
 
     def _groups(self) -> dict[str, Mapping[str, Any]]:
-        """All groups of the account, as Auto Scaling describes them."""
+        """All Auto Scaling groups of the account, by name, as AWS describes them."""
         pages = self._client("autoscaling").get_paginator("describe_auto_scaling_groups").paginate()
         return {group["AutoScalingGroupName"]: group for page in pages for group in page["AutoScalingGroups"]}
 
     def _own_groups(
-        self, own: Mapping[str, str] | Unread, groups: Mapping[str, Mapping[str, Any]] | Unread
+        self, parameters: Mapping[str, str] | Unread, groups: Mapping[str, Mapping[str, Any]] | Unread
     ) -> dict[str, GroupSeen]:
-        """The groups that the cluster's policy names, whatever their names and tags."""
-        if isinstance(own, Unread):
-            raise GiveUp(own.why)
+        """The existing groups that the cluster's policy names."""
+        if isinstance(parameters, Unread):
+            raise GiveUp(parameters.why)
         if isinstance(groups, Unread):
             raise GiveUp(groups.why)
         try:
-            named = ClusterPolicy.model_validate_json(own.get("policy", "{}")).groups
+            named = ClusterPolicy.model_validate_json(parameters.get("policy", "{}")).groups
         except ValidationError:
             return {}
         return {name: self._group(groups[name]) for name in named if name in groups}
@@ -237,18 +248,18 @@ class Reader:
     def _group(self, group: Mapping[str, Any]) -> GroupSeen:
         name = group["AutoScalingGroupName"]
         hooks = self._client("autoscaling").describe_lifecycle_hooks(AutoScalingGroupName=name)["LifecycleHooks"]
-        serving = sum(one["LifecycleState"] == "InService" for one in group.get("Instances", ()))
+        serving = sum(instance["LifecycleState"] == "InService" for instance in group.get("Instances", ()))
         sizes = (group["MinSize"], group["MaxSize"], group["DesiredCapacity"], serving)
         tags = {tag["Key"]: tag["Value"] for tag in group.get("Tags", ())}
         template = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
-        kinds = (*group.get("Instances", ()), *template.get("Overrides", ()))
-        types = frozenset(one["InstanceType"] for one in kinds if one.get("InstanceType"))
+        typed_entries = (*group.get("Instances", ()), *template.get("Overrides", ()))
+        types = frozenset(entry["InstanceType"] for entry in typed_entries if entry.get("InstanceType"))
         abandons = any(
             hook["LifecycleTransition"] == _LAUNCHING and hook["DefaultResult"] == "ABANDON" for hook in hooks
         )
         handed_on = frozenset(tag["Key"] for tag in group.get("Tags", ()) if tag.get("PropagateAtLaunch"))
-        hooked = frozenset(hook["LifecycleTransition"] for hook in hooks)
-        return GroupSeen(*sizes, tags, hooked, types, abandons, handed_on)
+        transitions = frozenset(hook["LifecycleTransition"] for hook in hooks)
+        return GroupSeen(*sizes, tags, transitions, types, abandons, handed_on)
 
     def _template(self, name: str) -> TemplateSeen | None:
         try:
@@ -269,7 +280,7 @@ class Reader:
         return TemplateSeen(tags, data.get("ImageId", ""), _volumes(data))
 
     def _image(self, image: str) -> ImageSeen | None:
-        """The image, by a filter: a call with the id fails for one that is gone."""
+        """Read the image by a filter, because a call by id fails for a deleted image."""
         images = self._client("ec2").describe_images(Filters=[{"Name": "image-id", "Values": [image]}])["Images"]
         return ImageSeen(str(images[0]["State"]), _volumes(images[0])) if images else None
 
@@ -283,7 +294,7 @@ class Reader:
             if error_code(error) == "NoSuchBucket":
                 return False
             raise
-        return any(one["Key"] == key for one in answer.get("Contents", ()))
+        return any(entry["Key"] == key for entry in answer.get("Contents", ()))
 
     # ---- rights
 
@@ -300,76 +311,82 @@ class Reader:
             arn = self._role(resources[role])
             if isinstance(arn, Unread):
                 return arn
-            here = f"{self._region()}:{arn.split(':')[4]}"
-            missing = self._denied(arn, rights(arn.split(":")[1], here, cluster, stage))
-            if isinstance(missing, Unread):
-                return missing
-            denied += missing
+            region_and_account = f"{self._region()}:{arn.split(':')[4]}"
+            denied_to_role = self._denied(arn, rights(arn.split(":")[1], region_and_account, cluster, stage))
+            if isinstance(denied_to_role, Unread):
+                return denied_to_role
+            denied += denied_to_role
         return tuple(dict.fromkeys(denied))
 
     def _role(self, name: str) -> str | Unread:
-        return self._try(f"the role {name}", lambda: str(self._client("iam").get_role(RoleName=name)["Role"]["Arn"]))
+        return self._read_or_unread(
+            f"the role {name}", lambda: str(self._client("iam").get_role(RoleName=name)["Role"]["Arn"])
+        )
 
     def _denied_to(self, caller: str | Unread, rights: Iterable[Right]) -> tuple[str, ...] | Unread:
         if isinstance(caller, Unread):
             return caller
         if caller.endswith(":root"):
             return ()
-        assumed = _ROLE.fullmatch(caller)
-        if assumed is None:
+        role_match = _ROLE.fullmatch(caller)
+        if role_match is None:
             return self._denied(caller, rights)
-        role = self._role(assumed[3])
+        role = self._role(role_match[3])
         return role if isinstance(role, Unread) else self._denied(role, rights)
 
-    def _denied(self, who: str, rights: Iterable[Right]) -> tuple[str, ...] | Unread:
-        def simulated() -> tuple[str, ...]:
+    def _denied(self, principal: str, rights: Iterable[Right]) -> tuple[str, ...] | Unread:
+        def denied_rights() -> tuple[str, ...]:
             iam = self._client("iam")
-            return tuple(f"{right.action} on {right.resource}" for right in rights if not _allowed(iam, who, right))
+            return tuple(
+                f"{right.action} on {right.resource}" for right in rights if not _allowed(iam, principal, right)
+            )
 
-        return self._try("IAM's simulation", simulated)
+        return self._read_or_unread("IAM's simulation", denied_rights)
 
 
-def _volumes(of: Mapping[str, Any]) -> dict[str, int]:
-    """GiB by device, of an image or a launch template."""
+def _volumes(description: Mapping[str, Any]) -> dict[str, int]:
+    """Volume sizes in GiB by device, from AWS's description of an image or a launch template."""
     return {
-        one["DeviceName"]: int(one["Ebs"]["VolumeSize"])
-        for one in of.get("BlockDeviceMappings", ())
-        if "VolumeSize" in one.get("Ebs", {})
+        device["DeviceName"]: int(device["Ebs"]["VolumeSize"])
+        for device in description.get("BlockDeviceMappings", ())
+        if "VolumeSize" in device.get("Ebs", {})
     }
 
 
-def _rights_of_all(partition: str, here: str, cluster: str, _stage: Stage) -> tuple[Right, ...]:
+def _rights_of_all(partition: str, region_and_account: str, cluster: str, _stage: Stage) -> tuple[Right, ...]:
     names = [parameter(cluster, "node"), parameter(cluster, "target"), parameter(cluster, "coordinator")]
     return (
-        *(Right("ssm:GetParameter", f"arn:{partition}:ssm:{here}:parameter{name}") for name in names),
-        _sends(partition, here, source_of(NODE_SOURCE, cluster)),
+        *(Right("ssm:GetParameter", f"arn:{partition}:ssm:{region_and_account}:parameter{name}") for name in names),
+        _event_right(partition, region_and_account, source_of(NODE_SOURCE, cluster)),
     )
 
 
-def _rights_of_base(partition: str, here: str, cluster: str, stage: Stage) -> tuple[Right, ...]:
-    """The rights of base nodes: those of all nodes, and those for running the coordinator."""
+def _rights_of_base(partition: str, region_and_account: str, cluster: str, stage: Stage) -> tuple[Right, ...]:
+    """The rights of base nodes: the rights of all nodes, and rights for running the coordinator."""
     names = (stage_parameter(str(stage.name), "table"), parameter(cluster, "coordinator"))
-    table, published = (f"arn:{partition}:ssm:{here}:parameter{name}" for name in names)
+    table, published = (f"arn:{partition}:ssm:{region_and_account}:parameter{name}" for name in names)
     of_cluster = {"dynamodb:LeadingKeys": f"cluster#{cluster}"}
     return (
-        *_rights_of_all(partition, here, cluster, stage),
+        *_rights_of_all(partition, region_and_account, cluster, stage),
         Right("ssm:GetParameter", table),
         Right("ssm:PutParameter", published),
-        Right("dynamodb:GetItem", f"arn:{partition}:dynamodb:{here}:table/{stage.table}", of_cluster),
-        _sends(partition, here, source_of(COORDINATOR_SOURCE, cluster)),
+        Right("dynamodb:GetItem", f"arn:{partition}:dynamodb:{region_and_account}:table/{stage.table}", of_cluster),
+        _event_right(partition, region_and_account, source_of(COORDINATOR_SOURCE, cluster)),
     )
 
 
-def _sends(partition: str, here: str, source: str) -> Right:
-    return Right("events:PutEvents", f"arn:{partition}:events:{here}:event-bus/default", {"events:source": source})
+def _event_right(partition: str, region_and_account: str, source: str) -> Right:
+    return Right(
+        "events:PutEvents", f"arn:{partition}:events:{region_and_account}:event-bus/default", {"events:source": source}
+    )
 
 
-def _allowed(iam: Any, who: str, right: Right) -> bool:
+def _allowed(iam: Any, principal: str, right: Right) -> bool:
     context = [
         {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "stringList"}
         for key, value in right.context.items()
     ]
     answer = iam.simulate_principal_policy(
-        PolicySourceArn=who, ActionNames=[right.action], ResourceArns=[right.resource], ContextEntries=context
+        PolicySourceArn=principal, ActionNames=[right.action], ResourceArns=[right.resource], ContextEntries=context
     )
     return all(result["EvalDecision"] == "allowed" for result in answer["EvaluationResults"])

@@ -1,1 +1,1 @@
-"""Replay recorded events through the controller in memory; nothing here touches AWS."""
+"""Replay recorded events through the controller's code in memory, without access to AWS."""

@@ -1,8 +1,7 @@
-"""The controller's ports in memory, for `dyntrain replay`: a table with its stream, and a cloud that exists only in the
-recorded events.
+"""The controller's ports in memory, for `dyntrain replay`: a table with its stream, and AWS's resources in the events.
 
-Nothing here touches AWS. Instances are taken to exist and to run unless an event said otherwise; what the controller
-would do is recorded.
+AWS is never called. An instance is assumed to exist and to run unless an event says otherwise. Actions on instances and
+groups have no effect.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from dyntrain.controller.loops.ports import (
 
 @dataclass
 class Memory:
-    """The items and recorded actions. `pending` is what the stream would deliver next."""
+    """The table's items, and the names of changed items that its stream delivers next (the fields `..._to_wake`)."""
 
     policy: ClusterPolicy
     elastic: ElasticTag
@@ -61,12 +60,12 @@ class Memory:
         )
 
     def take_wake(self, *, tick: bool = False) -> Wake | None:
-        """Take everything from the stream; None when it is empty."""
+        """Take all changes from the stream; None when the stream is empty."""
         nodes = {name: StoredNode(*self.items["node", name]) for name in self.nodes_to_wake}
         ticked = frozenset({self.policy.cluster}) if tick else frozenset()
         wake = Wake(nodes, frozenset(self.clusters_to_wake), ticked, frozenset(self.groups_to_wake))
-        for woken in (self.nodes_to_wake, self.clusters_to_wake, self.groups_to_wake):
-            woken.clear()
+        for names in (self.nodes_to_wake, self.clusters_to_wake, self.groups_to_wake):
+            names.clear()
         return wake if wake.nodes or wake.clusters or wake.ticked or wake.groups else None
 
     def put(self, key: tuple[str, str], value: Any, version: int) -> None:
@@ -159,7 +158,7 @@ class _Clusters:
         self._memory.clusters_to_wake.add(cluster)
 
     def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
-        """Ignore the entries: a replay prints what it did."""
+        """Ignore the entries of the audit trail, because a replay prints its own outcome."""
 
     def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
         return ()
@@ -202,14 +201,14 @@ class _Instances:
         return {}
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
-        """Describe nodes whose tags no event contained: a group's instances have those of its launch template, others
-        none.
+        """Describe instances by their events. Without a tag event an instance of a group has its template's tags; other
+        instances have none.
         """
         described = []
         for instance in instances:
             facts: NodeFacts = self._memory.items["node", instance][0]
             group = facts.group_event.group if facts.group_event is not None else None
-            launched = {
+            template_tags = {
                 self._memory.elastic.of(self._memory.policy.cluster): "",
                 NODE_TYPE_TAG: "Worker",
                 GROUP_TAG: group or "",
@@ -221,7 +220,7 @@ class _Instances:
                 if facts.state_event is not None
                 else "running"
             )
-            tags = launched if group in self._memory.policy.groups else {}
+            tags = template_tags if group in self._memory.policy.groups else {}
             if facts.tags_event is not None:
                 tags = facts.tags_event.tags
             described.append(SeenInstance(instance, state, tags, None, None))
@@ -246,7 +245,7 @@ class _Instances:
         return Batch()
 
     def give_profile(self, instance: str, profile: str) -> None:
-        """Ignore the profile: instances have none here."""
+        """Ignore the profile, because instances in memory have no profile."""
 
 
 class _Groups:
@@ -268,11 +267,11 @@ class _Groups:
         return True
 
     def terminate(self, instance: str, group: str, *, decrement: bool) -> bool:
-        """Record the action."""
+        """Ignore the action."""
         return True
 
     def protect(self, instances: Sequence[str], group: str) -> None:
-        """Record the action."""
+        """Ignore the action."""
 
     def tagged(self, key: str) -> Mapping[str, str]:
         return {}
@@ -281,7 +280,7 @@ class _Groups:
         return {}
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
-        """Sizes by the events; one instance more was wanted, or no launch would have failed."""
+        """Sizes by the events. One more instance is desired than runs, because events may report a failed launch."""
         nodes = [
             facts
             for facts, _ in self._memory.of_kind("node").values()
@@ -297,24 +296,24 @@ class _Groups:
         return sizes
 
     def suspend_replacement(self, group: str) -> None:
-        """Record the action."""
+        """Ignore the action."""
 
     def resume_replacement(self, group: str) -> None:
-        """Record the action."""
+        """Ignore the action."""
 
     def suspend_launches(self, group: str) -> None:
-        """Record the action."""
+        """Ignore the action."""
 
     def resume_launches(self, group: str) -> None:
-        """Record the action."""
+        """Ignore the action."""
 
     def set_desired(self, group: str, desired: int) -> None:
-        """Record the action."""
+        """Ignore the action."""
 
 
 class _Metrics:
     def count(self, name: str, cluster: str, value: int = 1) -> None:
-        """Ignore the count: a replay raises no alarms."""
+        """Ignore the count, because a replay raises no alarms."""
 
     def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
-        """Ignore the gauges: a replay draws no curves."""
+        """Ignore the gauges, because a replay draws no curves."""

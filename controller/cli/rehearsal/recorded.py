@@ -1,5 +1,6 @@
-"""Read recorded events from files: one JSON value, a list of them, or several one after the other (JSON lines).
-Anything else becomes a record with a problem, never an error.
+"""Read recorded events from files with one JSON value, a JSON list, or several JSON values (JSON lines).
+
+Other content becomes a record with a problem and raises no error.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 class Unreadable(GiveUp):
-    """A path that cannot be read."""
+    """Raised for a path that cannot be read."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record of a file. `event` None: `problem` says why there is none."""
+    """A record of a file. `event` None: `problem` says why the record is no event."""
 
     file: str
     event: Mapping[str, Any] | None
@@ -33,7 +34,7 @@ class Record:
 
     @property
     def time(self) -> float | None:
-        """The event's own time, if it has a valid one."""
+        """The time in the event; None without a valid time."""
         try:
             return _TIME.validate_python((self.event or {})["time"])
         except (KeyError, TypeError, ValueError, OverflowError, ValidationError):
@@ -41,7 +42,7 @@ class Record:
 
 
 def files_of(paths: Iterable[str]) -> list[Path]:
-    """The files named, and all files below the folders named, by name; hidden ones are left out. Raises Unreadable."""
+    """The files among `paths`, and all files below folders among `paths`, without hidden files. Raises Unreadable."""
     files: list[Path] = []
     for name in paths:
         path = Path(name)
@@ -59,7 +60,7 @@ def files_of(paths: Iterable[str]) -> list[Path]:
 
 
 def text_of(file: Path) -> str:
-    """The file's text. Raises Unreadable, also for other content."""
+    """The file's text in UTF-8. Raises Unreadable, also for content that is no text."""
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
@@ -82,26 +83,26 @@ def records_of(file: Path) -> Iterator[Record]:
         return
     values, problem = _parsed(text)
     if problem:
-        values, problem = _one_after_the_other(text) or (values, problem)
+        values, problem = _concatenated_values(text) or (values, problem)
     if not problem:
         for value in values:
             yield from _records(name, value)
         return
-    # JSON text may hold the other line separators as they are
+    # not splitlines(): JSON strings may contain other line separators
     lines = [line for line in text.split("\n") if line.strip()]
     parsed = [_parsed(line) for line in lines]
-    if len(lines) < 2 or all(wrong for _, wrong in parsed):
+    if len(lines) < 2 or all(line_problem for _, line_problem in parsed):
         yield Record(name, None, problem)
         return
-    for number, (items, wrong) in enumerate(parsed, 1):
-        if wrong:
-            yield Record(name, None, f"line {number}: {wrong}")
+    for number, (items, line_problem) in enumerate(parsed, 1):
+        if line_problem:
+            yield Record(name, None, f"line {number}: {line_problem}")
         for value in items:
             yield from _records(name, value)
 
 
 def _parsed(text: str) -> tuple[list[Any], str]:
-    """The JSON values of the text, and the problem, if any. A list counts as the events in it."""
+    """The JSON values in the text, and the problem or "". The elements of a JSON list count as values."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -109,9 +110,9 @@ def _parsed(text: str) -> tuple[list[Any], str]:
     return (value, "") if isinstance(value, list) else ([value], "")
 
 
-def _one_after_the_other(text: str) -> tuple[list[Any], str] | None:
-    """Several JSON values in one text, as `jq` and `aws` print them, on one line or on many; None if anything else is
-    between them.
+def _concatenated_values(text: str) -> tuple[list[Any], str] | None:
+    """The values of a text with several JSON values, as `jq` and `aws` print; None for a text with other content
+    between the values.
     """
     decoder, values, start = json.JSONDecoder(), list[Any](), _after_blanks(text, 0)
     try:
@@ -130,8 +131,8 @@ def _after_blanks(text: str, start: int) -> int:
 
 
 def _records(name: str, value: Any) -> Iterator[Record]:
-    """The records in one JSON value. Dead letters are unpacked: the answer of `aws sqs receive-message`, a message of
-    it, and what Lambda sends to a failure destination, which has the event as `requestPayload`.
+    """The records in one JSON value. Events are unpacked from answers of `aws sqs receive-message`, from messages, and
+    from Lambda's records for a failure destination, whose `requestPayload` is the event.
     """
     if isinstance(value, dict) and isinstance(value.get("Messages"), list):
         for message in value["Messages"]:
@@ -140,8 +141,8 @@ def _records(name: str, value: Any) -> Iterator[Record]:
     body = value.get("Body", value.get("body")) if isinstance(value, dict) else None
     if isinstance(body, str) and "detail-type" not in value:
         values, problem = _parsed(body)
-        for inner in values:
-            yield from _records(name, inner)
+        for event in values:
+            yield from _records(name, event)
         if problem:
             yield Record(name, None, f"the body of a message is {problem}")
         return
@@ -153,15 +154,15 @@ def _records(name: str, value: Any) -> Iterator[Record]:
 
 def _record(name: str, value: Any) -> Record:
     if isinstance(value, dict) and "DDBStreamBatchInfo" in value:
-        return Record(name, None, "no event: it names a batch of the table's stream, which the next tick makes good")
+        return Record(name, None, "no event: a failed batch of the table's stream; the next resync handles its changes")
     if not isinstance(value, dict):
         return Record(name, None, f"no event: a JSON {type(value).__name__}, not an object")
-    kind = value.get("detail-type", value.get("detail_type"))  # AWS's own pages spell it both ways
-    missing = [
+    kind = value.get("detail-type", value.get("detail_type"))  # AWS's documentation uses both spellings
+    missing_keys = [
         key for key, field in (("source", value.get("source")), ("detail-type", kind)) if not isinstance(field, str)
     ]
-    if missing:
-        return Record(name, None, f"no event: {' and '.join(missing)} missing")
+    if missing_keys:
+        return Record(name, None, f"no event: {' and '.join(missing_keys)} missing")
     return Record(name, value)
 
 

@@ -1,7 +1,7 @@
-"""Feed recorded events through the rules, intake and converge in memory, and report the controller's reaction.
+"""Replay recorded events through the controller's rules, intake and converge in memory, and return the reaction.
 
-All events are taken in first, then the stream is converged until it is quiet: the result must not depend on the order
-of the events, which the permutations of `--shuffle` check.
+All events are taken in first; then converge runs until the table's stream is empty. The result must not depend on the
+order of the events, which `--shuffle` checks by permutations.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from dyntrain.controller.loops.registry import Registry
 
 Matcher = Callable[[Mapping[str, Any]], list[str]]
 
-PASSES = 20
-# of several handlers' outcomes, the first in this order is shown
-_OF_HANDLERS = (
+MAX_PASSES = 20  # of converge
+# if several handlers take an event in, the first outcome in this order is shown
+_OUTCOME_ORDER = (
     "applied",
     "stale",
     "quarantined",
@@ -38,8 +38,8 @@ _OF_HANDLERS = (
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """The result. `events` in the order they were fed; `summary` as `dyntrain replay` prints it."""
+class ReplayResult:
+    """The result of a replay. `events`: outcomes in the order of the records; `summary`: the state afterwards."""
 
     events: list[dict[str, Any]]
     summary: dict[str, Any]
@@ -54,24 +54,24 @@ class Replayed:
 
 def replay(
     records: Sequence[Record], matching: Matcher, policy: ClusterPolicy, elastic: ElasticTag, now: float
-) -> Replayed:
+) -> ReplayResult:
     memory = Memory(policy, elastic, now)
     ports = memory.ports()
-    events = [_fed(record, matching, memory, elastic) for record in records]
+    events = [_take_in(record, matching, memory, elastic) for record in records]
     _recall_target(memory)
     registry = Registry(ports.parameters, ports.clock)
     actions: list[Action] = []
     wake = memory.take_wake(tick=True)
-    for _ in range(PASSES):
+    for _ in range(MAX_PASSES):
         if wake is None:
             break
         for decision in converge(ports, registry, wake, elastic):
             actions += decision.actions
         wake = memory.take_wake()
-    return Replayed(events, _summary(memory, registry, actions))
+    return ReplayResult(events, _summary(memory, registry, actions))
 
 
-def differing(
+def differing_permutations(
     records: Sequence[Record],
     matching: Matcher,
     policy: ClusterPolicy,
@@ -92,7 +92,7 @@ def differing(
     return numbers
 
 
-def _fed(record: Record, matching: Matcher, memory: Memory, elastic: ElasticTag) -> dict[str, Any]:
+def _take_in(record: Record, matching: Matcher, memory: Memory, elastic: ElasticTag) -> dict[str, Any]:
     line: dict[str, Any] = {
         "file": record.file,
         "matched": [],
@@ -105,24 +105,24 @@ def _fed(record: Record, matching: Matcher, memory: Memory, elastic: ElasticTag)
     line["instance"] = _instance_in(record.event)
     line["matched"] = matching(record.event)
     if not line["matched"]:
-        return {**line, "outcome": "ignored", "reason": "no rule matches it"}
+        return {**line, "outcome": "ignored", "reason": "no rule matches the event"}
     outcomes = []
     for _handler in line["matched"]:
         try:
             outcomes.append(take_in(memory.ports(), record.event, elastic))
         except ControllerError as error:
             return {**line, "reason": str(error)}
-    strongest = min(outcomes, key=lambda outcome: _OF_HANDLERS.index(outcome.kind))
+    first_outcome = min(outcomes, key=lambda outcome: _OUTCOME_ORDER.index(outcome.kind))
     return {
         **line,
-        "outcome": strongest.kind,
-        "reason": strongest.reason,
-        "instance": strongest.instance or line["instance"],
+        "outcome": first_outcome.kind,
+        "reason": first_outcome.reason,
+        "instance": first_outcome.instance or line["instance"],
     }
 
 
 def _instance_in(event: Mapping[str, Any]) -> str:
-    """The instance that the payload names, "" for none."""
+    """The instance id in the event's payload, or ""."""
     detail = event.get("detail")
     if isinstance(detail, dict):
         for key in ("instance-id", "instance_id", "EC2InstanceId"):
@@ -138,7 +138,7 @@ def _instance_in(event: Mapping[str, Any]) -> str:
 
 
 def _recall_target(memory: Memory) -> None:
-    """Restore the target that the job's last report obeys: its members can then be held by the minimum, or leave."""
+    """Restore the target from the job's last report, so that the decisions know the current members."""
     cluster = memory.policy.cluster
     ports = memory.ports()
     job_facts, _version = ports.jobs.get(cluster)

@@ -1,1 +1,1 @@
-"""Common parts of commands: the connection to AWS, progress and error messages, shared options."""
+"""Common parts of commands: the connection to AWS, progress messages, error messages, and options."""

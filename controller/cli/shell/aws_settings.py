@@ -1,4 +1,4 @@
-"""AWS settings while a command runs: its options override the environment."""
+"""Environment variables of AWS while a command runs: the command's options override the environment."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ PROFILES = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
 
 
 def aws_settings(environment: Mapping[str, str], region: str | None, profile: str | None) -> dict[str, str | None]:
-    """Variables for botocore, which knows neither our options nor AWS_REGION; None: to be unset.
+    """The variables that botocore reads, with their values; None for a variable to unset.
 
-    As with `aws`: an option counts more than a variable, AWS_REGION more than AWS_DEFAULT_REGION, and a named profile
-    more than keys in the environment. Of the variables that name a profile botocore takes AWS_DEFAULT_PROFILE before
-    AWS_PROFILE, and an empty one as a profile's name; an option has to override both.
+    As with `aws`, an option overrides a variable, AWS_REGION overrides AWS_DEFAULT_REGION, and a named profile
+    overrides access keys. botocore ignores AWS_REGION, prefers AWS_DEFAULT_PROFILE to AWS_PROFILE, and takes an empty
+    variable as a profile's name; so an option sets all of these variables.
     """
     settings: dict[str, str | None] = {name: None for name in PROFILES if environment.get(name) == ""}
     if chosen := region or environment.get("AWS_REGION"):
@@ -26,16 +26,16 @@ def aws_settings(environment: Mapping[str, str], region: str | None, profile: st
 
 @contextmanager
 def changed(environment: MutableMapping[str, str], settings: Mapping[str, str | None]) -> Iterator[None]:
-    """Change the environment while the command runs, also for processes that it starts."""
-    before = {name: environment.get(name) for name in settings}
-    _set(environment, settings)
+    """Change the environment of the command, and of the processes that the command starts, while it runs."""
+    old_values = {name: environment.get(name) for name in settings}
+    _set_variables(environment, settings)
     try:
         yield
     finally:
-        _set(environment, before)
+        _set_variables(environment, old_values)
 
 
-def _set(environment: MutableMapping[str, str], settings: Mapping[str, str | None]) -> None:
+def _set_variables(environment: MutableMapping[str, str], settings: Mapping[str, str | None]) -> None:
     for name, value in settings.items():
         if value is None:
             environment.pop(name, None)

@@ -1,4 +1,4 @@
-"""A job's news for TensorBoard, as they come: from its events, or from the reports that AWS has."""
+"""New entries of a job for TensorBoard, read from the job's events file or from its reports in AWS."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from dyntrain.controller.cli.shell.named_job import names_file, reported, unreadable
+from dyntrain.controller.cli.shell.named_job import file_errors_as_give_up, is_file_name, latest_report
 
 if TYPE_CHECKING:
     from dyntrain.training.report.board import Entry
 
-REPORT_SECONDS = 15.0  # between looks at a job's reports, each of which asks AWS
+REPORT_SECONDS = 15.0  # between two reads of a job's report from AWS
 
 
 class News(Protocol):
-    """A source of entries. `over` once the job's end was among them."""
+    """A source of entries for TensorBoard. `over`: the job's end was among the entries returned."""
 
     name: str
     over: bool
@@ -27,8 +27,8 @@ class News(Protocol):
 
 
 def news_of(job: str | None) -> News:
-    """The news of an events file or a folder with one, of a job or a cluster; None: of the only known job."""
-    return _FromFile(Path(job)) if job is not None and names_file(job) else _FromReports(job)
+    """The source for a job, named by its events file or folder, its name or its cluster; None: the only job."""
+    return _FromFile(Path(job)) if job is not None and is_file_name(job) else _FromReports(job)
 
 
 class _FromFile:
@@ -42,7 +42,7 @@ class _FromFile:
         self.name, self.over = self._file.resolve().parent.name, False
 
     def next(self) -> Iterable[Entry]:
-        with unreadable(self._file):
+        with file_errors_as_give_up(self._file):
             entries = [entry for event in self._tail.next() for entry in self._board.entries_of(event)]
         self.over = self._board.over
         return entries
@@ -50,8 +50,8 @@ class _FromFile:
 
 class _FromReports:
     def __init__(self, job: str | None) -> None:
-        self.name, self.over = reported(job).job, False
-        self._shown = self._last_read = 0.0
+        self.name, self.over = latest_report(job).job, False
+        self._last_time = self._last_read = 0.0
 
     def next(self) -> Iterable[Entry]:
         from dyntrain.training.report.board import entries_of_history, latest
@@ -59,9 +59,9 @@ class _FromReports:
         if self._last_read and time.monotonic() - self._last_read < REPORT_SECONDS:
             return ()
         self._last_read = time.monotonic()
-        report = reported(self.name)
+        report = latest_report(self.name)
         self.over = report.state in ("finished", "failed")
         if report.history is None:
             return ()
-        beyond, self._shown = self._shown, max(self._shown, latest(report.history))
-        return list(entries_of_history(report.history, beyond))
+        last_time, self._last_time = self._last_time, max(self._last_time, latest(report.history))
+        return list(entries_of_history(report.history, last_time))

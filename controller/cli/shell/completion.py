@@ -1,8 +1,9 @@
-"""Shell completion of cluster names and instance ids from what is deployed.
+"""Shell completion of the names of clusters and jobs, and of instance ids.
 
+To enable completion in bash, run this line:
 eval "$(_DYNTRAIN_COMPLETE=bash_source dyntrain)"
 
-Errors are not shown: a shell that waits or complains is worse than one that does not complete.
+Errors are not shown, because a message would disturb the line that the user types.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.contract.errors import ControllerError
 
-Choices = Sequence[tuple[str, str]]  # (what to type, what it is)
+Choices = Sequence[tuple[str, str]]  # pairs of completion and description
 
 
-class Known(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A text parameter that the shell completes by `look`."""
+class CompletedText(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A text parameter of a command. `list_choices` returns the choices for the shell's completion."""
 
-    def __init__(self, name: str, look: Callable[[], Choices]) -> None:
-        self.name, self._look = name, look
+    def __init__(self, name: str, list_choices: Callable[[], Choices]) -> None:
+        self.name, self._list_choices = name, list_choices
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        line = ctx.find_root().params  # no command runs, so apply the typed options here
-        settings = aws_settings(os.environ, line.get("region"), line.get("profile"))
+        options = ctx.find_root().params  # applied here, because no command runs
+        settings = aws_settings(os.environ, options.get("region"), options.get("profile"))
         try:
             with ctx.scope(cleanup=False), changed(os.environ, settings):
-                choices = self._look()
+                choices = self._list_choices()
         except (ControllerError, OSError):
             return []
-        return [CompletionItem(text, help=about) for text, about in choices if text.startswith(incomplete)]
+        return [CompletionItem(text, help=description) for text, description in choices if text.startswith(incomplete)]
 
 
 def _clusters() -> Choices:
@@ -68,9 +69,9 @@ def _clusters_and_jobs() -> Choices:
     from dyntrain.controller.adapters.jobs import job_ports
 
     stored = job_ports(Clients(attempts=2), stage_of_command().table, time.time).records.all()
-    return [*_clusters(), *sorted((one.record.name, f"job, {one.record.state}") for one in stored)]
+    return [*_clusters(), *sorted((job.record.name, f"job, {job.record.state}") for job in stored)]
 
 
-CLUSTER = Known("cluster", _clusters)
-CLUSTER_OR_JOB = Known("name", _clusters_and_jobs)
-INSTANCE = Known("instance", _instances)
+CLUSTER = CompletedText("cluster", _clusters)
+CLUSTER_OR_JOB = CompletedText("name", _clusters_and_jobs)
+INSTANCE = CompletedText("instance", _instances)

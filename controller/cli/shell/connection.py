@@ -1,4 +1,4 @@
-"""Connect a command to its stage."""
+"""Connect a command to a deployed stage of the controller."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:  # a command that only prints its help needs none of it
+if TYPE_CHECKING:  # not imported at run time, so that `--help` is fast
     from dyntrain.controller.cli.answers.connection import Connection
     from dyntrain.controller.contract.stage import Stage
 
 
 def connect(stage: Stage | None = None) -> Connection:
-    """Connect to the command's stage; `stage` saves looking it up again."""
+    """Connect to `stage`, by default to the stage of the current command."""
     from dyntrain.controller.adapters.on_aws import aws_ports
     from dyntrain.controller.cli.answers.connection import Connection
     from dyntrain.controller.loops.registry import Registry
@@ -24,8 +24,8 @@ def connect(stage: Stage | None = None) -> Connection:
 
 
 def stage_of_command() -> Stage:
-    """The stage by --stage or DYNTRAIN_STAGE, else the only one that is deployed. DYNTRAIN_TABLE makes the look-up
-    unnecessary.
+    """The stage named by --stage or DYNTRAIN_STAGE, else the only deployed stage. With DYNTRAIN_TABLE no stage is
+    looked up in AWS.
     """
     from dyntrain.controller.adapters.aws import Clients
     from dyntrain.controller.adapters.ssm import SsmParameters

@@ -1,4 +1,4 @@
-"""How a command reports errors."""
+"""Print a command's errors as one line each."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dyntrain.controller.contract.errors import ControllerError, RetryLater
 
 
 @contextmanager
-def one_clear_line() -> Iterator[None]:
-    """Print errors that a person can correct in one line on stderr, with exit code 1."""
+def errors_on_one_line() -> Iterator[None]:
+    """Print an error that a person can correct as one line on stderr, and end with exit code 1."""
     try:
         yield
     except RetryLater as error:
-        message = _unknown_region() or f"AWS cannot be reached or is busy: {on_one_line(error)}"
+        message = _region_problem() or f"AWS cannot be reached or is busy: {on_one_line(error)}"
         raise click.ClickException(message) from error
     except ControllerError as error:
         raise click.ClickException(on_one_line(error)) from error
@@ -30,8 +30,8 @@ def on_one_line(error: Exception) -> str:
     return printable(" ".join(str(error).split()))
 
 
-def _unknown_region() -> str:
-    """What is wrong with the region, if that is why there is no endpoint; "" otherwise."""
+def _region_problem() -> str:
+    """The message for a region that does not exist; "" for a valid region, and with AWS_ENDPOINT_URL set."""
     if os.environ.get("AWS_ENDPOINT_URL"):
         return ""
     from botocore.session import Session
@@ -43,13 +43,13 @@ def _unknown_region() -> str:
         for partition in session.get_available_partitions()
         for name in session.get_available_regions("ec2", partition_name=partition)
     ]
-    return misspelt(region, regions)
+    return unknown_region_message(region, regions)
 
 
-def misspelt(region: str, known: Collection[str]) -> str:
+def unknown_region_message(region: str, known: Collection[str]) -> str:
     """The message for an unknown region; "" for a known one."""
     if region in known:
         return ""
-    near = get_close_matches(region, known, n=1)
-    meant = f"; is {near[0]} meant?" if near else ""
-    return f"there is no AWS region {region!r}, or it is newer than this installation of botocore{meant}"
+    similar = get_close_matches(region, known, n=1)
+    suggestion = f"; is {similar[0]} meant?" if similar else ""
+    return f"there is no AWS region {region!r}, or it is newer than this installation of botocore{suggestion}"

@@ -1,4 +1,4 @@
-"""Instance ids as people type them."""
+"""Check instance ids that people type."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dyntrain.controller.contract.errors import Misconfigured
 
 
-def only_ids(instances: Iterable[str]) -> None:
-    """Raise Misconfigured for anything that is no instance id."""
+def check_instance_ids(instances: Iterable[str]) -> None:
+    """Raise Misconfigured for a text that is no instance id."""
     from dyntrain.controller.contract.messages import INSTANCE_ID
 
     for instance in instances:

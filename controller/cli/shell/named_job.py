@@ -1,4 +1,4 @@
-"""Find the job that a person names, by its files or by its name."""
+"""Find the job that a person names by a file or by the job's or its cluster's name."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from dyntrain.controller.contract.reports import JobReport
 
 
-def names_file(job: str) -> bool:
-    """Whether the word is a file rather than a cluster or a job."""
+def is_file_name(job: str) -> bool:
+    """Whether `job` names a file, and not a cluster or a job."""
     file = Path(job)
     return file.exists() or file.suffix == ".jsonl" or len(file.parts) > 1
 
 
 @contextmanager
-def unreadable(file: Path) -> Iterator[None]:
-    """A context for reading a job's files, which raises GiveUp with the file's name."""
+def file_errors_as_give_up(file: Path) -> Iterator[None]:
+    """A context for reading a job's file. Errors become GiveUp with the file's name."""
     from dyntrain.training.records import Unreadable
 
     try:
@@ -33,8 +33,8 @@ def unreadable(file: Path) -> Iterator[None]:
         raise GiveUp(f"{file} cannot be shown: {error}") from error
 
 
-def reported(name: str | None) -> JobReport:
-    """The latest report of a job, by its name, its cluster's, or None where only one is known. Raises GiveUp."""
+def latest_report(name: str | None) -> JobReport:
+    """The latest report of the job or cluster `name`, by default of the only job. Raises GiveUp for none or several."""
     ports, registry, _ = connect()
     clusters = sorted(registry.all())
     reports = [facts.report for cluster in clusters if (facts := ports.jobs.get(cluster)[0]) is not None]
@@ -42,8 +42,8 @@ def reported(name: str | None) -> JobReport:
     names = ", ".join(f"{report.cluster} ({report.job})" for report in reports) or "none"
     if not matching:
         raise GiveUp(
-            f"no job {name!r} has been heard of (clusters and jobs: {names})" if name else "no job was heard of"
+            f"no job {name!r} has reported (clusters and jobs: {names})" if name else "no job has reported yet"
         )
     if len(matching) > 1:
-        raise GiveUp(f"several jobs are known: say which one ({names})")
+        raise GiveUp(f"several jobs have reported ({names}): name one of them")
     return matching[0]

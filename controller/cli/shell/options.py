@@ -1,4 +1,4 @@
-"""Options of several commands: the output format, the cluster, `--dry-run`."""
+"""Options that several commands have: the output format, the cluster, and `--dry-run`."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from typing import Any, TypeVar, cast
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER
 
-DRY = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def output_options(json: str, table: str, wide: str) -> Callable[[F], F]:
-    """Add the options for the output's format. The command gets `output`."""
+    """A decorator that adds `--output` and `--json`. The command gets the format as `output`."""
 
-    def decorated(command: F) -> F:
+    def decorate(command: F) -> F:
         @wraps(command)
-        def run(*arguments: Any, output: str, as_json: bool, **more: Any) -> Any:
-            return command(*arguments, output="json" if as_json else output, **more)
+        def run(*arguments: Any, output: str, as_json: bool, **other_options: Any) -> Any:
+            return command(*arguments, output="json" if as_json else output, **other_options)
 
-        return cast("F", one(both(run)))
+        return cast("F", output_option(json_option(run)))
 
-    both = click.option("--json", "as_json", is_flag=True, help="The same as --output json.")
-    one = click.option(
+    json_option = click.option("--json", "as_json", is_flag=True, help="The same as --output json.")
+    output_option = click.option(
         "--output",
         type=click.Choice(["json", "table", "wide"]),
         default="table",
         show_default=True,
         help=f"json: {json}. table: {table}. wide: {wide}.",
     )
-    return decorated
+    return decorate
 
 
-def one_cluster(command: F) -> F:
-    """Take CLUSTER as an argument or as `--cluster`, as people type it to other commands. The command gets `cluster`,
-    None for all that are registered.
+def cluster_argument(command: F) -> F:
+    """A decorator that takes a cluster's name as the argument CLUSTER or as `--cluster`. The command gets `cluster`;
+    None means all registered clusters.
     """
 
     @wraps(command)
-    def run(*arguments: Any, cluster: str | None, named: str | None, **more: Any) -> Any:
+    def run(*arguments: Any, cluster: str | None, named: str | None, **other_options: Any) -> Any:
         if named is not None and cluster is not None:
             raise click.UsageError(f"{named} and --cluster {cluster}: give one of them")
-        return command(*arguments, cluster=named or cluster, **more)
+        return command(*arguments, cluster=named or cluster, **other_options)
 
     option = click.option("--cluster", type=CLUSTER, help="The same as CLUSTER; default: all that are registered.")
     return cast("F", click.argument("named", metavar="[CLUSTER]", required=False, type=CLUSTER)(option(run)))
 
 
 def width_of_terminal() -> int | None:
-    """The terminal's width; None: a file or a pipe has room for everything."""
+    """The terminal's width in characters; None for a file or a pipe, where lines may have any length."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

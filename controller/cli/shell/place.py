@@ -1,4 +1,4 @@
-"""Print where a command will change something, before it does."""
+"""Print the AWS account and region in which a command will change something."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from dyntrain.controller.adapters.aws import Clients
 
 
-def say_where(what: str, clients: Clients | None = None) -> None:
-    """Print account, region, profile, and `what` is about to be changed there, if this is a terminal."""
+def say_where(object_name: str, clients: Clients | None = None) -> None:
+    """Print to stderr the account, region and profile, and `object_name`, which the command will change."""
     from dyntrain.controller.adapters.account import account_and_region
     from dyntrain.controller.adapters.aws import Clients
 
-    click.echo(printable(f"{account_and_region(clients or Clients(attempts=1))}: {what}"), err=True)
+    click.echo(printable(f"{account_and_region(clients or Clients(attempts=1))}: {object_name}"), err=True)

@@ -1,4 +1,4 @@
-"""Times as people type them."""
+"""Parse the start times that people type as `--since`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _SPAN = re.compile(r"^(\d+(?:\.\d+)?)([smhd])$")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
-def start_of(since: str, now: float) -> float:
-    """The start time in seconds since the epoch. Raises Misconfigured, naming --since."""
+def parse_since(since: str, now: float) -> float:
+    """The start time in seconds since the epoch. Raises Misconfigured for a text that is no duration and no time."""
     span = _SPAN.match(since)
     if span is not None:
         return now - float(span[1]) * _SECONDS[span[2]]

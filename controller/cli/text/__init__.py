@@ -1,1 +1,1 @@
-"""Texts of answers, for people. Pure."""
+"""Functions that format the data of `answers` as text for a terminal. Pure."""

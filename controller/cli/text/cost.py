@@ -1,4 +1,4 @@
-"""The text of a bill. Pure."""
+"""The text of a bill for machine time. Pure."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ WITHOUT_DISCOUNTS = (
 def as_text(
     title: str, start: float, costs: Bill, notes: Sequence[str], width: int | None, *, each: bool
 ) -> Iterator[str]:
-    """The bill's text. `each`: the lines are of one instance each."""
+    """The bill's lines of text. `each`: each table row is for one instance."""
     yield f"{title} since {moment(start)}"
     if costs.lines:
-        shown = [index for index, column in enumerate(COLUMNS) if column.name != ("INSTANCES" if each else "INSTANCE")]
+        column_indexes = [
+            index for index, column in enumerate(COLUMNS) if column.name != ("INSTANCES" if each else "INSTANCE")
+        ]
         rows = [_row(line) for line in costs.lines]
-        columns = [COLUMNS[index] for index in shown]
-        yield from table(columns, [[printable(row[index]) for index in shown] for row in rows], width)
+        columns = [COLUMNS[index] for index in column_indexes]
+        yield from table(columns, [[printable(row[index]) for index in column_indexes] for row in rows], width)
     else:
         yield "nothing ran"
-    yield _sum(costs)
+    yield _total_line(costs)
     for note in notes:
         yield f"! {printable(note)}"
 
@@ -60,11 +62,11 @@ def _row(line: LineItem) -> list[str]:
     ]
 
 
-def _sum(costs: Bill) -> str:
+def _total_line(costs: Bill) -> str:
     cost = f"{costs.hours:,.2f} instance-hours"
     if costs.cost is not None:
-        left = f" and {costs.unpriced:,.2f} hours of unknown price" if costs.unpriced else ""
-        cost += f", {money(costs.cost)}{left}"
+        unpriced = f" and {costs.unpriced:,.2f} hours of unknown price" if costs.unpriced else ""
+        cost += f", {money(costs.cost)}{unpriced}"
     elif costs.hours:
         cost += " (no price is known: pricing:GetProducts may not be allowed)"
     if not costs.running:

@@ -1,4 +1,4 @@
-"""A plan of the reserved pool, as text and as JSON. Pure."""
+"""The text and the JSON data of a plan for the reserved pool. Pure."""
 
 from __future__ import annotations
 
@@ -10,74 +10,74 @@ from dyntrain.controller.core.pool.plan import Plan, PoolDecision
 from dyntrain.controller.core.pool.stock import Entry
 
 
-def as_data(decided: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str, Any]:
-    """The data for `--json`."""
+def as_data(plan: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str, Any]:
+    """The data that `dyntrain pool plan --json` prints."""
     pools = [
         {
-            "cluster": one.pool.cluster,
-            "current": one.pool.current,
-            "held": one.held,
-            "base": one.pool.base,
-            "spare": one.spare,
-            "headroom": one.pool.headroom,
-            "min": one.pool.min,
-            "max": one.pool.max,
-            "entitled": one.entitled,
-            "proposal": one.proposal,
-            "target": one.target,
-            "reason": str(one.reason),
-            "sentence": one.sentence,
-            "dry_run": one.pool.dry_run,
-            "lines": [{"amount": amount, "text": words} for amount, words in _own(one, inputs)],
+            "cluster": decision.pool.cluster,
+            "current": decision.pool.current,
+            "held": decision.held,
+            "base": decision.pool.base,
+            "spare": decision.spare,
+            "headroom": decision.pool.headroom,
+            "min": decision.pool.min,
+            "max": decision.pool.max,
+            "entitled": decision.entitled,
+            "proposal": decision.proposal,
+            "target": decision.target,
+            "reason": str(decision.reason),
+            "sentence": decision.sentence,
+            "dry_run": decision.pool.dry_run,
+            "lines": [{"amount": amount, "text": words} for amount, words in _size_steps(decision, inputs)],
         }
-        for one in decided.decisions
-        if cluster in (None, one.pool.cluster)
+        for decision in plan.decisions
+        if cluster in (None, decision.pool.cluster)
     ]
-    total = [{"text": entry.text, "amount": entry.amount, "unit": entry.unit} for entry in decided.entries]
+    sum_entries = [{"text": entry.text, "amount": entry.amount, "unit": entry.unit} for entry in plan.entries]
     return {
         "problem": inputs.problem or None,
-        "sum": total,
+        "sum": sum_entries,
         "pools": pools,
         "inputs": inputs.model_dump(mode="json", exclude_defaults=True),
     }
 
 
-def as_text(decided: Plan, inputs: Inputs, cluster: str | None = None, *, wide: bool = False) -> str:
-    """The text: the arithmetic, then each pool's part; with `wide` its inputs, too."""
+def as_text(plan: Plan, inputs: Inputs, cluster: str | None = None, *, wide: bool = False) -> str:
+    """The text that `dyntrain pool plan` prints: the sum, then each pool's size, and with `wide` the inputs."""
     if not inputs.pools:
         return "no cluster has a pool"
-    lines = [_line(entry) for entry in decided.entries] or ["nothing is reserved"]
-    for one in decided.decisions:
-        if cluster not in (None, one.pool.cluster):
+    lines = [_line(entry) for entry in plan.entries] or ["nothing is reserved"]
+    for decision in plan.decisions:
+        if cluster not in (None, decision.pool.cluster):
             continue
         lines += [
             "",
-            f"{one.pool.cluster}: {one.pool.instance_type} in "
-            f"{one.pool.zone or 'any zone'}{', dry run' if one.pool.dry_run else ''}",
+            f"{decision.pool.cluster}: {decision.pool.instance_type} in "
+            f"{decision.pool.zone or 'any zone'}{', dry run' if decision.pool.dry_run else ''}",
         ]
-        lines += [f"{amount:>10}  {words}" for amount, words in _own(one, inputs)]
+        lines += [f"{amount:>10}  {words}" for amount, words in _size_steps(decision, inputs)]
     if wide:
-        read = inputs.model_dump(mode="json", exclude_defaults=True)
-        lines += ["", "what was read:"]
-        for name, value in read.items():
-            lines += [f"  {name}: {json.dumps(one)}" for one in (value if isinstance(value, list) else [value])]
+        fields = inputs.model_dump(mode="json", exclude_defaults=True)
+        lines += ["", "inputs read:"]
+        for name, value in fields.items():
+            lines += [f"  {name}: {json.dumps(item)}" for item in (value if isinstance(value, list) else [value])]
     return "\n".join(lines)
 
 
-def _own(one: PoolDecision, inputs: Inputs) -> list[tuple[str, str]]:
-    """A pool's arithmetic: each amount, and what it is."""
-    most = "" if one.pool.most is None else f", {one.pool.least}..{one.pool.most} where they come from"
+def _size_steps(decision: PoolDecision, inputs: Inputs) -> list[tuple[str, str]]:
+    """The steps by which a pool's size is computed, as pairs of amount and meaning."""
+    pool_limits = "" if decision.pool.most is None else f", {decision.pool.least}..{decision.pool.most} possible"
     worked_out = [
-        (f"{one.pool.base}", "base, reserved or not"),
-        (f"{one.spare:+}", "spare: reserved and idle, or the pool's own"),
-        (f"{-one.pool.headroom:+}", "headroom for whoever comes back"),
-        (f"{one.entitled}", f"entitled, within {one.pool.min}..{one.pool.max}{most}"),
-        (f"{one.proposal}", "of which other clusters hold nothing any more"),
+        (f"{decision.pool.base}", "base, reserved or not"),
+        (f"{decision.spare:+}", "spare: idle reserved instances, and the pool's own"),
+        (f"{-decision.pool.headroom:+}", "headroom that stays free for other users"),
+        (f"{decision.entitled}", f"entitled, within {decision.pool.min}..{decision.pool.max}{pool_limits}"),
+        (f"{decision.proposal}", "without instances that other clusters still hold"),
     ]
     return [
         *([] if inputs.problem else worked_out),
-        (f"{one.pool.current}", f"asked for now, {one.held} running"),
-        (f"{one.target}", f"TARGET: {one.reason}, {one.sentence}"),
+        (f"{decision.pool.current}", f"wanted now, {decision.held} running"),
+        (f"{decision.target}", f"TARGET: {decision.reason}, {decision.sentence}"),
     ]
 
 

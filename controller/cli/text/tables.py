@@ -1,5 +1,5 @@
-"""Tables that fit the terminal: a narrow one shows fewer columns. No cell is ever cut, so that its text can be
-pasted.
+"""Tables that fit the terminal: a narrow terminal shows fewer columns. No cell is cut, so that a cell's text can be
+copied.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from io import StringIO
 
 GAP = 2
-LEAST_WORDS = 24  # a column of words that is narrower than this helps nobody
+MIN_WORDS_WIDTH = 24  # the least width of a column of words
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column. `rank` decides what stays: 0 is never left out, the highest goes first. `words`: it may take several
-    lines.
+    """A column of a table. In a narrow terminal the columns of the highest `rank` are left out first, rank 0 never.
+    `words`: a cell may take several lines.
     """
 
     name: str
@@ -25,14 +25,14 @@ class Column:
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], width: int | None) -> list[int]:
     """The indexes of the columns that fit into `width` characters (None: any number)."""
-    shown = list(range(len(columns)))
+    visible = list(range(len(columns)))
     while width is not None:
-        needed = sum(min(widths[i], LEAST_WORDS) if columns[i].words else widths[i] for i in shown)
-        last = max(shown, key=lambda i: (columns[i].rank, i))
-        if needed + GAP * (len(shown) - 1) <= width or columns[last].rank == 0:
+        needed_width = sum(min(widths[i], MIN_WORDS_WIDTH) if columns[i].words else widths[i] for i in visible)
+        least_important = max(visible, key=lambda i: (columns[i].rank, i))
+        if needed_width + GAP * (len(visible) - 1) <= width or columns[least_important].rank == 0:
             break
-        shown.remove(last)
-    return shown
+        visible.remove(least_important)
+    return visible
 
 
 def table(
@@ -43,32 +43,32 @@ def table(
     *,
     colour: bool = False,
 ) -> list[str]:
-    """The lines; `colours` has one per row, if any."""
+    """The table's lines of text. `colours`: one colour per row, or empty."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     widths = [max([len(column.name), *(len(row[i]) for row in rows)]) for i, column in enumerate(columns)]
-    shown = fitting(columns, widths, width)
-    drawn = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for index in shown:
+    visible = fitting(columns, widths, width)
+    rich_table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for index in visible:
         words = columns[index].words
-        drawn.add_column(
+        rich_table.add_column(
             columns[index].name, no_wrap=not words, overflow="fold", min_width=None if words else widths[index]
         )
     for number, row in enumerate(rows):
         style = colours[number] if number < len(colours) else None
-        drawn.add_row(*(Text(row[index]) for index in shown), style=style)
-    least = sum(widths[i] for i in shown if not columns[i].words) + GAP * len(shown)
-    whole = sum(widths[i] for i in shown) + GAP * len(shown)
+        rich_table.add_row(*(Text(row[index]) for index in visible), style=style)
+    min_width = sum(widths[i] for i in visible if not columns[i].words) + GAP * len(visible)
+    full_width = sum(widths[i] for i in visible) + GAP * len(visible)
     page = StringIO()
     console = Console(
         file=page,
-        width=whole if width is None else max(least, min(width, whole)),
+        width=full_width if width is None else max(min_width, min(width, full_width)),
         force_terminal=colour,
         color_system="standard" if colour else None,
         no_color=not colour,
         legacy_windows=False,
     )
-    console.print(drawn)
+    console.print(rich_table)
     return [line.rstrip() for line in page.getvalue().splitlines()]

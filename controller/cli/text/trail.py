@@ -1,4 +1,4 @@
-"""The text of an entry of the audit trail, for the terminal and the page. Pure."""
+"""The text of an entry of the audit trail, for the terminal and the dashboard. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from dyntrain.controller.cli.text.words import moment
 from dyntrain.controller.core.history.trail import Entry, Metered, StatusChanged
 
-_ELSEWHERE = frozenset({"kind", "instance", "detail"})
-_BULKY = frozenset({"inputs"})  # of a pool's decision, for `pool plan --from-file`
+_OTHER_PARTS = frozenset({"kind", "instance", "detail"})  # fields with parts of their own in the text
+_LONG_FIELDS = frozenset({"inputs"})  # the inputs of a pool's decision, for `pool plan --from-file`
 
 
 @dataclass(frozen=True)
 class EntryText:
-    """The parts of an entry's text. `what` is neither the kind nor the detail: the statuses before and after, or the
-    entry's other fields.
+    """The parts of an entry's text. `what`: the statuses before and after a change, or the fields without a part of
+    their own.
     """
 
     kind: str
@@ -24,12 +24,12 @@ class EntryText:
 
 
 def entry_text(entry: Entry, *, wide: bool = False) -> EntryText:
-    """The entry's text. `wide`: with fields that are too long for a line."""
+    """The parts of the entry's text. `wide`: also the fields that are too long for one line."""
     if isinstance(entry, StatusChanged):
-        what = f"{entry.before or 'unknown'} -> {entry.after}"
+        change = f"{entry.before or 'unknown'} -> {entry.after}"
     elif isinstance(entry, Metered):
-        what = f"{entry.role} {entry.type} {entry.market} {entry.state} since {moment(entry.since)}"
+        change = f"{entry.role} {entry.type} {entry.market} {entry.state} since {moment(entry.since)}"
     else:
-        skipped = _ELSEWHERE if wide else _ELSEWHERE | _BULKY
-        what = " ".join(f"{name}={value}" for name, value in entry.fields().items() if name not in skipped and value)
-    return EntryText(entry.kind, entry.instance, what, " ".join(entry.detail.split()))
+        skipped = _OTHER_PARTS if wide else _OTHER_PARTS | _LONG_FIELDS
+        change = " ".join(f"{name}={value}" for name, value in entry.fields().items() if name not in skipped and value)
+    return EntryText(entry.kind, entry.instance, change, " ".join(entry.detail.split()))

@@ -1,4 +1,4 @@
-"""Spans of time and statuses in words. Pure."""
+"""Functions that write times, sizes and metrics as text, and the colours of statuses. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dyntrain.controller.contract.plain_text import in_brief, printable, printab
 
 __all__ = ["COLOURS", "ago", "in_brief", "metrics_text", "moment", "printable", "printable_lines", "size", "span"]
 
-# by meaning: what is well, what is on its way, what a person should look at, what is over
+# green: in the job; yellow: changing; cyan: waiting; red: failed; dim: gone
 COLOURS = {
     "ADDED": "green",
     "ADD_QUEUED": "yellow",
@@ -22,7 +22,7 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def size(count: int) -> str:
-    """Bytes in words, in units of a thousand."""
+    """A number of bytes as text, in kB, MB or GB (powers of 1000)."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"
@@ -30,14 +30,16 @@ def size(count: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """The time in its two largest units: 2 h 5 min."""
+    """A duration as text in the two largest units, such as 2 h 5 min."""
     remaining = round(max(0.0, seconds))
     for index, (size, unit) in enumerate(_UNITS):
         if remaining >= size or unit == "s":
-            whole, rest = divmod(remaining, size)
+            count, remainder = divmod(remaining, size)
             smaller = _UNITS[index + 1] if index + 1 < len(_UNITS) else None
-            more = f" {rest // smaller[0]} {smaller[1]}" if smaller and whole < 10 and rest >= smaller[0] else ""
-            return f"{whole} {unit}{more}"
+            smaller_part = (
+                f" {remainder // smaller[0]} {smaller[1]}" if smaller and count < 10 and remainder >= smaller[0] else ""
+            )
+            return f"{count} {unit}{smaller_part}"
     raise AssertionError
 
 
@@ -45,8 +47,8 @@ def moment(seconds: float | None) -> str:
     return "-" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def ago(then: float | None, now: float) -> str:
-    return "-" if then is None else f"{span(now - then)} ago"
+def ago(time: float | None, now: float) -> str:
+    return "-" if time is None else f"{span(now - time)} ago"
 
 
 def metrics_text(metrics: dict[str, float | None]) -> str:

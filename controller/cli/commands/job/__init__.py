@@ -1,1 +1,1 @@
-"""`dyntrain job`: any command on N machines that end with it."""
+"""`dyntrain job`: run any command on N machines, which end with the command."""

@@ -1,4 +1,4 @@
-"""`dyntrain job submit` and `resubmit`; the other commands of `dyntrain job` are added to the same group."""
+"""`dyntrain job submit` and `resubmit`, and the group of all commands of `dyntrain job`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 from dyntrain.controller.cli.commands.job.looking import job_list, logs, status, stop
 from dyntrain.controller.cli.commands.job.template import template
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable
@@ -22,7 +22,7 @@ from dyntrain.controller.contract.errors import GiveUp
 
 if TYPE_CHECKING:
     from dyntrain.controller.adapters.submission import AwsLauncher
-    from dyntrain.controller.cli.commands.job.jobs import Seen
+    from dyntrain.controller.cli.commands.job.jobs import JobState
     from dyntrain.controller.jobs.ports import JobPorts
     from dyntrain.controller.jobs.submission.ports import Launcher
     from dyntrain.controller.jobs.submission.request import JobRequest
@@ -39,7 +39,7 @@ NO_STACK = (
     "python3 train.py\n  dyntrain job logs mnist -f"
 )
 def job() -> None:
-    """Any framework's command on N machines, which end with it."""
+    """Run any framework's command on N machines, which end with the command."""
 
 
 for command in (job_list, status, logs, stop, template):
@@ -128,44 +128,46 @@ def submit(
     **options: Any,
 ) -> None:
     """Run COMMAND on --nodes machines as the job NAME."""
-    with one_clear_line():
+    with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs
 
-        typed = [one for one in context.params if context.get_parameter_source(one) is ParameterSource.COMMANDLINE]
+        typed = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
         if not elastic and (package or key_name):
-            raise GiveUp("--package and --key-name are for --elastic")
+            raise GiveUp("--package and --key-name need --elastic")
         ports, launcher = connect_jobs()
-        request = _requested(launcher, options, settings, elastic=elastic)
+        request = _request_from_options(launcher, options, settings, elastic=elastic)
         if elastic:
             from dyntrain.controller.cli.commands.job.elastic import submit_elastic
 
             submit_elastic(ports, launcher, request, typed, package, key_name, yes=yes)
             return
         _launch(ports, launcher, request, yes=yes)
-        _attend(ports, launcher, request.name, wait=wait or request.retries > 0)
+        _wait_for(ports, launcher, request.name, wait=wait or request.retries > 0)
 
 
-def _requested(
+def _request_from_options(
     launcher: AwsLauncher, options: Mapping[str, Any], settings: Sequence[str], *, elastic: bool
 ) -> JobRequest:
-    """`asked`: the fields of a request as they were typed. What was not is that of the stack of `dyntrain job
-    template`; an elastic job has of it the bucket alone. Raises GiveUp.
+    """The request with these `options`. Bucket, profile and security group that were not typed are those of the stack
+    of `dyntrain job template`; an elastic job takes only the bucket from the stack. Raises GiveUp.
     """
     from dyntrain.controller.adapters.submission import stack_defaults
-    from dyntrain.controller.cli.commands.job.data import checked
+    from dyntrain.controller.cli.commands.job.data import check_channels
     from dyntrain.controller.contract.command_words import command_words
     from dyntrain.controller.jobs.submission.code import requirements_of
     from dyntrain.controller.jobs.submission.request import DATA_ROOT, JobRequest, environment_of
 
-    for warning in checked(options.get("channels", ()), elastic=elastic):
+    for warning in check_channels(options.get("channels", ()), elastic=elastic):
         click.echo(f"Warning: {warning}", err=True)
-    of_stack = {"bucket": "bucket"}
+    stack_outputs = {"bucket": "bucket"}
     if not elastic:
-        of_stack |= {"profile": "profile", "security_group": "security-group"}
-    defaults = {} if all(options[field] for field in of_stack) else stack_defaults(launcher.clients)
+        stack_outputs |= {"profile": "profile", "security_group": "security-group"}
+    defaults = {} if all(options[field] for field in stack_outputs) else stack_defaults(launcher.clients)
     if not options["bucket"] and "bucket" not in defaults:
         raise GiveUp(NO_STACK)
-    resolved: dict[str, Any] = {field: options[field] or defaults.get(name, "") for field, name in of_stack.items()}
+    resolved: dict[str, Any] = {
+        field: options[field] or defaults.get(name, "") for field, name in stack_outputs.items()
+    }
     resolved["disk"] = options.get("disk") or 0
     resolved["data_root"] = options.get("data_root") or DATA_ROOT
     resolved["command"] = command_words(options["command"], _program_in(options["code"]))
@@ -174,7 +176,7 @@ def _requested(
 
 
 def _program_in(code: str) -> Callable[[str], bool]:
-    """Whether a name is a program: of this machine, which machines of the same system have, or in the code's folder."""
+    """A function that says whether a name is a program of this machine, or a file in the code's folder."""
     return lambda name: shutil.which(name) is not None or (Path(code) / name).is_file()
 
 
@@ -192,7 +194,7 @@ def _launch(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, yes:
     size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
     say_where(f"job {request.name}", launcher.clients)
     click.echo(_description(request, size, price))
-    if not yes and not click.confirm("Launch it?", default=False):
+    if not yes and not click.confirm("Launch the job?", default=False):
         raise GiveUp("nothing was launched")
     submit_job(ports, launcher, prepared, _say)
 
@@ -201,20 +203,20 @@ def _launch(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, yes:
 @click.argument("name")
 @click.option("--wait", is_flag=True, help="Stay until the job ends; the exit code says how.")
 def resubmit(name: str, wait: bool) -> None:
-    """Run a job that has ended again, with its artifacts back in place and RESUMED=1."""
-    with one_clear_line():
-        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, settle
+    """Run an ended job again, with its artifacts restored and with RESUMED=1."""
+    with errors_on_one_line():
+        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, store_end
         from dyntrain.controller.jobs.submission.submit import again
 
         ports, launcher = connect_jobs()
-        settle(ports, launcher, name)
+        store_end(ports, launcher, name)
         say_where(f"job {name}", launcher.clients)
         again(ports, launcher, name, _say)
-        _attend(ports, launcher, name, wait=wait)
+        _wait_for(ports, launcher, name, wait=wait)
 
 
 def _description(request: JobRequest, size: str, price: float | None) -> str:
-    """What will be created, and its price."""
+    """Describe what will be created, and the price."""
     kind = "Spot " if request.spot else ""
     lines = [
         f"job {request.name}: {request.nodes} {kind}machines of type {request.instance_type}, "
@@ -226,8 +228,8 @@ def _description(request: JobRequest, size: str, price: float | None) -> str:
     ]
     if price is not None:
         hour = price * request.nodes
-        most = hour * request.max_hours * (1 + request.retries)
-        lines.append(f"  costs       {hour:.2f} dollars an hour, at most {most:.2f}; disks and traffic besides")
+        max_cost = hour * request.max_hours * (1 + request.retries)
+        lines.append(f"  costs       {hour:.2f} dollars an hour, at most {max_cost:.2f}; disks and traffic besides")
     return "\n".join(lines)
 
 
@@ -235,8 +237,8 @@ def _say(text: str) -> None:
     click.echo(printable(text))
 
 
-def _attend(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> None:
-    """Wait until all nodes run; with `wait` until the job has ended, launched again as often as allowed."""
+def _wait_for(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> None:
+    """Wait until all nodes run; with `wait`, until the job ends. Relaunch interrupted jobs, at most `retries` times."""
     from dyntrain.controller.cli.commands.job.jobs import follow, relaunch
     from dyntrain.controller.jobs.record import ENDED
 
@@ -255,7 +257,7 @@ def _attend(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> No
         raise click.exceptions.Exit(1)
 
 
-def _progress(job: Seen) -> None:
+def _progress(job: JobState) -> None:
     reason = f": {printable(job.reason)}" if job.reason else ""
-    heard = f" {job.heard}/{job.record.nodes}" if job.phase == "STARTING" else ""
-    click.echo(f"{job.phase}{heard}{reason}")
+    started = f" {job.heard}/{job.record.nodes}" if job.phase == "STARTING" else ""
+    click.echo(f"{job.phase}{started}{reason}")

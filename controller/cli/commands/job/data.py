@@ -1,4 +1,4 @@
-"""`--channel` of `dyntrain job submit`: its checks, and what a cluster's nodes may read."""
+"""The option `--channel` of `dyntrain job submit`: checks, and the S3 folder that a cluster's nodes may read."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dyntrain.training.feed.places import MANIFEST, ChannelError, parsed
 from dyntrain.training.worker.channel.objects import variable
 
 
-def checked(words: Sequence[str], *, elastic: bool) -> list[str]:
-    """Warnings, for people. Raises GiveUp."""
+def check_channels(words: Sequence[str], *, elastic: bool) -> list[str]:
+    """Check the channels and return warnings. Raises GiveUp for channels that cannot work."""
     channels = _channels(words)
     if not elastic:
         warning = many_channels(sum(channel.mode == PIPE for channel in channels))
@@ -21,24 +21,27 @@ def checked(words: Sequence[str], *, elastic: bool) -> list[str]:
     for channel in channels:
         if channel != Channel(channel.name, channel.source):
             raise GiveUp(
-                f"--channel {channel.name}: a cluster's workers read by job.channel; mode, shuffle and format do "
-                "not go with --elastic"
+                f"--channel {channel.name}: workers of an elastic job read by job.channel; leave mode, shuffle and "
+                "format out with --elastic"
             )
-    data_of(words)
+    common_folder(words)
     return []
 
 
-def variables_of(words: Sequence[str]) -> dict[str, str]:
-    """Variables with the folders for `job.channel`: nodes may list nothing else. Raises GiveUp."""
-    return {variable(one.name): one.source if _has_end(one.source) else f"{one.source}/" for one in _channels(words)}
+def channel_variables(words: Sequence[str]) -> dict[str, str]:
+    """Environment variables with the S3 folders or manifests of the channels for `job.channel`. Raises GiveUp."""
+    return {
+        variable(channel.name): channel.source if _is_folder_or_manifest(channel.source) else f"{channel.source}/"
+        for channel in _channels(words)
+    }
 
 
-def _has_end(source: str) -> bool:
+def _is_folder_or_manifest(source: str) -> bool:
     return source.endswith(("/", MANIFEST))
 
 
-def data_of(words: Sequence[str]) -> tuple[str, str]:
-    """The bucket and folder that contain all channels of a cluster; "" without any. Raises GiveUp."""
+def common_folder(words: Sequence[str]) -> tuple[str, str]:
+    """The bucket and the folder that contain all channels of a cluster; "" without channels. Raises GiveUp."""
     channels = _channels(words)
     if not channels:
         return "", ""
@@ -49,7 +52,9 @@ def data_of(words: Sequence[str]) -> tuple[str, str]:
     ]
     folder = posixpath.commonpath(folders)
     if len({bucket for bucket, _ in places}) > 1 or not folder:
-        raise GiveUp("--channel: a cluster's nodes may read one folder of one bucket; put its channels below one")
+        raise GiveUp(
+            "--channel: a cluster's nodes may read one folder of one bucket; put all channels below one folder"
+        )
     return places[0][0], folder
 
 

@@ -1,4 +1,4 @@
-"""`dyntrain job submit --elastic`, and showing and ending such a job."""
+"""Submit, show and end elastic jobs, each of which is a cluster: `dyntrain job submit --elastic`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dyntrain.controller.adapters.stacks import AwsStacks
 from dyntrain.controller.adapters.submission import AwsLauncher
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import snapshot, summary
-from dyntrain.controller.cli.commands.job.data import data_of, variables_of
+from dyntrain.controller.cli.commands.job.data import channel_variables, common_folder
 from dyntrain.controller.cli.commands.job.jobs import stored_job
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.cli.shell.options import width_of_terminal
@@ -42,15 +42,13 @@ from dyntrain.controller.jobs.submission.request import JobRequest
 from dyntrain.controller.jobs.verdict import Phase
 
 FOLLOW_SECONDS = 2.0
-START_SECONDS = 4500.0  # the stack may take 55 minutes by its wait condition, and its nodes a while more
+START_SECONDS = 4500.0  # 55 minutes for the stack's wait condition, 20 for the nodes
 OVER: tuple[Phase, ...] = ("RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "ENDING")
 
 
 @dataclass(frozen=True)
-class SeenCluster:
-    """A job that is a cluster. `cluster` is what `dyntrain status` shows of it; None: it is not registered, so not
-    created yet or gone.
-    """
+class ElasticJobState:
+    """The state of an elastic job. `cluster`: the data of `dyntrain status`; None while no cluster is registered."""
 
     record: JobRecord
     phase: Phase
@@ -69,19 +67,19 @@ def submit_elastic(
     *,
     yes: bool,
 ) -> None:
-    """Submit the job; return once it trains. `typed`: the options that the person gave."""
+    """Submit the job and return once the job trains. `typed`: names of the options that were typed."""
     check_elastic(request, typed)
-    request = replace(request, env={**request.env, **variables_of(request.channels)})
+    request = replace(request, env={**request.env, **channel_variables(request.channels)})
     stage = stage_of_command()
     if stage.name is None:
         raise GiveUp("a cluster belongs to a stage: give --stage or DYNTRAIN_STAGE")
-    local = source_of(request.code) is None
-    packed = pack(Path(request.code)) if local else None
+    is_local = source_of(request.code) is None
+    packed = pack(Path(request.code)) if is_local else None
     connection, stacks = connect(stage), _stacks(launcher)
     wheel = package or f"s3://{request.bucket}/dyntrain-{version('dyntrain')}-py3-none-any.whl"
     with waiting("asking AWS whether this can be done"):
         registered = request.name in connection.ports.parameters.policies()
-        wanted = Wanted(stage.name, wheel, key_name, data_of(request.channels))
+        wanted = Wanted(stage.name, wheel, key_name, common_folder(request.channels))
         prepared = prepare_cluster(
             ports, launcher, stacks, request, packed, wanted, secrets.token_hex(6), registered=registered
         )
@@ -91,20 +89,20 @@ def submit_elastic(
     click.echo(_description(request, wheel, size, price))
     if prepared.warning:
         click.echo(f"Warning: {prepared.warning}", err=True)
-    if local and (Path(request.code) / REQUIREMENTS).is_file():
+    if is_local and (Path(request.code) / REQUIREMENTS).is_file():
         click.echo(f"Warning: {REQUIREMENTS} is not installed; a prepare-data.py in the code can do that", err=True)
-    if not yes and not click.confirm("Make it?", default=False):
-        raise GiveUp("nothing was made")
+    if not yes and not click.confirm("Create the cluster?", default=False):
+        raise GiveUp("the cluster was not created")
     make_cluster(ports, launcher, stacks, prepared, _say)
     _follow(ports, stacks, connection, request.name)
 
 
 def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) -> str:
-    cluster = _look(ports, _stacks(launcher), connect(stage_of_command()), name)
+    cluster = _read_state(ports, _stacks(launcher), connect(stage_of_command()), name)
     record, stack = cluster.record, cluster.stack
     if output == "json":
-        shown = {"phase": cluster.phase, "why": cluster.reason, "cluster": cluster.cluster}
-        return json.dumps({**record.model_dump(mode="json"), **shown, "stack": stack and stack.id}, indent=1)
+        status_fields = {"phase": cluster.phase, "why": cluster.reason, "cluster": cluster.cluster}
+        return json.dumps({**record.model_dump(mode="json"), **status_fields, "stack": stack and stack.id}, indent=1)
     lines = [
         f"{name} {cluster.phase}{f': {cluster.reason}' if cluster.reason else ''}",
         f"  a cluster of {record.nodes} base nodes, code in s3://{record.bucket}/{name}/",
@@ -119,26 +117,26 @@ def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) ->
     return "\n".join(lines)
 
 
-def standing(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Phase and reason of each of these elastic jobs, as in `job status`: their records end only with `job stop`.
-    UNKNOWN with the reason where one cannot be read; the others are still shown.
+def elastic_states(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Phase and reason of each of these elastic jobs, as in `job status`. A job that cannot be read has the phase
+    UNKNOWN.
     """
     stacks, connection = _stacks(launcher), connect(stage_of_command())
-    stands: dict[str, tuple[str, str]] = {}
+    states: dict[str, tuple[str, str]] = {}
     for name in names:
         try:
-            cluster = _look(ports, stacks, connection, name)
-            stands[name] = (cluster.phase, cluster.reason)
+            cluster = _read_state(ports, stacks, connection, name)
+            states[name] = (cluster.phase, cluster.reason)
         except ControllerError as error:
-            stands[name] = ("UNKNOWN", str(error))
-    return stands
+            states[name] = ("UNKNOWN", str(error))
+    return states
 
 
 def stop_elastic(ports: JobPorts, launcher: AwsLauncher, name: str) -> None:
     parameters = connect(stage_of_command()).ports.parameters
     stack = end_cluster(ports, launcher, _stacks(launcher), name, lambda: parameters.delete(name), _say)
     if stack is None:
-        click.echo(f"{name}: there is nothing left of it to end")
+        click.echo(f"{name} has ended already")
         return
     bucket = stored_job(ports, name).record.bucket
     click.echo(f"{name}: its machines, network, logs and parameters are gone; its code is in s3://{bucket}/{name}/")
@@ -154,7 +152,7 @@ def _stacks(launcher: AwsLauncher) -> AwsStacks:
     return AwsStacks(launcher.clients, template)
 
 
-def _look(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> SeenCluster:
+def _read_state(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> ElasticJobState:
     record = stored_job(ports, name).record
     stack = None if record.ended else stacks.stack(name)
     cluster = None
@@ -164,45 +162,47 @@ def _look(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str)
         except GiveUp:
             cluster = None  # the stack has not created the policy yet
     job = cluster["job"] if cluster is not None else None
-    state, why = (job["state"], in_brief(job["reason"])) if job is not None else (None, "")
-    phase, reason = elastic_phase(record, stack, state, why)
-    return SeenCluster(record, phase, reason, stack, cluster)
+    state, job_reason = (job["state"], in_brief(job["reason"])) if job is not None else (None, "")
+    phase, reason = elastic_phase(record, stack, state, job_reason)
+    return ElasticJobState(record, phase, reason, stack, cluster)
 
 
 def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
-    """Print the progress until the job trains. Raises GiveUp when it does not."""
-    shown: set[str] = set()
-    until = time.monotonic() + START_SECONDS
+    """Print the progress until the job trains. Raises GiveUp when the job fails or takes too long."""
+    printed_lines: set[str] = set()
+    deadline = time.monotonic() + START_SECONDS
     while True:
-        with suppress(RetryLater):  # AWS is away for a moment
-            cluster = _look(ports, stacks, connection, name)
-            for line in lines_of(cluster):
-                if line not in shown:
-                    shown.add(line)
+        with suppress(RetryLater):  # AWS is unreachable for a moment
+            cluster = _read_state(ports, stacks, connection, name)
+            for line in progress_lines(cluster):
+                if line not in printed_lines:
+                    printed_lines.add(line)
                     _say(line)
             if cluster.phase in OVER:
                 break
-        if time.monotonic() > until:
-            raise GiveUp(f"{name} does not train yet; `dyntrain job status {name}` says how it stands")
+        if time.monotonic() > deadline:
+            raise GiveUp(f"{name} does not train yet; `dyntrain job status {name}` shows its state")
         time.sleep(FOLLOW_SECONDS)
     if cluster.phase not in ("RUNNING", "SUCCEEDED"):
-        more = f"`dyntrain job status {name}` says more"
-        raise GiveUp(f"{name} is {cluster.phase}; {more}, `dyntrain job stop {name}` ends what was made")
-    click.echo(f"it is a cluster: `dyntrain scale {name} N`, `dyntrain logs {name} -f`, `dyntrain job stop {name}`")
+        status_hint = f"`dyntrain job status {name}` says more"
+        raise GiveUp(f"{name} is {cluster.phase}; {status_hint}, `dyntrain job stop {name}` deletes the stack")
+    click.echo(
+        f"the job is a cluster: `dyntrain scale {name} N`, `dyntrain logs {name} -f`, `dyntrain job stop {name}`"
+    )
 
 
-def lines_of(cluster: SeenCluster) -> list[str]:
-    """A line for each node, with the reason where it could not be prepared; then the job. Pure."""
+def progress_lines(cluster: ElasticJobState) -> list[str]:
+    """A line for each node, with the reason of a failed preparation, and a line for the job. Pure."""
     nodes = cluster.cluster["nodes"] if cluster.cluster is not None else []
     lines = []
     for node in nodes:
-        why = in_brief(node["detail"] or node["sentence"]) if node["status"] == "PREPARE_FAILED" else ""
-        lines.append(f"{node['instance']}: {node['status']}{f': {why}' if why else ''}")
+        problem = in_brief(node["detail"] or node["sentence"]) if node["status"] == "PREPARE_FAILED" else ""
+        lines.append(f"{node['instance']}: {node['status']}{f': {problem}' if problem else ''}")
     return [*lines, f"{cluster.phase}: {cluster.reason}" if cluster.reason else cluster.phase]
 
 
 def _description(request: JobRequest, package: str, size: str, price: float | None) -> str:
-    """What will be created, and its price."""
+    """Describe what will be created, and the price."""
     each = f", {request.workers_per_node} times on each node" if request.workers_per_node > 1 else ""
     lines = [
         f"job {request.name}: a cluster of {request.nodes} base nodes of type {request.instance_type}, one of them "

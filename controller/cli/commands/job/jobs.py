@@ -1,4 +1,4 @@
-"""Access to AWS for the commands of `dyntrain job`, and the state of a job."""
+"""Access to AWS for the commands of `dyntrain job`; read, follow, relaunch and stop a job."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from dyntrain.controller.jobs.verdict import Machine, Phase, phase
 from dyntrain.controller.jobs.watch import judged
 
 FOLLOW_SECONDS = 2.0
-AWAY_SECONDS = 10.0
+RETRY_SECONDS = 10.0
 RELAUNCH_SECONDS = 3600.0
-START_SECONDS = 1800.0  # after which silent machines are reported
+START_SECONDS = 1800.0  # without a live node after this time, a job is reported as late
 Pause = Callable[[float], None]
 
 
@@ -33,8 +33,8 @@ def connect_jobs() -> tuple[JobPorts, AwsLauncher]:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A job's state. `verdict` is the run's exit.json, `codes` the exit codes of the ranks that have ended."""
+class JobState:
+    """A job's state. `verdict`: the run's exit.json; `codes`: ended ranks' exit codes; `heard`: count of live nodes."""
 
     record: JobRecord
     phase: Phase
@@ -42,14 +42,14 @@ class Seen:
     verdict: Exit | None
     codes: dict[int, int | None]
     heard: int
-    late: bool = False  # no sign of life from any node long after the launch
+    late: bool = False  # no node has reported START_SECONDS after the launch
 
     @property
     def reason(self) -> str:
         if self.late:
             return (
-                f"no node was heard of in {START_SECONDS / 60:.0f} minutes; the image may not run user data, or its "
-                f"machines not reach S3. `dyntrain job stop {self.record.name} --now` ends them"
+                f"no node has reported in {START_SECONDS / 60:.0f} minutes; the image may not run user data, or the "
+                f"machines may not reach S3. `dyntrain job stop {self.record.name} --now` ends the machines"
             )
         return self.record.reason
 
@@ -57,95 +57,100 @@ class Seen:
 def stored_job(ports: JobPorts, name: str) -> StoredJob:
     stored = ports.records.get(name)
     if stored is None:
-        raise GiveUp(f"there is no job {name!r}; `dyntrain job list` shows those there are")
+        raise GiveUp(f"there is no job {name!r}; `dyntrain job list` lists all jobs")
     return stored
 
 
-def look(ports: JobPorts, launcher: Launcher, name: str) -> Seen:
-    """Judge the job as the controller will at its next look, up to a minute later. Writes nothing."""
+def read_state(ports: JobPorts, launcher: Launcher, name: str) -> JobState:
+    """Read the job's state, judged as by the controller's next check of all jobs. Writes nothing."""
     stored = stored_job(ports, name)
     machines = sorted(ports.machines.of_runs([stored.record.token]), key=lambda machine: machine.rank)
     record = judged(ports, stored, machines).record
     heard = 0 if record.ended else launcher.alive_count(record)
     codes = dict(ports.results.codes(record, range(record.nodes)))
     verdict = ports.results.verdict(record)
-    stands = phase(record, machines, heard)
-    late = stands == "STARTING" and not heard and ports.clock() - record.since > START_SECONDS
-    return Seen(record, stands, machines, verdict, codes, heard, late)
+    job_phase = phase(record, machines, heard)
+    late = job_phase == "STARTING" and not heard and ports.clock() - record.since > START_SECONDS
+    return JobState(record, job_phase, machines, verdict, codes, heard, late)
 
 
 def follow(
-    ports: JobPorts, launcher: Launcher, name: str, say: Callable[[Seen], None], until: Sequence[Phase], pause: Pause
-) -> Seen:
-    """Report each phase until one of `until`. Continues when AWS is unreachable for a while: a job may take days."""
-    shown = ""
+    ports: JobPorts,
+    launcher: Launcher,
+    name: str,
+    say: Callable[[JobState], None],
+    end_phases: Sequence[Phase],
+    pause: Pause,
+) -> JobState:
+    """Call `say` with each new state until the job has one of `end_phases`. Waits while AWS is unreachable."""
+    last_state = ""
     while True:
         try:
-            job = look(ports, launcher, name)
+            job = read_state(ports, launcher, name)
         except RetryLater:
-            pause(AWAY_SECONDS)
+            pause(RETRY_SECONDS)
             continue
         state = f"{job.phase} {job.heard} {job.late}"
-        if state != shown:
-            shown = state
+        if state != last_state:
+            last_state = state
             say(job)
-        if job.phase in until:
+        if job.phase in end_phases:
             return job
         pause(FOLLOW_SECONDS)
 
 
-def settle(ports: JobPorts, launcher: Launcher, name: str) -> None:
-    """Store how a job has ended, if it has, without waiting for the controller's next look."""
+def store_end(ports: JobPorts, launcher: Launcher, name: str) -> None:
+    """Store the end of a job that has ended, without waiting for the controller's next check."""
     stored = stored_job(ports, name)
-    record = look(ports, launcher, name).record
+    record = read_state(ports, launcher, name).record
     if record.ended and record != stored.record:
-        with suppress(Conflict):  # the controller has written the same first
+        with suppress(Conflict):  # the controller has written the same record first
             ports.records.put(StoredJob(record, stored.version), over=False)
 
 
 def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
-    """Launch the next attempt of an interrupted job, unless somebody has stopped it meanwhile. Waits for machines that
-    are still saving, for an unreachable AWS, and for capacity. Raises GiveUp when that takes too long.
+    """Launch the next attempt of an interrupted job, unless the job was stopped meanwhile. Waits for machines that
+    save files, for AWS, and for capacity. Raises GiveUp after RELAUNCH_SECONDS.
     """
-    until = ports.clock() + RELAUNCH_SECONDS
-    shown = ""
+    deadline = ports.clock() + RELAUNCH_SECONDS
+    last_message = ""
     while True:
         try:
-            settle(ports, launcher, name)
+            store_end(ports, launcher, name)
             if stored_job(ports, name).record.state in ("INTERRUPTED", "LAUNCHING"):
                 again(ports, launcher, name, say)
             return
         except RetryLater as error:
-            if ports.clock() >= until:
+            if ports.clock() >= deadline:
                 raise GiveUp(
                     f"{name} could not be launched again within {RELAUNCH_SECONDS / 60:.0f} minutes: {error}; "
-                    f"`dyntrain job resubmit {name}` tries it by hand"
+                    f"`dyntrain job resubmit {name}` tries again"
                 ) from error
-            if str(error) != shown:
-                shown = str(error)
-                say(f"waiting: {shown}")
-        launcher.pause(AWAY_SECONDS)
+            if str(error) != last_message:
+                last_message = str(error)
+                say(f"waiting: {last_message}")
+        launcher.pause(RETRY_SECONDS)
 
 
 def stop(ports: JobPorts, launcher: Launcher, name: str, *, at_once: bool) -> str:
-    """Stop the job and return what was done. A job that has ended keeps its result; an interrupted one is not launched
-    again.
+    """Stop the job and return a message about it. A job that has ended keeps its result; an interrupted job is not
+    launched again.
     """
-    settle(ports, launcher, name)
+    store_end(ports, launcher, name)
     stored = stored_job(ports, name)
     record, now = stored.record, ports.clock()
-    living = [machine.instance for machine in ports.machines.of_runs([record.token]) if machine.living]
+    living_instances = [machine.instance for machine in ports.machines.of_runs([record.token]) if machine.living]
     ended = record.ended
     if record.state == "INTERRUPTED":
         stopped = record.into("STOPPED", f"stopped by hand after: {record.reason}", now)
         ports.records.put(StoredJob(stopped, stored.version), over=False)
     if not ended:
-        order = Exit(STOPPED, 0, None, "stopped by hand", now)
-        launcher.put(record.bucket, verdict_key(name, record.run), order.text().encode())
-        ports.records.put(StoredJob(record.into("STOPPED", order.reason, now), stored.version), over=False)
-    if living and (at_once or record.state == "LAUNCHING"):
-        ports.machines.terminate(living)
-        return f"{name}: {len(living)} machines are terminated"
+        exit_order = Exit(STOPPED, 0, None, "stopped by hand", now)
+        launcher.put(record.bucket, verdict_key(name, record.run), exit_order.text().encode())
+        ports.records.put(StoredJob(record.into("STOPPED", exit_order.reason, now), stored.version), over=False)
+    if living_instances and (at_once or record.state == "LAUNCHING"):
+        ports.machines.terminate(living_instances)
+        return f"{name}: {len(living_instances)} machines are terminated"
     if ended:
         return f"{name} has ended already ({record.state})"
-    return f"{name}: its {len(living)} machines save their artifacts and end"
+    return f"{name}: its {len(living_instances)} machines save their artifacts and end"

@@ -1,4 +1,4 @@
-"""The log lines of a job, each once."""
+"""Read a job's new log lines from CloudWatch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dyntrain.controller.adapters.logs import LogLine
 from dyntrain.controller.contract.job_files import LOG_GROUP, log_stream
 from dyntrain.controller.jobs.record import JobRecord
 
-OVERLAP_SECONDS = 60.0  # CloudWatch shows lines a moment late, and not in order
+OVERLAP_SECONDS = 60.0  # CloudWatch shows lines late and out of order, by up to this time
 
 
 class Logs(Protocol):
@@ -19,6 +19,8 @@ class Logs(Protocol):
 
 
 class JobLog:
+    """The log lines of a job's current attempt, of all ranks or of one rank. Each line is returned once."""
+
     def __init__(self, logs: Logs, record: JobRecord, rank: int | None) -> None:
         ranks = range(record.nodes) if rank is None else (rank,)
         self._wanted = {log_stream(record.name, rank) for rank in ranks}

@@ -1,4 +1,4 @@
-"""`dyntrain job list`, `status`, `logs` and `stop`."""
+"""The commands `dyntrain job list`, `status`, `logs` and `stop`."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
-from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.text.words import ago, printable
 from dyntrain.controller.contract.errors import GiveUp
 
 if TYPE_CHECKING:
-    from dyntrain.controller.cli.commands.job.jobs import Seen
+    from dyntrain.controller.cli.commands.job.jobs import JobState
 
 
 @click.command("list", epilog="Examples:\n\n\b\n  dyntrain job list\n  dyntrain job list --json")
 @output_options("a list of objects", "as many columns as the terminal has room for", "all there are")
 def job_list(output: str) -> None:
-    """All jobs, also those that have ended in the last 90 days."""
-    with one_clear_line():
+    """List all jobs, also jobs that have ended in the last 90 days."""
+    with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs
         from dyntrain.controller.cli.text.tables import Column, table
 
         ports, launcher = connect_jobs()
         records = sorted((stored.record for stored in ports.records.all()), key=lambda record: -record.since)
-        stands: dict[str, tuple[str, str]] = {record.name: (record.state, record.reason) for record in records}
+        states: dict[str, tuple[str, str]] = {record.name: (record.state, record.reason) for record in records}
         if clusters := [record.name for record in records if record.elastic and not record.ended]:
-            from dyntrain.controller.cli.commands.job.elastic import standing
+            from dyntrain.controller.cli.commands.job.elastic import elastic_states
 
-            stands |= standing(ports, launcher, clusters)
+            states |= elastic_states(ports, launcher, clusters)
     if output == "json":
-        shown = [{**record.model_dump(mode="json"), "phase": stands[record.name][0]} for record in records]
-        click.echo(json.dumps(shown, indent=1))
+        json_rows = [{**record.model_dump(mode="json"), "phase": states[record.name][0]} for record in records]
+        click.echo(json.dumps(json_rows, indent=1))
         return
     columns = [Column("JOB", 0), Column("STATE", 0), Column("NODES", 1), Column("TYPE", 2), Column("SINCE", 1)]
     columns.append(Column("REASON", 3, words=True))
@@ -43,7 +43,7 @@ def job_list(output: str) -> None:
     rows = [
         [record.name, state, str(record.nodes), record.instance_type, ago(record.since, now), reason]
         for record in records
-        for state, reason in [stands[record.name]]
+        for state, reason in [states[record.name]]
     ]
     for line in table(columns, [[printable(cell) for cell in row] for row in rows], width):
         click.echo(line)
@@ -53,9 +53,9 @@ def job_list(output: str) -> None:
 @click.argument("name")
 @output_options("one object", "what a person wants to know", "with all that is recorded of it")
 def status(name: str, output: str) -> None:
-    """How the job NAME stands, node by node."""
-    with one_clear_line():
-        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, look, stored_job
+    """Show the state of the job NAME and of each node."""
+    with errors_on_one_line():
+        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, read_state, stored_job
 
         ports, launcher = connect_jobs()
         if stored_job(ports, name).record.elastic:
@@ -63,20 +63,20 @@ def status(name: str, output: str) -> None:
 
             click.echo(status_of(ports, launcher, name, output))
             return
-        job = look(ports, launcher, name)
+        job = read_state(ports, launcher, name)
     click.echo(json.dumps(_fields(job), indent=1) if output == "json" else "\n".join(_lines(job)))
     if output == "wide":
         for field, value in job.record.model_dump(mode="json").items():
             click.echo(printable(f"  {field}: {json.dumps(value)}"))
 
 
-def _fields(job: Seen) -> dict[str, Any]:
+def _fields(job: JobState) -> dict[str, Any]:
     machines = [{**asdict(machine), "code": job.codes.get(machine.rank)} for machine in job.machines]
     verdict = None if job.verdict is None else job.verdict._asdict()
     return {**job.record.model_dump(mode="json"), "phase": job.phase, "machines": machines, "exit": verdict}
 
 
-def _lines(job: Seen) -> list[str]:
+def _lines(job: JobState) -> list[str]:
     record = job.record
     reason = f": {printable(job.reason)}" if job.reason else ""
     lines = [
@@ -99,11 +99,11 @@ def _lines(job: Seen) -> list[str]:
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes, until the job ends.")
 @click.option("--rank", type=click.IntRange(0), help="Only of this node.")
 def logs(name: str, following: bool, rank: int | None) -> None:
-    """What the nodes of the job NAME wrote, from CloudWatch, also when they are gone."""
-    with one_clear_line():
+    """Print log lines of the job NAME's nodes from CloudWatch, also of terminated nodes."""
+    with errors_on_one_line():
         from dyntrain.controller.adapters.aws import Clients
         from dyntrain.controller.adapters.logs import CloudWatchLogs
-        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, look, stored_job
+        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, read_state, stored_job
         from dyntrain.controller.cli.commands.job.log_lines import JobLog
 
         ports, launcher = connect_jobs()
@@ -115,15 +115,15 @@ def logs(name: str, following: bool, rank: int | None) -> None:
         if rank is not None and rank >= record.nodes:
             raise GiveUp(f"{name} has ranks 0 to {record.nodes - 1}")
         log = JobLog(CloudWatchLogs(Clients(attempts=2)), record, rank)
-        shown = _show(log)
+        line_count = _show(log)
         while following:
-            over = look(ports, launcher, name).record.ended
+            has_ended = read_state(ports, launcher, name).record.ended
             time.sleep(2.0)
-            shown += _show(log)
-            if over:
+            line_count += _show(log)
+            if has_ended:
                 break
-        if not shown and not following:
-            raise GiveUp(f"nothing of {name} is in CloudWatch yet; its machines may still be starting")
+        if not line_count and not following:
+            raise GiveUp(f"CloudWatch has no log lines of {name} yet; the machines may still be starting")
 
 
 def _show(log: Any) -> int:
@@ -140,10 +140,10 @@ def _show(log: Any) -> int:
     "--now", "at_once", is_flag=True, help="End the machines at once, unsaved; those of a cluster always are."
 )
 def stop(name: str, at_once: bool) -> None:
-    """End the job NAME: its nodes save their artifacts, and end. Of an elastic job all that was made for it is deleted
-    but the code, and the volume with what it has learned.
+    """End the job NAME. The nodes save their artifacts, and end. The stack of an elastic job is deleted; the code and
+    the volume with the commits are kept.
     """
-    with one_clear_line():
+    with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs, stored_job
         from dyntrain.controller.cli.commands.job.jobs import stop as stop_job
 

@@ -1,4 +1,4 @@
-"""`dyntrain job template`: the stack that gives jobs what they need."""
+"""`dyntrain job template`: print the CloudFormation template of the stack that jobs use."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ import click
     "--capabilities CAPABILITY_IAM"
 )
 def template() -> None:
-    """CloudFormation's text for a bucket, a role and a security group that jobs use when no others are named."""
+    """Print the CloudFormation template of a bucket, a role and a security group, which jobs use by default."""
     text = files("dyntrain.node_bootstrap").joinpath("job.template.yaml").read_text(encoding="utf-8")
     click.echo(text, nl=False)
