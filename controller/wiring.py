@@ -69,11 +69,11 @@ def on_records(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     delivered again. A record that cannot be read is raised (Quarantined) after the others were handled: Lambda halves
     the batch until it stands alone.
     """
-    from dyntrain.controller.adapters.items import readable, wake_of
+    from dyntrain.controller.adapters.items import readable_records, wake_of
     from dyntrain.controller.loops.converge import converge
 
-    good, problems = readable(list(records))
-    decisions = converge(_ports(), _registry(), wake_of(good), settings().elastic)
+    valid_records, problems = readable_records(list(records))
+    decisions = converge(_ports(), _registry(), wake_of(valid_records), settings().elastic)
     if problems:
         raise Quarantined("; ".join(problems))
     return {"clusters": len(decisions), "actions": sum(len(decision.actions) for decision in decisions)}
@@ -83,11 +83,11 @@ def on_schedule() -> dict[str, Any]:
     """Read EC2 and Auto Scaling, periodically."""
     from dyntrain.controller.loops.resync import resync
 
-    done = asdict(resync(_ports(), _registry(), settings().elastic))
-    return {**done, "jobs": _look_at_jobs()}
+    result = asdict(resync(_ports(), _registry(), settings().elastic))
+    return {**result, "jobs": _check_jobs()}
 
 
-def _look_at_jobs() -> dict[str, int] | None:
+def _check_jobs() -> dict[str, int] | None:
     """Look at jobs, after the clusters and apart from them: a problem with a job must not stop clusters from being
     looked at.
     """
@@ -125,12 +125,12 @@ def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
     """Handle a change of a reservation or of the demand for it. Raises as `on_pool_schedule`, and Quarantined for any
     other event.
     """
-    from dyntrain.controller.core.incoming.events import Dropped, observe
+    from dyntrain.controller.core.incoming.events import DroppedEvent, observe
     from dyntrain.controller.pool.rebalance import rebalance
 
-    news = observe(event, settings().elastic)
-    if isinstance(news, Dropped) and news.outcome == "quarantined":
-        raise Quarantined(news.reason)
+    observation = observe(event, settings().elastic)
+    if isinstance(observation, DroppedEvent) and observation.outcome == "quarantined":
+        raise Quarantined(observation.reason)
     return asdict(rebalance(_pool_ports(), _registry(), settings().elastic, prompted=True))
 
 

@@ -62,7 +62,7 @@ _TRANSIENT = {
 
 # EC2 answers some of them with 500, as if a retry could help
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
-NO_CAPACITY = (
+NO_CAPACITY_CODES = (
     "InsufficientInstanceCapacity",
     "InsufficientCapacity",
     "InsufficientHostCapacity",
@@ -75,7 +75,7 @@ NO_CAPACITY = (
 )
 SERVICES = ("autoscaling", "cloudformation", "dynamodb", "ec2", "logs", "pricing", "s3", "ssm")
 # botocore creates clients of these itself, for profiles with a role or a login
-OF_CREDENTIALS = (
+CREDENTIAL_SERVICES = (
     "signin",
     "sso",
     "sso-oidc",
@@ -89,7 +89,7 @@ class _ServiceModels(Loader):
     """
 
     def list_available_services(self, type_name: str) -> list[str]:
-        return [*SERVICES, *OF_CREDENTIALS]
+        return [*SERVICES, *CREDENTIAL_SERVICES]
 
 
 class Clients:
@@ -112,11 +112,11 @@ class Clients:
     @cache  # noqa: B019 - one object for the life of the process
     def ec2(self) -> EC2Client:
         client: EC2Client = self._client("ec2")
-        client.meta.events.register("before-send.ec2", self._in_time)
+        client.meta.events.register("before-send.ec2", self._check_deadline)
         return client
 
     @contextmanager
-    def sent_by(self, until: float | None) -> Iterator[None]:
+    def requests_until(self, until: float | None) -> Iterator[None]:
         """A context in which no EC2 request is sent or repeated after `until`: RetryLater is raised instead."""
         token = self._until.set(until)
         try:
@@ -124,7 +124,7 @@ class Clients:
         finally:
             self._until.reset(token)
 
-    def _in_time(self, **_request: Any) -> None:
+    def _check_deadline(self, **_request: Any) -> None:
         """Raise RetryLater after the deadline; called before each of botocore's attempts, too."""
         until = self._until.get()
         if until is not None and time.time() > until:
@@ -155,7 +155,7 @@ class Clients:
 
     def pricing(self, region: str) -> Any:
         """A client for the price list, whose API exists in a few regions only, whatever region the prices are for."""
-        with making():
+        with creating_client():
             return self.session.create_client("pricing", region_name=region, config=self._config)
 
     @cache  # noqa: B019
@@ -163,16 +163,16 @@ class Clients:
         return self._client("cloudformation")
 
     def _client(self, service: str) -> Any:
-        with making():
+        with creating_client():
             return self.session.create_client(service, endpoint_url=self._endpoint, config=self._config)
 
 
 @contextmanager
-def making() -> Iterator[None]:
+def creating_client() -> Iterator[None]:
     """A context for creating a client, in which errors mean wrong settings: botocore raises a bare ValueError for an
     invalid region or endpoint.
     """
-    with translated("making a client"):
+    with translated_errors("making a client"):
         try:
             yield
         except (ProfileNotFound, ValueError) as error:
@@ -182,7 +182,7 @@ def making() -> Iterator[None]:
 
 
 @contextmanager
-def translated(doing: str) -> Iterator[None]:
+def translated_errors(operation: str) -> Iterator[None]:
     """A context that raises RetryLater, Misconfigured or Refused in place of botocore's errors; `doing` says what was
     being done.
     """
@@ -199,20 +199,20 @@ def translated(doing: str) -> Iterator[None]:
     except (ConfigParseError, InvalidConfigError, CredentialRetrievalError) as error:
         raise Misconfigured(f"the AWS profile gives no credentials: {error}") from error
     except EndpointConnectionError as error:
-        raise RetryLater(f"{doing}: {error}") from error
+        raise RetryLater(f"{operation}: {error}") from error
     except ClientError as error:
-        raise _of_client(doing, error) from error
+        raise _client_error(operation, error) from error
     except (BotoCoreError, ResponseParserError) as error:  # a proxy's error page
-        raise RetryLater(f"{doing}: {error}") from error
+        raise RetryLater(f"{operation}: {error}") from error
 
 
 def error_code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _of_client(doing: str, error: ClientError) -> RetryLater | Refused:
+def _client_error(operation: str, error: ClientError) -> RetryLater | Refused:
     code = error_code(error)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    message = f"{doing}: {error.response.get('Error', {}).get('Message', '')}"
-    passes = error_code(error) not in NO_CAPACITY and (code in _TRANSIENT or status >= 500)
-    return RetryLater(f"{code}: {message}") if passes else Refused(code, message)
+    message = f"{operation}: {error.response.get('Error', {}).get('Message', '')}"
+    transient = error_code(error) not in NO_CAPACITY_CODES and (code in _TRANSIENT or status >= 500)
+    return RetryLater(f"{code}: {message}") if transient else Refused(code, message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dyntrain.controller.adapters.aws import Clients, translated
+from dyntrain.controller.adapters.aws import Clients, translated_errors
 
 
 class BoardBucket:
@@ -21,9 +21,9 @@ class BoardBucket:
     def sync(self) -> None:
         """Upload files that have grown. Safe to repeat after an error. Raises ControllerError."""
         s3 = self._clients.s3()
-        ours = {path.name: path for path in sorted(self._folder.glob(f"*{self._suffix}"))}
-        with translated(f"writing s3://{self._bucket}/{self._prefix}"):
-            for name, path in ours.items():
+        files = {path.name: path for path in sorted(self._folder.glob(f"*{self._suffix}"))}
+        with translated_errors(f"writing s3://{self._bucket}/{self._prefix}"):
+            for name, path in files.items():
                 if path.stat().st_size != self._sizes.get(name):
                     content = path.read_bytes()
                     s3.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=content)

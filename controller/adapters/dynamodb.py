@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
-from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.aws import Clients, error_code, translated_errors
 from dyntrain.controller.adapters.items import (
     Item,
     cluster_key,
@@ -53,22 +53,22 @@ BATCH_ROUNDS = 6
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html: 400 KB an item, names included
 TRAIL_BYTES = 300_000
 TRAIL_SECONDS = 30 * 86_400.0
-SENT_SECONDS = 86_400.0  # longer than SNS and Lambda retry a message
+NOTICE_KEPT_SECONDS = 86_400.0  # longer than SNS and Lambda retry a message
 
 
-def parts_of_trail(entries: Sequence[Entry]) -> list[list[Entry]]:
+def trail_parts(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Split the entries, in order, into parts that fit into an item each: a node's last words may be 2,000
     characters.
     """
     parts: list[list[Entry]] = []
-    left = 0
+    free_bytes = 0
     for entry in entries:
         size = len(json.dumps(entry.fields())) + 2
-        if size > left or not parts:
+        if size > free_bytes or not parts:
             parts.append([])
-            left = TRAIL_BYTES
+            free_bytes = TRAIL_BYTES
         parts[-1].append(entry)
-        left -= size
+        free_bytes -= size
     return parts
 
 
@@ -80,7 +80,7 @@ class Table:
         self._table = table
 
     def _get(self, key: Item) -> Mapping[str, Any] | None:
-        with translated(f"reading {key['pk']['S']} in table {self._table}"):
+        with translated_errors(f"reading {key['pk']['S']} in table {self._table}"):
             return self._clients.dynamodb().get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item")
 
     def _put(self, item: Item, version: int) -> None:
@@ -91,7 +91,7 @@ class Table:
                 "ConditionExpression": "version = :version",
                 "ExpressionAttributeValues": {":version": {"N": str(version)}},
             }
-        with translated(f"writing {item['pk']['S']} in table {self._table}"):
+        with translated_errors(f"writing {item['pk']['S']} in table {self._table}"):
             try:
                 self._clients.dynamodb().put_item(TableName=self._table, Item=item, **condition)
             except ClientError as error:
@@ -101,7 +101,7 @@ class Table:
 
     def _of_cluster(self, cluster: str, kind: str) -> Iterator[Mapping[str, Any]]:
         """The cluster's items, by the index, so slightly stale; raises RetryLater rather than leave a page out."""
-        with translated(f"listing the {kind}s of {cluster} in table {self._table}"):
+        with translated_errors(f"listing the {kind}s of {cluster} in table {self._table}"):
             pages = (
                 self._clients.dynamodb()
                 .get_paginator("query")
@@ -141,7 +141,7 @@ class TableNodes(Table):
         """All the items, or RetryLater: DynamoDB may answer with only a part."""
         pending: Any = {self._table: {"Keys": keys, "ConsistentRead": True}}
         for attempt in range(BATCH_ROUNDS):
-            with translated(f"reading nodes in table {self._table}"):
+            with translated_errors(f"reading nodes in table {self._table}"):
                 answer = self._clients.dynamodb().batch_get_item(RequestItems=pending)
             yield from answer["Responses"].get(self._table, [])
             pending = answer.get("UnprocessedKeys")
@@ -188,19 +188,19 @@ class TableClusters(Table):
         self._put(turn_item(cluster, turn, turn.version + 1), turn.version)
 
     def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
-        with translated(f"writing the tick of {cluster} in table {self._table}"):
+        with translated_errors(f"writing the tick of {cluster} in table {self._table}"):
             self._clients.dynamodb().put_item(TableName=self._table, Item=tick_item(cluster, at, surveyed))
 
     def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
-        for chunk in parts_of_trail(entries):
+        for chunk in trail_parts(entries):
             item = trail_item(cluster, at, uuid.uuid4().hex[:12], chunk, at + TRAIL_SECONDS)
-            with translated(f"writing the audit trail of {cluster} in table {self._table}"):
+            with translated_errors(f"writing the audit trail of {cluster} in table {self._table}"):
                 self._clients.dynamodb().put_item(TableName=self._table, Item=item)
 
     def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
         entries: list[TrailEntry] = []
         moment = datetime.fromtimestamp(max(since, 0.0), UTC).isoformat(timespec="milliseconds")
-        with translated(f"reading the audit trail of {cluster} in table {self._table}"):
+        with translated_errors(f"reading the audit trail of {cluster} in table {self._table}"):
             pages = (
                 self._clients.dynamodb()
                 .get_paginator("query")
@@ -226,4 +226,4 @@ class TableNotices(Table):
         return notice_of(item) if item is not None else None
 
     def put(self, message: str, notice: StoredNotice) -> None:
-        self._put(notice_item(message, notice, notice.version + 1, notice.at + SENT_SECONDS), notice.version)
+        self._put(notice_item(message, notice, notice.version + 1, notice.at + NOTICE_KEPT_SECONDS), notice.version)

@@ -14,7 +14,7 @@ from dyntrain.controller.contract.errors import GiveUp
 
 FORMAT = 2
 
-_BY_KEY = {
+_FIELDS_BY_KIND = {
     "stamp": "stamps",
     "complete": "answers",
     "heartbeat": "heartbeats",
@@ -23,7 +23,7 @@ _BY_KEY = {
 }
 
 
-def marked() -> dict[str, Any]:
+def format_attribute() -> dict[str, Any]:
     """The attribute that says the item's format."""
     return {"format": {"N": str(FORMAT)}}
 
@@ -44,18 +44,20 @@ def facts_of_format_1(facts: dict[str, Any]) -> dict[str, Any]:
     """Node facts of format 1 in the current form."""
     acks: dict[str, Any] = {}
     for key, ack in facts.get("acks", {}).items():
-        kind, colon, name = key.partition(":")
+        kind, separator, name = key.partition(":")
         at, value = ack["at"], ack.get("value", "")
-        if kind in _BY_KEY and colon:
+        if kind in _FIELDS_BY_KIND and separator:
             fields = {"at": at, "result": value} if kind == "complete" else {"at": at, "value": value}
-            acks.setdefault(_BY_KEY[kind], {})[name] = fields
+            acks.setdefault(_FIELDS_BY_KIND[kind], {})[name] = fields
         elif kind == "unseen":
             acks[kind] = {"at": at, "times": int(value) if value.isdigit() else 0}
         elif kind == "doubt":
             acks[kind] = {"at": at, "lost": value == "lost"}
         else:
             acks[kind] = {"at": at, "value": value}
-    status, named = facts.get("acks", {}).get("status"), facts.get("named")
-    if status and named and status.get("value", "").startswith(("ADDED", "REMOVAL_QUEUED")):
-        acks["joined"] = {named["cluster"]: {"at": status["at"]}}  # it trained before such acknowledgements existed
+    status, cluster_statement = facts.get("acks", {}).get("status"), facts.get("named")
+    if status and cluster_statement and status.get("value", "").startswith(("ADDED", "REMOVAL_QUEUED")):
+        acks["joined"] = {
+            cluster_statement["cluster"]: {"at": status["at"]}
+        }  # it trained before such acknowledgements existed
     return {**facts, "acks": acks}

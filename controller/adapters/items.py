@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from dyntrain.controller.adapters.formats import facts_of_format_1, format_of, marked
+from dyntrain.controller.adapters.formats import facts_of_format_1, format_attribute, format_of
 from dyntrain.controller.contract.errors import GiveUp, Quarantined
 from dyntrain.controller.core.history.trail import Entry, entry_of
 from dyntrain.controller.core.records.facts import NodeFacts
@@ -40,7 +40,7 @@ def group_item(facts: GroupFacts, version: int, wake: bool) -> Item:
     item = {
         **group_key(facts.group),
         "facts": {"S": facts.model_dump_json(exclude_defaults=True)},
-        **_written(version, wake),
+        **_common_attributes(version, wake),
     }
     if facts.named is not None and facts.named.cluster:
         item["cluster"] = {"S": facts.named.cluster}
@@ -64,7 +64,7 @@ def node_item(facts: NodeFacts, version: int, wake: bool, expires: float | None)
     item = {
         **node_key(facts.instance),
         "facts": {"S": facts.model_dump_json(exclude_defaults=True)},
-        **_written(version, wake),
+        **_common_attributes(version, wake),
     }
     if facts.named is not None:
         item["cluster"] = {"S": facts.named.cluster}
@@ -84,7 +84,7 @@ def node_of(item: Mapping[str, Any]) -> StoredNode:
 
 
 def job_item(cluster: str, job: JobFacts, version: int, wake: bool) -> Item:
-    return {**job_key(cluster), "job": {"S": job.model_dump_json()}, **_written(version, wake)}
+    return {**job_key(cluster), "job": {"S": job.model_dump_json()}, **_common_attributes(version, wake)}
 
 
 def job_of(item: Mapping[str, Any]) -> tuple[JobFacts, int]:
@@ -101,7 +101,7 @@ def membership_item(cluster: str, stored: StoredMembership, version: int) -> Ite
         "members": {"L": [{"S": instance} for instance in membership.members]},
         "membership": {"S": membership.model_dump_json(exclude={"members"})},
         "published": {"N": str(stored.published)},
-        **_written(version, wake=False),
+        **_common_attributes(version, wake=False),
     }
 
 
@@ -121,7 +121,7 @@ def turn_item(cluster: str, turn: StoredTurn, version: int) -> Item:
         "number": {"N": str(turn.number)},
         "until": {"N": f"{turn.until:.3f}"},
         "left": {"L": [{"S": instance} for instance in sorted(turn.left)]},
-        **_written(version, wake=False),
+        **_common_attributes(version, wake=False),
     }
 
 
@@ -140,7 +140,7 @@ def trail_item(cluster: str, at: float, name: str, entries: Sequence[Entry], exp
         "entries": {"S": json.dumps([entry.fields() for entry in entries])},
         "expires": {"N": str(int(expires))},
         "wake": {"BOOL": False},
-        **marked(),
+        **format_attribute(),
     }
 
 
@@ -171,9 +171,9 @@ def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
         image = record.get("NewImage")
         if not image or not image.get("wake", {}).get("BOOL"):
             continue
-        kind, name = _about(image)
+        kind, name = _key_parts(image)
         if kind == "node":
-            node = _image(image)
+            node = _node_of_image(image)
             if name not in nodes or nodes[name].version < node.version:
                 nodes[name] = node
         elif kind == "job":
@@ -187,20 +187,20 @@ def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
     return Wake(nodes, frozenset(clusters), frozenset(ticked), frozenset(groups), frozenset(surveyed))
 
 
-def readable(records: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
+def readable_records(records: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
     """The readable records, and what is wrong with the others: one poison record must not block a batch."""
-    good, problems = [], []
+    readable, problems = [], []
     for record in records:
         try:
             wake_of([record])
         except Quarantined as error:
             problems.append(str(error))
         else:
-            good.append(record)
-    return good, problems
+            readable.append(record)
+    return readable, problems
 
 
-def _about(image: Mapping[str, Any]) -> tuple[str, str]:
+def _key_parts(image: Mapping[str, Any]) -> tuple[str, str]:
     try:
         kind, _, name = image["pk"]["S"].partition("#")
     except (KeyError, TypeError, AttributeError) as error:
@@ -208,7 +208,7 @@ def _about(image: Mapping[str, Any]) -> tuple[str, str]:
     return kind, name
 
 
-def _image(image: Mapping[str, Any]) -> StoredNode:
+def _node_of_image(image: Mapping[str, Any]) -> StoredNode:
     try:
         return node_of(image)
     except (GiveUp, KeyError, TypeError, ValueError) as error:
@@ -219,7 +219,7 @@ def _image(image: Mapping[str, Any]) -> StoredNode:
 
 def notice_item(message: str, notice: StoredNotice, version: int, expires: float) -> Item:
     fields: Item = {"state": {"S": notice.state}, "at": {"N": str(notice.at)}, "expires": {"N": str(int(expires))}}
-    return {**notice_key(message), **fields, **_written(version, wake=False)}
+    return {**notice_key(message), **fields, **_common_attributes(version, wake=False)}
 
 
 def notice_of(item: Mapping[str, Any]) -> StoredNotice:
@@ -227,5 +227,5 @@ def notice_of(item: Mapping[str, Any]) -> StoredNotice:
     return StoredNotice(item["state"]["S"], float(item["at"]["N"]), int(item["version"]["N"]))
 
 
-def _written(version: int, wake: bool) -> Item:
-    return {"version": {"N": str(version)}, "wake": {"BOOL": wake}, **marked()}
+def _common_attributes(version: int, wake: bool) -> Item:
+    return {"version": {"N": str(version)}, "wake": {"BOOL": wake}, **format_attribute()}

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from botocore.exceptions import ClientError
-from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.aws import Clients, error_code, translated_errors
 from dyntrain.controller.adapters.dynamodb import Table
 from dyntrain.controller.adapters.ec2 import FILTER_VALUES, Ec2Instances
-from dyntrain.controller.adapters.formats import format_of, marked
+from dyntrain.controller.adapters.formats import format_attribute, format_of
 from dyntrain.controller.contract.errors import Conflict, GiveUp, Quarantined
 from dyntrain.controller.contract.job_files import Exit, exit_of, rank_exit_key, verdict_key
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
@@ -35,7 +35,7 @@ class TableJobRecords(Table):
             "run": {"S": record.model_dump_json()},
             "version": {"N": str(stored.version + 1)},
             "wake": {"BOOL": False},
-            **marked(),
+            **format_attribute(),
         }
         if over and (record.ended or not record.elastic):
             item["expires"] = {"N": str(int(record.changed + KEPT_SECONDS))}
@@ -54,7 +54,7 @@ class TableJobRecords(Table):
 
     def all(self) -> Sequence[StoredJob]:
         jobs: list[StoredJob] = []
-        with translated(f"looking for jobs in table {self._table}"):
+        with translated_errors(f"looking for jobs in table {self._table}"):
             pages = (
                 self._clients.dynamodb()
                 .get_paginator("scan")
@@ -69,7 +69,7 @@ class TableJobRecords(Table):
         return jobs
 
     def delete(self, stored: StoredJob) -> None:
-        with translated(f"deleting the job {stored.record.name}"):
+        with translated_errors(f"deleting the job {stored.record.name}"):
             try:
                 self._clients.dynamodb().delete_item(
                     TableName=self._table,
@@ -90,7 +90,7 @@ class Ec2JobMachines:
     def of_runs(self, tokens: Iterable[str]) -> Sequence[Machine]:
         unique_tokens = sorted(set(tokens))
         machines: list[Machine] = []
-        with translated("describing the machines of jobs"):
+        with translated_errors("describing the machines of jobs"):
             for start in range(0, len(unique_tokens), FILTER_VALUES):
                 pages = (
                     self._clients.ec2()
@@ -117,10 +117,10 @@ class BucketResults:
 
     def codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
         exits = {rank: self._read(record.bucket, rank_exit_key(record.name, record.run, rank)) for rank in ranks}
-        return {rank: ended.code for rank, ended in exits.items() if ended is not None}
+        return {rank: exit_file.code for rank, exit_file in exits.items() if exit_file is not None}
 
     def _read(self, bucket: str, key: str) -> Exit | None:
-        with translated(f"reading s3://{bucket}/{key}"):
+        with translated_errors(f"reading s3://{bucket}/{key}"):
             try:
                 body = self._clients.s3().get_object(Bucket=bucket, Key=key)["Body"].read(1_000_000)
                 return exit_of(body.decode("utf-8", "replace"))

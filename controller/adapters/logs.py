@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.aws import Clients, error_code, translated_errors
 
-NAMES = 100  # streams of one FilterLogEvents
+STREAMS_PER_CALL = 100  # streams of one FilterLogEvents
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html
 
 
@@ -28,7 +28,7 @@ class CloudWatchLogs:
 
     def streams(self, group: str, prefix: str) -> list[str]:
         """The names of the streams; empty for a group that does not exist."""
-        with translated(f"listing the log streams of {group}"):
+        with translated_errors(f"listing the log streams of {group}"):
             try:
                 pages = self._client.get_paginator("describe_log_streams").paginate(
                     logGroupName=group, logStreamNamePrefix=prefix
@@ -41,10 +41,12 @@ class CloudWatchLogs:
 
     def lines(self, group: str, streams: Sequence[str], since: float) -> Iterator[LogLine]:
         """The lines since `since`; within each hundred streams oldest first."""
-        for start in range(0, len(streams), NAMES):
-            with translated(f"reading the logs of {group}"):
+        for start in range(0, len(streams), STREAMS_PER_CALL):
+            with translated_errors(f"reading the logs of {group}"):
                 pages = self._client.get_paginator("filter_log_events").paginate(
-                    logGroupName=group, logStreamNames=list(streams[start : start + NAMES]), startTime=int(since * 1000)
+                    logGroupName=group,
+                    logStreamNames=list(streams[start : start + STREAMS_PER_CALL]),
+                    startTime=int(since * 1000),
                 )
                 for page in pages:
                     for event in page["events"]:

@@ -20,7 +20,7 @@ from dyntrain.controller.contract.webhook import Webhook
 ATTEMPTS = 3
 PAUSE_SECONDS = 1.0  # before the second attempt, and twice that before the third
 CONNECT_SECONDS, READ_SECONDS = 3.0, 5.0
-PASSING = frozenset({408, 425, 429, *range(500, 600)})
+TRANSIENT_STATUSES = frozenset({408, 425, 429, *range(500, 600)})
 
 Pause = Callable[[float], None]
 Resolve = Callable[[str, int], list[str]]
@@ -35,8 +35,8 @@ def is_public(address: str) -> bool:
     resolve to such.
     """
     ip = ipaddress.ip_address(address)
-    inner = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
-    return (inner or ip).is_global and not ip.is_multicast
+    embedded = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
+    return (embedded or ip).is_global and not ip.is_multicast
 
 
 class HttpsSender:
@@ -62,7 +62,7 @@ class HttpsSender:
             if attempt:
                 self._pause(PAUSE_SECONDS * 2 ** (attempt - 1))
             try:
-                status = self._once(webhook, payload, attempt)
+                status = self._post_once(webhook, payload, attempt)
             except (
                 urllib3.exceptions.HTTPError,
                 OSError,
@@ -73,11 +73,11 @@ class HttpsSender:
             if 200 <= status < 300:
                 return
             problem = f"{webhook.host} answered with HTTP {status}"
-            if status not in PASSING:
+            if status not in TRANSIENT_STATUSES:
                 raise GiveUp(f"the webhook refuses: {problem}")
         raise RetryLater(f"the webhook failed {ATTEMPTS} times: {problem}")
 
-    def _once(self, webhook: Webhook, payload: Mapping[str, Any], attempt: int) -> int:
+    def _post_once(self, webhook: Webhook, payload: Mapping[str, Any], attempt: int) -> int:
         pool = urllib3.HTTPSConnectionPool(
             self._address(webhook, attempt),
             webhook.port,

@@ -9,6 +9,6 @@ from pathlib import Path
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def not_local(path: str | Path) -> str:
+def not_local_problem(path: str | Path) -> str:
     """What is wrong with the path, as the end of a sentence; "" when nothing is."""
     return "is an address, and a folder or file of this machine is wanted" if _SCHEME.match(str(path)) else ""

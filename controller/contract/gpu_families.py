@@ -15,7 +15,7 @@ GPU_BUILD = "mxnet-cu112"
 
 # By distribution, what its build was configured for. mxnet-cu112's was seen in its library, and on an H100.
 # https://github.com/apache/mxnet/tree/1.9.1/config/distribution
-CARRIED: Mapping[str, tuple[str, ...]] = {
+BUILD_CAPABILITIES: Mapping[str, tuple[str, ...]] = {
     "mxnet-cu112": ("5.0", "6.0", "7.0", "8.0", "8.6"),
     "mxnet-cu110": ("5.0", "6.0", "7.0", "8.0"),
     "mxnet-cu102": ("3.0", "5.0", "6.0", "7.0", "7.5"),
@@ -76,11 +76,11 @@ def family_of(instance_type: str) -> Family | None:
 
 def runs_on(capability: str, build: str) -> bool:
     """Whether the build has code for a chip of this compute capability. An unknown build is assumed to have it."""
-    carried = CARRIED.get(distribution(build))
-    if carried is None:
+    capabilities = BUILD_CAPABILITIES.get(distribution(build))
+    if capabilities is None:
         return True
-    major, minor = _parts(capability)
-    return any(_parts(code)[0] == major and _parts(code)[1] <= minor for code in carried)
+    major, minor = _version_parts(capability)
+    return any(_version_parts(code)[0] == major and _version_parts(code)[1] <= minor for code in capabilities)
 
 
 def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
@@ -90,17 +90,17 @@ def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
     family, name = family_of(instance_type), distribution(build)
     if family is None:
         return ""
-    instead = f"take {better(name if CARRIED.get(name) else GPU_BUILD)}"
+    advice = f"take {usable_families(name if BUILD_CAPABILITIES.get(name) else GPU_BUILD)}"
     if family.arm64:
-        return f"{instance_type} is arm64, for which MXNet has no build with CUDA: {instead}"
+        return f"{instance_type} is arm64, for which MXNet has no build with CUDA: {advice}"
     if not family.capability:
-        return f"{instance_type} has {family.gpu} GPUs, and MXNet trains on NVIDIA's alone: {instead}"
+        return f"{instance_type} has {family.gpu} GPUs, and MXNet trains on NVIDIA's alone: {advice}"
     if runs_on(family.capability, name):
         return ""
-    if not CARRIED[name]:
+    if not BUILD_CAPABILITIES[name]:
         return f"{name} has no code for GPUs, and {instance_type} has {family.gpu} GPUs: take {GPU_BUILD}==1.9.1"
-    has = f"{instance_type} has {family.gpu} GPUs (compute capability {family.capability})"
-    return f"{has}, and {name} has code for {', '.join(CARRIED[name])} alone: {instead}"
+    description = f"{instance_type} has {family.gpu} GPUs (compute capability {family.capability})"
+    return f"{description}, and {name} has code for {', '.join(BUILD_CAPABILITIES[name])} alone: {advice}"
 
 
 def lacks_driver(instance_type: str) -> str:
@@ -111,7 +111,7 @@ def lacks_driver(instance_type: str) -> str:
     if family is None or family.driver:
         return ""
     problem = f"AWS's image with NVIDIA's driver has none for the {family.gpu} GPUs of {instance_type}"
-    return f"{problem}: take {better(GPU_BUILD)}"
+    return f"{problem}: take {usable_families(GPU_BUILD)}"
 
 
 def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:
@@ -119,7 +119,7 @@ def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:
     return cannot_train(instance_type, build) or lacks_driver(instance_type)
 
 
-def doubt(instance_type: str) -> str:
+def unknown_gpu_warning(instance_type: str) -> str:
     """A warning for a type with GPUs that the table does not know; "" for the others. Such types are let through."""
     if family_of(instance_type) is not None:
         return ""
@@ -128,9 +128,9 @@ def doubt(instance_type: str) -> str:
     )
 
 
-def better(build: str = GPU_BUILD) -> str:
+def usable_families(build: str = GPU_BUILD) -> str:
     """The families that the template's nodes can be of, in words; "" for a build without GPU code."""
-    names = [name for name, family in FAMILIES.items() if _fits(family, build)]
+    names = [name for name, family in FAMILIES.items() if _can_be_node(family, build)]
     return " or ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
@@ -139,10 +139,10 @@ def distribution(build: str) -> str:
     return build.partition("==")[0] or GPU_BUILD
 
 
-def _fits(family: Family, build: str) -> bool:
+def _can_be_node(family: Family, build: str) -> bool:
     return family.driver and not family.arm64 and runs_on(family.capability, build)
 
 
-def _parts(capability: str) -> tuple[int, int]:
+def _version_parts(capability: str) -> tuple[int, int]:
     major, _, minor = capability.partition(".")
     return int(major), int(minor or 0)

@@ -72,16 +72,16 @@ def judge(signed: SignedDocument | None, instance: str, address: str, keys: Keys
         return Verification.FORGED
     try:
         identity = json.loads(document)
-        named = (identity["instanceId"], identity["privateIp"], identity["accountId"])
+        document_values = (identity["instanceId"], identity["privateIp"], identity["accountId"])
     except (ValueError, KeyError, TypeError):
         return Verification.UNREADABLE
-    for known, expected, verdict in zip(
-        named,
-        (instance, address, account or named[2]),
+    for actual, expected, verdict in zip(
+        document_values,
+        (instance, address, account or document_values[2]),
         (Verification.OTHER_INSTANCE, Verification.OTHER_ADDRESS, Verification.OTHER_ACCOUNT),
         strict=True,
     ):
-        if known != expected:
+        if actual != expected:
             return verdict
     return Verification.GENUINE
 
@@ -103,8 +103,8 @@ def _parse_key(body: str) -> PublicKey:
     """Parse SubjectPublicKeyInfo (RFC 5280): DER in base64."""
     try:
         outer = _Der(base64.b64decode(body, validate=True)).take(0x30)
-        algorithm, bits = outer.take(0x30), outer.take(0x03)
-        numbers = _Der(bits.data[1:]).take(0x30)
+        algorithm, key_bits = outer.take(0x30), outer.take(0x03)
+        numbers = _Der(key_bits.data[1:]).take(0x30)
         modulus, exponent = (int.from_bytes(numbers.take(0x02).data, signed=True) for _ in range(2))
     except (binascii.Error, ValueError, IndexError) as error:
         raise ValueError(

@@ -92,7 +92,7 @@ def exit_of(text: str) -> Exit:
     try:
         fields = json.loads(text)
         code = fields["code"]
-        ending = Exit(
+        parsed = Exit(
             str(fields["verdict"]),
             int(fields["rank"]),
             None if code is None else int(code),
@@ -102,6 +102,6 @@ def exit_of(text: str) -> Exit:
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"no exit.json: {error!r}") from error
-    if ending.verdict not in VERDICTS:
-        raise ValueError(f"no exit.json: verdict {ending.verdict!r}")
-    return ending
+    if parsed.verdict not in VERDICTS:
+        raise ValueError(f"no exit.json: verdict {parsed.verdict!r}")
+    return parsed

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 LEAVE_TAG = "dyntrain:leave"  # on an instance, with the value `now`: it waits for no window
 LEAVE_NOW = "now"
-SHORTEST = timedelta(minutes=10)  # pools are looked at every five
+SHORTEST_WINDOW = timedelta(minutes=10)  # pools are looked at every five
 _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?")
 _ANY_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -36,29 +36,29 @@ class LeaveWindow(BaseModel):
 
     @field_validator("schedule")
     @classmethod
-    def _comes(cls, value: str) -> str:
+    def _has_occurrence(cls, value: str) -> str:
         from cronsim import CronSim, CronSimError  # not needed on nodes, nor for clusters without windows
 
         if len(value.split()) != 5:
             raise ValueError("must have five fields: minute, hour, day of month, month, weekday")
         try:
-            comes = next(CronSim(value, _ANY_DAY), None)
+            occurrence = next(CronSim(value, _ANY_DAY), None)
         except CronSimError as error:
             raise ValueError(f"{error} in {value!r}") from error
-        if comes is None:
+        if occurrence is None:
             raise ValueError(f"{value!r} never comes")
         return value
 
     @field_validator("duration")
     @classmethod
     def _long_enough(cls, value: str) -> str:
-        if _length(value) < SHORTEST:
+        if _length(value) < SHORTEST_WINDOW:
             raise ValueError("must be hours and minutes such as 8h, 90m or 1h30m, and ten minutes at least")
         return value
 
     @field_validator("time_zone")
     @classmethod
-    def _known(cls, value: str) -> str:
+    def _known_time_zone(cls, value: str) -> str:
         try:
             zone(value)
         except (KeyError, ValueError, OSError) as error:  # what zoneinfo says of a name that is no file of its own

@@ -152,7 +152,7 @@ class ClusterPolicy(Wire):
 
     @field_validator("idle_hours", "max_hours")
     @classmethod
-    def _says_what_is_done(cls, value: float | None, info: ValidationInfo) -> float | None:
+    def _has_closing_action(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("after_job", "keep") == "keep":
             raise ValueError("needs after_job stop or terminate, which says what is done then")
         return value
@@ -166,7 +166,7 @@ class ClusterPolicy(Wire):
 
     @field_validator("groups")
     @classmethod
-    def _named_groups(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _valid_group_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
             if not 0 < len(name) <= 255 or "/" in name:
                 raise ValueError(f"{name!r} is no name of an Auto Scaling group")
@@ -319,9 +319,9 @@ class Target(Wire):
 
     def contradicts(self, other: Target) -> bool:
         """Whether both have one revision and different content. Deadlines do not count: a long target has none."""
-        return self.revision == other.revision and self._wants() != other._wants()
+        return self.revision == other.revision and self._wanted_state() != other._wanted_state()
 
-    def _wants(self) -> object:
+    def _wanted_state(self) -> object:
         return self.digest, self.finished, self.coordinator, self.term, self.replacing
 
 

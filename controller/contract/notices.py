@@ -22,13 +22,13 @@ class Rebalance:
     choice: Literal["leave", "ignore"] = "leave"
     grace_seconds: float = NOTICE_SECONDS
 
-    def deadline(self, kind: str, noted: float) -> float | None:
+    def deadline(self, kind: str, notice_deadline: float) -> float | None:
         """When to leave the machine after a notice of that kind; None: it stays. AWS sets no deadline for a
         recommendation: the notice carries NOTICE_SECONDS, and the policy decides.
         """
         if kind != RECOMMENDED:
-            return noted
-        return None if self.choice == "ignore" else noted - NOTICE_SECONDS + self.grace_seconds
+            return notice_deadline
+        return None if self.choice == "ignore" else notice_deadline - NOTICE_SECONDS + self.grace_seconds
 
 
-LEAVE = Rebalance()
+LEAVE_ON_RECOMMENDATION = Rebalance()

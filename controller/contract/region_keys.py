@@ -132,13 +132,13 @@ def keys_text(region: str) -> str:
     return next((key for regions, key in _KEYS if region in regions.split()), "")
 
 
-def trusted(setting: str, region: str) -> Keys:
+def trusted_keys(setting: str, region: str) -> Keys:
     """The keys whose signature proves an instance's identity; empty: nothing is verified. `setting` holds keys, or one
     of the two words above; "" counts as the first word. Raises ValueError.
     """
     word = setting.strip()
-    text = keys_text(region) if word in ("", REGION) else "" if word == UNVERIFIED else word
-    return parse_keys(text) if text else ()
+    keys_of_setting = keys_text(region) if word in ("", REGION) else "" if word == UNVERIFIED else word
+    return parse_keys(keys_of_setting) if keys_of_setting else ()
 
 
 def kind_of(setting: str) -> str:
@@ -147,7 +147,7 @@ def kind_of(setting: str) -> str:
     return word if word in (REGION, UNVERIFIED) else "keys" if word else REGION
 
 
-def unverified(setting: str, region: str) -> str:
+def unverified_cause(setting: str, region: str) -> str:
     """Why instances need not prove their identity; "" where they must. `setting` as above, or one word."""
     kind = kind_of(setting)
     if kind == UNVERIFIED:

@@ -11,7 +11,7 @@ from dyntrain.controller.contract.messages import ClusterName, InstanceId, Signe
 from dyntrain.controller.contract.wire import Wire
 from pydantic import Field, WrapValidator
 
-MOST_TOLD = 2000  # characters of a sentence or a traceback in a report
+MAX_TEXT_LENGTH = 2000  # characters of a sentence or a traceback in a report
 
 
 class NodeReport(Wire):
@@ -25,7 +25,7 @@ class NodeReport(Wire):
     private_ip: str
     attempt: int = Field(ge=1, description="grows with every bootstrap of this instance, also over reboots")
     outcome: Literal["alive", "prepared", "prepare_failed", "interrupted", "worker_failed"]
-    reason: str = Field("", max_length=MOST_TOLD)
+    reason: str = Field("", max_length=MAX_TEXT_LENGTH)
     at: float
     deadline: float | None = Field(None, description="interrupted only: when the instance will be taken")
     script: str = Field(
@@ -74,7 +74,7 @@ class Unreachable(Wire):
 
     what: str = Field(max_length=100, description='completes "it cannot reach ..."')
     since: float
-    reason: str = Field("", max_length=MOST_TOLD)
+    reason: str = Field("", max_length=MAX_TEXT_LENGTH)
 
 
 class JobReport(Wire):
@@ -97,12 +97,12 @@ class JobReport(Wire):
     epochs: int = 0
     step: int = 0
     samples_per_second: float = 0.0
-    reason: str = Field("", max_length=MOST_TOLD, description="why it is paused, or has failed")
+    reason: str = Field("", max_length=MAX_TEXT_LENGTH, description="why it is paused, or has failed")
     closed: bool = Field(
         False, description="over, with nothing left to say: a coordinator that starts now begins another job"
     )
     traceback: str = Field(
-        "", max_length=MOST_TOLD, description="the script's, when it raised and got no further since"
+        "", max_length=MAX_TEXT_LENGTH, description="the script's, when it raised and got no further since"
     )
     instance_id: str = Field("", description="of the node that runs the coordinator")
     private_ip: str = ""

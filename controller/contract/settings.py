@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG, ElasticTag
 from dyntrain.controller.contract.errors import Misconfigured
 from dyntrain.controller.contract.instance_identity import Keys
-from dyntrain.controller.contract.region_keys import REGION, UNVERIFIED, trusted
+from dyntrain.controller.contract.region_keys import REGION, UNVERIFIED, trusted_keys
 from dyntrain.controller.contract.stage import Stage
 
 IDENTITY_KEYS = "DYNTRAIN_IDENTITY_KEYS"
@@ -39,7 +39,7 @@ class Settings:
             if value is not None and not value.strip():
                 raise Misconfigured(f"{name} is empty; unset it for the default or give it a value")
         try:
-            return cls(table, ElasticTag(suffix), trusted(keys, region), stage)
+            return cls(table, ElasticTag(suffix), trusted_keys(keys, region), stage)
         except ValueError as error:
             raise Misconfigured(f"{IDENTITY_KEYS} {error}; or say {REGION} or {UNVERIFIED}") from error
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:  # not needed by commands that only print their help
     from pydantic import ValidationError
 
 
-def wrong_fields(error: ValidationError, whole: str) -> str:
+def wrong_fields(error: ValidationError, model_name: str) -> str:
     """Each field with what is wrong with it; `whole` stands for errors that concern no single field."""
-    problems = [(".".join(map(str, one["loc"])) or whole, one["msg"]) for one in error.errors()]
-    return "; ".join(f"{field}: {what}" for field, what in problems)
+    problems = [(".".join(map(str, detail["loc"])) or model_name, detail["msg"]) for detail in error.errors()]
+    return "; ".join(f"{field}: {message}" for field, message in problems)

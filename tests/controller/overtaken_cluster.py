@@ -14,7 +14,7 @@ from dyntrain.controller.adapters.items import tick_item, wake_of
 from dyntrain.controller.cli.answers.query import snapshot, summary
 from dyntrain.controller.contract.messages import STATUS_TAG, Target
 from dyntrain.controller.contract.reports import JobMember
-from dyntrain.controller.core.decisions.arrows import Cause, unexplained
+from dyntrain.controller.core.decisions.arrows import Cause, unexplained_statuses
 from dyntrain.controller.core.planning import MIRRORED
 from dyntrain.controller.loops.converge import converge
 from dyntrain.controller.loops.resync import resync
@@ -240,7 +240,7 @@ class Overtaken:
         self._look("often")
         tags = {("tag", instance): status for instance, status in self.world.tags.items()}
         for (where, instance), statuses in (tags | self.shown).items():
-            unexpected = unexplained(statuses, self.world.causes[instance])
+            unexpected = unexplained_statuses(statuses, self.world.causes[instance])
             assert not unexpected, (where, instance, *unexpected, statuses)
 
     def end(self) -> None:

@@ -25,8 +25,8 @@ from dyntrain.controller.contract.errors import Conflict, Misconfigured, Refused
 from dyntrain.controller.contract.messages import Target
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.controller.core.history.trail import StatusChanged
-from dyntrain.controller.core.records.acks import Acks, Announced
-from dyntrain.controller.core.records.facts import Named, NodeFacts
+from dyntrain.controller.core.records.acks import Acks, Announcement
+from dyntrain.controller.core.records.facts import ClusterStatement, NodeFacts
 from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.ports import Batch, StoredNode
@@ -66,8 +66,8 @@ def table_with_stream(clients: Clients) -> Iterator[str]:
 def node(number: int, cluster: str = "demo") -> NodeFacts:
     return NodeFacts(
         instance=f"i-{number:017x}",
-        named=Named(at=1.5, cluster=cluster),
-        acks=Acks(mirror=Announced(at=2.25, value="ADDED")),
+        named=ClusterStatement(at=1.5, cluster=cluster),
+        acks=Acks(mirror=Announcement(at=2.25, value="ADDED")),
     )
 
 

@@ -10,7 +10,7 @@ from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.contract.pool_policy import PoolPolicy
 from dyntrain.controller.core.pool.inputs import Inputs
 from dyntrain.controller.core.pool.plan import plan_pools
-from dyntrain.controller.core.records.facts import Named
+from dyntrain.controller.core.records.facts import ClusterStatement
 from dyntrain.controller.core.records.groups import Capacity, GroupFacts
 from dyntrain.controller.loops.intake import merge_group
 from dyntrain.controller.pool.rebalance import rebalance
@@ -159,7 +159,7 @@ def test_while_failed_launches_are_answered_the_pool_does_not_ask_for_more() -> 
     memory = Capacity(at=pools.world.now, failure=pools.world.now, wanted=2, desired=0, times=1, done=True)
     merge_group(
         pools.world.ports,
-        GroupFacts(group="demo-workers", named=Named(at=1.0, cluster="demo"), capacity=memory),
+        GroupFacts(group="demo-workers", named=ClusterStatement(at=1.0, cluster="demo"), capacity=memory),
         wake=False,
     )
     pools.run()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from dyntrain.controller import wiring
-from dyntrain.controller.adapters.items import readable
+from dyntrain.controller.adapters.items import readable_records
 from dyntrain.controller.adapters.metrics import EmbeddedMetrics
 from dyntrain.controller.contract.errors import Quarantined, Refused, RetryLater
 from fakes import Member, World, instance_id
@@ -174,7 +174,7 @@ def test_c22_a_poison_record_is_set_aside_with_its_reason_and_the_others_are_han
             "version": {"N": "1"},
         }
     }
-    good, problems = readable([poison, *world.stream, {"NewImage": {"wake": {"BOOL": True}}}])
+    good, problems = readable_records([poison, *world.stream, {"NewImage": {"wake": {"BOOL": True}}}])
     assert good == world.stream
     assert "node#i-0000dead" in problems[0]
     assert "without a key" in problems[1]

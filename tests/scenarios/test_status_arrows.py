@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 from dyntrain.controller.contract.messages import Status
-from dyntrain.controller.core.decisions.arrows import ARROWS, Cause, unexplained
+from dyntrain.controller.core.decisions.arrows import ARROWS, Cause, unexplained_statuses
 from dyntrain.controller.core.planning import MIRRORED
 
 IN, OUT, ANEW, LOST = Cause.JOIN_REQUESTED, Cause.LET_GO, Cause.RESTARTED, Cause.JOB_LOST_IT
@@ -40,7 +40,7 @@ def test_only_what_goes_on_needs_no_cause() -> None:
     ids=["a life", "asked again", "the job lost it", "mended", "asked again before anybody was told that it goes"],
 )
 def test_what_follows_its_causes_is_explained(steps: list[str], happened: list[tuple[float, Cause]]) -> None:
-    assert unexplained(statuses(*steps), happened) == []
+    assert unexplained_statuses(statuses(*steps), happened) == []
 
 
 @pytest.mark.parametrize(
@@ -59,5 +59,5 @@ def test_what_follows_its_causes_is_explained(steps: list[str], happened: list[t
     ids=["back", "back out of leaving", "before its cause", "a cause counts once", "no status of a tag"],
 )
 def test_what_has_no_cause_is_told(steps: list[str], happened: list[tuple[float, Cause]], line: str) -> None:
-    (problem,) = unexplained(statuses(*steps), happened)
+    (problem,) = unexplained_statuses(statuses(*steps), happened)
     assert problem.startswith(f"{line}, without its cause: ")

@@ -27,7 +27,7 @@ def announced_standing(node: NodeStatus) -> Standing:
 def _known(node: NodeStatus) -> Standing:
     """The standing that the node remembers. After a lost table the tag still gives the status, but no reason."""
     last = node.view.facts.acks.status
-    status, _, reason = last.value.partition(" ") if last is not None else (node.view.mirror, "", "")
+    status, _, reason = last.value.partition(" ") if last is not None else (node.view.status_tag, "", "")
     return Standing(
         status if status in get_args(Status) else "WAITING",  # type: ignore[arg-type]
         Reason(reason) if reason in set(Reason) else Reason.NOT_LOOKED_AT,

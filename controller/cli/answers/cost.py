@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import ControllerError
 from dyntrain.controller.contract.messages import ClusterPolicy
-from dyntrain.controller.core.history.bill import Bill, Span, after, bill, spans_of, unmetered
+from dyntrain.controller.core.history.bill import Bill, Span, bill, spans_after, spans_of, unmetered
 from dyntrain.controller.core.history.trail import Metered, StatusChanged
 from dyntrain.controller.core.views.view import Rules, view
 from dyntrain.controller.jobs.ports import JobMachines
@@ -57,9 +57,9 @@ def of_cluster(ports: Ports, registry: Registry, cluster: str, elastic: ElasticT
     changes = [entry for entry in trail if isinstance(entry, StatusChanged)]
     trained = [entry.instance for entry in changes if entry.after.startswith("ADDED ")]
     start = max(since, begins)
-    spans = after(spans_of(metered, views, rules, begins), start)
+    spans = spans_after(spans_of(metered, views, rules, begins), start)
     notes = []
-    if cut := _instances(span.instance for span in spans if span.cut):
+    if cut := _instances(span.instance for span in spans if span.start_unknown):
         notes.append(f"the trail goes back {TRAIL_DAYS} days; these ran before that too, which is not counted: {cut}")
     if missing := _instances(unmetered(metered, trained, views, rules)):
         notes.append(f"nothing is written down of these yet, or any more, which are not counted: {missing}")
@@ -91,7 +91,7 @@ def priced(usages: Iterable[Usage], price: Price, *, each: bool) -> list[tuple[U
     usages = list(usages)
     kinds = {(span.type, span.market) for one in usages for span in one.spans}
     prices = {kind: price(*kind) for kind in sorted(kinds)}
-    return [(one, bill(one.spans, prices, one.now, each=each)) for one in usages]
+    return [(one, bill(one.spans, prices, one.now, per_instance=each)) for one in usages]
 
 
 def as_data(one: Usage, costs: Bill) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def _again(snapshot: Snapshot) -> str:
     """How to restart the job of a cluster that is not closed; "" when that is impossible."""
     ending = snapshot.decision.ending
     base = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
-    if not base or (ending is not None and ending.rests):
+    if not base or (ending is not None and ending.complete):
         return ""
     return f"`dyntrain cluster restart {snapshot.cluster}` begins the job again"
 

@@ -99,9 +99,11 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
 def _unverified(stage: Stage) -> str:
     """Why reports of nodes are accepted without a check of their identity; "" if they are checked, or if unknown."""
     from botocore.session import Session
-    from dyntrain.controller.contract.region_keys import unverified
+    from dyntrain.controller.contract.region_keys import unverified_cause
 
-    return unverified(stage.identity, str(Session().get_config_variable("region") or "")) if stage.identity else ""
+    return (
+        unverified_cause(stage.identity, str(Session().get_config_variable("region") or "")) if stage.identity else ""
+    )
 
 
 def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:

@@ -26,7 +26,7 @@ from dyntrain.controller.contract.messages import (
     is_base_value,
 )
 from dyntrain.controller.contract.metadata_tags import refused_keys
-from dyntrain.controller.contract.region_keys import UNVERIFIED, kind_of, trusted, unverified
+from dyntrain.controller.contract.region_keys import UNVERIFIED, kind_of, trusted_keys, unverified_cause
 from dyntrain.controller.contract.stage import Stage, chosen_stage, stage_names, stage_parameter
 from dyntrain.controller.contract.wrong_fields import wrong_fields
 from pydantic import ValidationError
@@ -156,7 +156,7 @@ def _identity_of_controller(stage: Stage, region: str) -> Finding:
 
 def _identity(what: str, setting: str, region: str, who: str) -> Finding:
     """Judge how reports are verified: `setting` holds keys, or a word in their place."""
-    if why := unverified(setting, region):
+    if why := unverified_cause(setting, region):
         says = f"unverified, {why}: {who} is taken at its word; controller/DEPLOY.md, Verified identities"
         return Finding(what, "ok" if kind_of(setting) == UNVERIFIED else "unknown", says)
     return Finding(what, "ok", "nodes prove which instance they are")
@@ -250,7 +250,7 @@ def _node(name: str, text: str | None, stage: Stage | None, region: str) -> Iter
         yield Finding(what, "ok", f"{node.workers} nodes at the start, volume {node.volume or node.mount}")
     what = f"{name}: identity keys"
     try:
-        trusted(node.identity_keys, region)
+        trusted_keys(node.identity_keys, region)
     except ValueError as error:
         yield Finding(what, "wrong", f"the template's parameter IdentityKeys {error}")
     else:

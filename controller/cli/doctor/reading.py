@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.session import Session
-from dyntrain.controller.adapters.aws import error_code, making, translated
+from dyntrain.controller.adapters.aws import creating_client, error_code, translated_errors
 from dyntrain.controller.adapters.ssm import ROOT
 from dyntrain.controller.cli.doctor.observations import (
     ClusterSeen,
@@ -96,7 +96,7 @@ class Reader:
         )
 
     def _client(self, service: str) -> Any:
-        with making():
+        with creating_client():
             client = self._session.create_client(service, config=_CONFIG)
         client.meta.events.register("before-call", self._in_time)  # a listing may have any number of pages
         return client
@@ -105,7 +105,7 @@ class Reader:
         try:
             self._in_time()
             self._doing(f"reading {doing}")
-            with translated(f"reading {doing}"):
+            with translated_errors(f"reading {doing}"):
                 return read()
         except ControllerError as error:
             return Unread(" ".join(str(error).split()))

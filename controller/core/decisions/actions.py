@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from dyntrain.controller.contract.messages import Status
-from dyntrain.controller.core.records.acks import NO_HEARTBEAT, NONE, Acks, Announced, Answered, Done, Ended
+from dyntrain.controller.core.records.acks import (
+    NO_ACKS,
+    NO_HEARTBEAT,
+    Acks,
+    Announcement,
+    Effect,
+    LifecycleResult,
+    Termination,
+)
 from dyntrain.controller.core.views.target import Membership
 
 
@@ -194,41 +202,41 @@ def acknowledgement(action: Action, at: float) -> Acks:
     """The acknowledgement that the action took effect, for the facts of each of its instances."""
     match action:
         case StampOwner():
-            return Acks(stamps={action.cluster: Done(at=at)})
+            return Acks(stamps={action.cluster: Effect(at=at)})
         case SetStatusTag():
-            return Acks(mirror=Announced(at=at, value=action.status))
+            return Acks(mirror=Announcement(at=at, value=action.status))
         case Protect():
-            return Acks(protections={action.group: Done(at=at)})
+            return Acks(protections={action.group: Effect(at=at)})
         case CompleteLifecycle():
-            return Acks(answers={action.key: Answered(at=at, result=action.result)})
+            return Acks(answers={action.key: LifecycleResult(at=at, result=action.result)})
         case HeartbeatLifecycle():
-            return Acks(heartbeats={action.key: Done(at=at)})
+            return Acks(heartbeats={action.key: Effect(at=at)})
         case TerminateInGroup():
-            ended = Ended(at=at, group=action.group, lowered=action.decrement)
-            return Acks(terminate=ended, closed=_closed(action.closes, at))
+            termination = Termination(at=at, group=action.group, lowered=action.decrement)
+            return Acks(terminate=termination, closed=_closed_ack(action.closes, at))
         case Terminate():
-            return Acks(terminate=Ended(at=at), closed=_closed(action.closes, at))
+            return Acks(terminate=Termination(at=at), closed=_closed_ack(action.closes, at))
         case SuspendReplacement():
-            return Acks(suspended={action.group: Done(at=at)})
+            return Acks(suspended={action.group: Effect(at=at)})
         case ResumeReplacement():
-            return Acks(resumed={action.group: Done(at=at)})
+            return Acks(resumed={action.group: Effect(at=at)})
         case StopBase():
-            return Acks(closed=_closed(action.closes, at))
+            return Acks(closed=_closed_ack(action.closes, at))
         case PublishTarget() | SetDesiredCapacity() | HoldLaunches() | ReleaseLaunches():
-            return NONE
+            return NO_ACKS
         case StartInstances() | StopInstances() | TagElastic() | UntagElastic():
-            return NONE
+            return NO_ACKS
         case _:
             assert_never(action)
 
 
-def _closed(why: str, at: float) -> Announced | None:
-    return Announced(at=at, value=why) if why else None
+def _closed_ack(why: str, at: float) -> Announcement | None:
+    return Announcement(at=at, value=why) if why else None
 
 
-def overdue(action: LifecycleAnswer, at: float) -> Acks:
+def stale_answer(action: LifecycleAnswer, at: float) -> Acks:
     """The acknowledgement for a lifecycle action that no longer exists: it needs neither answer nor heartbeat."""
-    return Acks(answers={action.key: Answered(at=at, result="stale")})
+    return Acks(answers={action.key: LifecycleResult(at=at, result="stale")})
 
 
 def refusal(action: Action, problem: str, at: float) -> Acks:
@@ -237,8 +245,8 @@ def refusal(action: Action, problem: str, at: float) -> Acks:
         case SetStatusTag(gone=True):  # the tag that IAM goes by is gone too
             return acknowledgement(action, at)
         case HeartbeatLifecycle():  # no heartbeat any more: but the hook may still be answered, once there is what to
-            return Acks(answers={action.key: Answered(at=at, result=NO_HEARTBEAT)})
+            return Acks(answers={action.key: LifecycleResult(at=at, result=NO_HEARTBEAT)})
         case TerminateInGroup() | SuspendReplacement() | StopBase():
-            return Acks(refused=Announced(at=at, value=problem))
+            return Acks(refused=Announcement(at=at, value=problem))
         case _:
-            return NONE
+            return NO_ACKS

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dyntrain.controller.core.decisions.brake import ENDINGS_HELD, WHY
 from dyntrain.controller.core.decisions.orphans import orphaned_since
 from dyntrain.controller.core.decisions.status import NodeStatus
-from dyntrain.controller.core.records.acks import Announced
+from dyntrain.controller.core.records.acks import Announcement
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.view import Rules
 
@@ -66,7 +66,7 @@ class Alarm:
 
 
 def alarms_of(
-    nodes: Sequence[NodeStatus], rules: Rules, now: float, stopped: AbstractSet[str] = frozenset()
+    nodes: Sequence[NodeStatus], rules: Rules, now: float, held_back: AbstractSet[str] = frozenset()
 ) -> tuple[Alarm, ...]:
     """The alarms to raise. `stopped`: instances whose ending the brake has stopped."""
     by_alarm: dict[tuple[str, str], dict[str, str]] = {}
@@ -78,7 +78,7 @@ def alarms_of(
         if node.view.base and node.standing.status == "PREPARE_FAILED":
             sentence = f"a base node could not be prepared, and waits for people: {node.standing.detail}"
             by_alarm.setdefault((BASE_PREPARE_FAILED, sentence), {})[node.view.instance] = line
-        if node.view.instance in stopped:
+        if node.view.instance in held_back:
             by_alarm.setdefault((ENDINGS_HELD, WHY), {})[node.view.instance] = line
         if orphaned_since(node.standing, node.view, rules, now) is not None:
             sentence = "it runs, and nobody has wanted it for longer than orphan_grace_seconds"
@@ -86,17 +86,17 @@ def alarms_of(
     acks = {node.view.instance: node.view.facts.acks for node in nodes}
     alarms = []
     for (metric, sentence), about in sorted(by_alarm.items()):
-        new = {
+        new_lines = {
             instance: line
             for instance, line in about.items()
-            if _new(acks[instance].alarms.get(metric), acks[instance].status, line)
+            if _is_new(acks[instance].alarms.get(metric), acks[instance].status, line)
         }
-        if new:
-            alarms.append(Alarm(metric, new, sentence))
+        if new_lines:
+            alarms.append(Alarm(metric, new_lines, sentence))
     return tuple(alarms)
 
 
-def _new(alarm: Announced | None, status: Announced | None, line: str) -> bool:
+def _is_new(alarm: Announcement | None, status: Announcement | None, line: str) -> bool:
     """Whether the alarm was never raised, or only before the node came to its present status."""
     since = status.at if status is not None and status.value == line else None
     return alarm is None or alarm.value != line or since is None or alarm.at < since

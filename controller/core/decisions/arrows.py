@@ -53,20 +53,24 @@ ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
 }
 
 
-def unexplained(statuses: Iterable[tuple[float, Status]], happened: Iterable[tuple[float, Cause]]) -> list[str]:
+def unexplained_statuses(
+    statuses: Iterable[tuple[float, Status]], cause_events: Iterable[tuple[float, Cause]]
+) -> list[str]:
     """The statuses of one instance that no arrow explains, one sentence each; both arguments are (time, what), oldest
     first. Each cause counts once and uses up those before it: an instance that was asked to join once comes back once.
     """
-    causes, problems = list(happened), list[str]()
+    causes, problems = list(cause_events), list[str]()
     before: Status | None = None
     for at, after in statuses:
         allowed = ARROWS.get((before, after), frozenset())
         if after != before and Cause.COURSE not in allowed:
-            place = next((n for n, (then, cause) in enumerate(causes) if cause in allowed and then <= at), None)
-            if place is None:
+            cause_index = next(
+                (index for index, (cause_at, cause) in enumerate(causes) if cause in allowed and cause_at <= at), None
+            )
+            if cause_index is None:
                 why = "; or ".join(cause.value for cause in Cause if cause in allowed) or "there is none"
                 problems.append(f"{before or 'no status'} was followed by {after}, without its cause: {why}")
             else:
-                del causes[: place + 1]
+                del causes[: cause_index + 1]
         before = after
     return problems

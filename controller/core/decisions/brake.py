@@ -29,47 +29,47 @@ WHY = (
 )
 
 
-def held(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: Rules, now: float) -> frozenset[str]:
+def held_endings(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: Rules, now: float) -> frozenset[str]:
     """The instances that `actions` must not end."""
     if not rules.policy.hold_endings:
         return frozenset()
-    due = {
+    ended_by_actions = {
         instance
         for action in actions
         if isinstance(action, Terminate | TerminateInGroup)
         for instance in instances(action)
     }
-    silent = [node for node in nodes if _silent(node.view, rules)]
-    doubtful = [node for node in silent if node.view.instance in due]
-    lately = sum(_ended_lately(node.view, now) for node in silent)
-    if len(doubtful) + lately <= HANDFUL and not any(map(_announced, doubtful)):
+    unreported = [node for node in nodes if _never_reported(node.view, rules)]
+    endings = [node for node in unreported if node.view.instance in ended_by_actions]
+    recent_endings = sum(_recently_ended(node.view, now) for node in unreported)
+    if len(endings) + recent_endings <= HANDFUL and not any(map(_alarm_raised, endings)):
         return frozenset()
-    return frozenset(node.view.instance for node in doubtful)
+    return frozenset(node.view.instance for node in endings)
 
 
-def without_endings(actions: Iterable[Action], others: AbstractSet[str]) -> Iterator[Action]:
+def without_endings(actions: Iterable[Action], excluded: AbstractSet[str]) -> Iterator[Action]:
     """The actions, without those that end one of the `others`."""
     for action in actions:
         if isinstance(action, Terminate):
-            rest = tuple(instance for instance in action.instances if instance not in others)
-            if rest:
-                yield replace(action, instances=rest)
-        elif not isinstance(action, TerminateInGroup) or action.instance not in others:
+            remaining = tuple(instance for instance in action.instances if instance not in excluded)
+            if remaining:
+                yield replace(action, instances=remaining)
+        elif not isinstance(action, TerminateInGroup) or action.instance not in excluded:
             yield action
 
 
-def _silent(node: View, rules: Rules) -> bool:
+def _never_reported(node: View, rules: Rules) -> bool:
     """Whether no report ever came from it, and nobody has allowed it to go."""
     ever_reported = node.facts.preparation is not None or rules.policy.cluster in node.facts.acks.joined
     return not ever_reported and (node.tags or {}).get(LEAVE_TAG, "").strip().lower() != LEAVE_NOW
 
 
-def _ended_lately(node: View, now: float) -> bool:
+def _recently_ended(node: View, now: float) -> bool:
     end = node.facts.acks.terminate
     return end is not None and now - end.at < WITHIN_SECONDS
 
 
-def _announced(node: NodeStatus) -> bool:
+def _alarm_raised(node: NodeStatus) -> bool:
     """Whether an alarm about the held ending was raised since the node came to its present status."""
     alarm, status = node.view.facts.acks.alarms.get(ENDINGS_HELD), node.view.facts.acks.status
     since = status.at if status is not None else 0.0

@@ -37,10 +37,10 @@ def cooldown(times: int, policy: ClusterPolicy) -> float:
     )
 
 
-def due(facts: GroupFacts, policy: ClusterPolicy, now: float) -> bool:
+def needs_size(facts: GroupFacts, policy: ClusterPolicy, now: float) -> bool:
     """Whether the group's size has to be read to decide anything."""
     memory = facts.capacity
-    if _unanswered(facts, now) is not None:
+    if _unanswered_failure(facts, now) is not None:
         return True
     if memory is None:
         return False
@@ -53,13 +53,13 @@ def plan_capacity(
     """The change to make; None: leave the group alone. `size` was just read. `lowered`: by how many the controller
     itself has lowered it since, because people asked that members leave; that is nobody else's decision.
     """
-    memory = _less(facts.capacity, lowered)
+    memory = _lowered_memory(facts.capacity, lowered)
     if memory is not None and not memory.done:
         desired = min(max(memory.desired, size.minimum), size.maximum)  # the limits may have changed since
         return CapacityPlan(memory.model_copy(update={"at": now, "desired": desired}), desired, "REPEATED")
-    failed = _unanswered(facts, now)
-    if failed is not None:
-        return _lower(failed, memory, facts.capacity, size, policy, now)
+    failure = _unanswered_failure(facts, now)
+    if failure is not None:
+        return _lowering_plan(failure, memory, facts.capacity, size, policy, now)
     if memory is None or memory.wanted <= memory.desired or now < memory.at + cooldown(memory.times, policy):
         return None
     if size.desired != memory.desired:  # a person or the pool has changed it since: keep that
@@ -71,42 +71,46 @@ def plan_capacity(
     )
 
 
-def _unanswered(facts: GroupFacts, now: float) -> LaunchFailure | None:
+def _unanswered_failure(facts: GroupFacts, now: float) -> LaunchFailure | None:
     """The failure that still needs a response. One decided since it happened has answered it, even where its event
     comes late: lowering again would end machines that the group got meanwhile.
     """
-    failed, memory = facts.failed, facts.capacity
-    answered = now - FRESH_SECONDS if memory is None else max(now - FRESH_SECONDS, memory.failure, memory.at)
-    return None if failed is None or failed.at <= answered else failed
+    failure, memory = facts.failed, facts.capacity
+    answered_until = now - FRESH_SECONDS if memory is None else max(now - FRESH_SECONDS, memory.failure, memory.at)
+    return None if failure is None or failure.at <= answered_until else failure
 
 
-def _less(memory: Capacity | None, lowered: int) -> Capacity | None:
+def _lowered_memory(memory: Capacity | None, lowered: int) -> Capacity | None:
     if memory is None or not lowered:
         return memory
     desired, wanted = max(memory.desired - lowered, 0), max(memory.wanted - lowered, 0)
     return memory.model_copy(update={"desired": desired, "wanted": wanted})
 
 
-def _lower(
-    failed: LaunchFailure,
+def _lowering_plan(
+    failure: LaunchFailure,
     memory: Capacity | None,
     stored: Capacity | None,
     size: GroupSize,
     policy: ClusterPolicy,
     now: float,
 ) -> CapacityPlan:
-    again = memory is not None and now - memory.at < 2 * cooldown(memory.times + 1, policy)
-    times = memory.times + 1 if memory is not None and again else 1
-    lowered = max(size.running, size.minimum)
-    if lowered >= size.desired:
-        waits = memory is not None and memory.wanted > memory.desired
+    repeated = memory is not None and now - memory.at < 2 * cooldown(memory.times + 1, policy)
+    times = memory.times + 1 if memory is not None and repeated else 1
+    lowered_size = max(size.running, size.minimum)
+    if lowered_size >= size.desired:
+        awaits_raise = memory is not None and memory.wanted > memory.desired
         kept = (
             stored  # with its own time, from which on what the controller lowers is counted
-            if waits and stored is not None
+            if awaits_raise and stored is not None
             else Capacity(at=now, failure=0.0, wanted=0, desired=0, times=times - 1, done=True)
         )
-        return CapacityPlan(kept.model_copy(update={"failure": failed.at}), None, "NOTHING_TO_LOWER")
-    wanted = max(size.desired, memory.wanted if memory is not None and again and size.desired == memory.desired else 0)
+        return CapacityPlan(kept.model_copy(update={"failure": failure.at}), None, "NOTHING_TO_LOWER")
+    wanted = max(
+        size.desired, memory.wanted if memory is not None and repeated and size.desired == memory.desired else 0
+    )
     return CapacityPlan(
-        Capacity(at=now, failure=failed.at, wanted=wanted, desired=lowered, times=times, done=False), lowered, "LOWERED"
+        Capacity(at=now, failure=failure.at, wanted=wanted, desired=lowered_size, times=times, done=False),
+        lowered_size,
+        "LOWERED",
     )

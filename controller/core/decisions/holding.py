@@ -37,7 +37,7 @@ class HoldPlan:
     """
 
     memory: Hold
-    do: Literal["hold", "release"] | None
+    operation: Literal["hold", "release"] | None
     why: Literal["FAILED_ALIKE", "SCRIPT_CHANGED", "REPEATED", "RESUMED_BY_OTHERS"]
 
 
@@ -46,7 +46,7 @@ def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Strea
     is none.
     """
     results = sorted(
-        (result for node in nodes if (result := _result(node.view, group)) is not None and result[0] > since),
+        (result for node in nodes if (result := _launch_result(node.view, group)) is not None and result[0] > since),
         key=lambda result: result[0],
     )
     if not results or results[-1][1] is None:
@@ -59,7 +59,7 @@ def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Strea
     return Streak(times, results[-1][2], results[-1][3])
 
 
-def script_now(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:
+def current_script(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:
     """The digest of prepare-data on the volume, and since when it is known, as the nodes report it."""
     scripts = [
         (node.view.heard.at, node.view.heard.script)
@@ -75,32 +75,39 @@ def plan_hold(
     """The change to make; None: nothing. `launches`: whether the group launches, as just read; None: not read, which is
     needed only where this returns something, or the group is held.
     """
-    memory, script = facts.hold, script_now(nodes)
+    memory, script = facts.hold, current_script(nodes)
     if memory is not None and not memory.done:
         return HoldPlan(memory.model_copy(update={"at": now}), "hold" if memory.held else "release", "REPEATED")
     if memory is not None and memory.held:
-        if script is not None and _mended(memory, script):
+        if script is not None and _script_changed(memory, script):
             return HoldPlan(
                 memory.model_copy(update={"at": now, "held": False, "done": False}), "release", "SCRIPT_CHANGED"
             )
         if launches:
             return HoldPlan(memory.model_copy(update={"at": now, "held": False}), None, "RESUMED_BY_OTHERS")
         return None
-    failing = streak(nodes, facts.group, memory.at if memory is not None else 0.0)
-    if failing is None or failing.times < policy.alike_failures or launches is False:
+    failure_streak = streak(nodes, facts.group, memory.at if memory is not None else 0.0)
+    if failure_streak is None or failure_streak.times < policy.alike_failures or launches is False:
         return None
-    if script is not None and failing.script and script[1] != failing.script:
+    if script is not None and failure_streak.script and script[1] != failure_streak.script:
         return None  # fixed meanwhile: the next launch has the new script
-    held = Hold(at=now, held=True, script=failing.script, times=failing.times, reason=failing.reason, done=False)
-    return HoldPlan(held, "hold", "FAILED_ALIKE")
+    new_hold = Hold(
+        at=now,
+        held=True,
+        script=failure_streak.script,
+        times=failure_streak.times,
+        reason=failure_streak.reason,
+        done=False,
+    )
+    return HoldPlan(new_hold, "hold", "FAILED_ALIKE")
 
 
-def _mended(memory: Hold, script: tuple[float, str]) -> bool:
+def _script_changed(memory: Hold, script: tuple[float, str]) -> bool:
     """Whether prepare-data has changed since. If the failed one is unknown, any seen later counts as another."""
     return script[1] != memory.script if memory.script else script[0] > memory.at
 
 
-def _result(node: View, group: str) -> tuple[float, tuple[str, str] | None, str, str] | None:
+def _launch_result(node: View, group: str) -> tuple[float, tuple[str, str] | None, str, str] | None:
     """When and how a launch of the group ended (None: it was prepared), with which script, and in whose words."""
     hooks = [hook for hook in node.facts.hooks.values() if hook.transition == "launch" and hook.group == group]
     if node.base or not hooks:
@@ -111,7 +118,7 @@ def _result(node: View, group: str) -> tuple[float, tuple[str, str] | None, str,
         return preparation.at, (preparation.script, kind), preparation.script, preparation.reason
     if preparation is not None:
         return preparation.at, None, "", ""
-    ends = [node.facts.state_event.at] if node.terminated and node.facts.state_event is not None else []
-    if ends and node.facts.heard is None and ends[0] - min(hook.at for hook in hooks) >= SILENT_SECONDS:
-        return ends[0], ("", "silent"), "", "nothing was heard of its last nodes: their user data died"
+    end_times = [node.facts.state_event.at] if node.terminated and node.facts.state_event is not None else []
+    if end_times and node.facts.heard is None and end_times[0] - min(hook.at for hook in hooks) >= SILENT_SECONDS:
+        return end_times[0], ("", "silent"), "", "nothing was heard of its last nodes: their user data died"
     return None

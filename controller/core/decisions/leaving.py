@@ -28,44 +28,51 @@ class Wait:
     detail: str
 
 
-def waiting(old: Membership, views: Iterable[View], job: Job, rules: Rules, now: float) -> dict[str, Wait]:
+def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules, now: float) -> dict[str, Wait]:
     """Waits by instance. Only members of the target wait: a node outside the job disturbs nobody by leaving."""
     opening = next_opening(rules.policy.leave_windows, now)
     if opening is None or job.over:
         return {}
     members = set(old.members)
-    waits = {}
+    waits_by_instance = {}
     for node in views:
-        latest = _longest(node, job, rules) if node.instance in members else None
-        if latest is None or latest <= now:
+        latest_leave = _latest_leave(node, job, rules) if node.instance in members else None
+        if latest_leave is None or latest_leave <= now:
             continue
         sentence = f"the next window opens at {opening.text}"
-        if latest < opening.at:
-            sentence = f"its group waits for {(latest - now) / 60:.0f} minutes more; {sentence}"
-        waits[node.instance] = Wait(min(latest, opening.at), sentence)
-    return waits
+        if latest_leave < opening.at:
+            sentence = f"its group waits for {(latest_leave - now) / 60:.0f} minutes more; {sentence}"
+        waits_by_instance[node.instance] = Wait(min(latest_leave, opening.at), sentence)
+    return waits_by_instance
 
 
-def _longest(node: View, job: Job, rules: Rules) -> float | None:
+def _latest_leave(node: View, job: Job, rules: Rules) -> float | None:
     """Until when its leaving may wait; None: it does not want to leave, or must not wait."""
-    if node.base or node.terminated or not node.prepared or node.tags is None or _taken(node) or _lost(node, job):
+    if (
+        node.base
+        or node.terminated
+        or not node.prepared
+        or node.tags is None
+        or _machine_taken(node)
+        or _lost_by_job(node, job)
+    ):
         return None
     if node.tags.get(LEAVE_TAG, "").strip().lower() == LEAVE_NOW:
         return None
-    if node.going is None:
+    if node.leave_reason is None:
         return None if node.elastic else _ENDLESS
     hooks: Mapping[str, float] = {key: hook.at for key, hook in node.waiting_hooks("terminate")}
-    if node.going is not Reason.GROUP_TERMINATES or not hooks:
+    if node.leave_reason is not Reason.GROUP_TERMINATES or not hooks:
         return None
     # as long before the hook's end as before AWS's maintenance, so that the job has a boundary left
     return min(hooks.values()) + rules.policy.hook_cap_seconds - rules.policy.notice_lead_seconds
 
 
-def _taken(node: View) -> bool:
+def _machine_taken(node: View) -> bool:
     return node.leave_by is not None or node.state in ("stopping", "stopped", "shutting-down")
 
 
-def _lost(node: View, job: Job) -> bool:
+def _lost_by_job(node: View, job: Job) -> bool:
     """Whether the job trains without it. Unknown, so False, while the job is formed again or its coordinator is
     silent.
     """

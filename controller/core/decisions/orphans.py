@@ -11,7 +11,13 @@ from dyntrain.controller.core.decisions.status import Standing
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.view import Rules, View
 
-_UNWANTED = (Reason.NO_BOOTSTRAP, Reason.PREPARING, Reason.PREPARE_FAILED, Reason.WORKER_FAILED, Reason.GROUP_REFUSES)
+_ORPHAN_REASONS = (
+    Reason.NO_BOOTSTRAP,
+    Reason.PREPARING,
+    Reason.PREPARE_FAILED,
+    Reason.WORKER_FAILED,
+    Reason.GROUP_REFUSES,
+)
 
 
 def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> float | None:
@@ -29,7 +35,7 @@ def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> 
     if not (node.elastic or node.owned or node.launched):
         return None
     if (
-        standing.reason not in _UNWANTED and standing.status != "REMOVED"
+        standing.reason not in _ORPHAN_REASONS and standing.status != "REMOVED"
     ):  # a node that left and still runs was not, or could not be, ended
         return None
     ack = node.facts.acks.status

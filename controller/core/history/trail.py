@@ -19,7 +19,7 @@ class Entry(Fact):
 
     def fields(self) -> dict[str, str]:
         """The fields as text, in reading order; empty ones are left out."""
-        return {name: text for name, value in self if (text := _text(value))}
+        return {name: text for name, value in self if (text := _as_text(value))}
 
 
 class StatusChanged(Entry):
@@ -112,7 +112,7 @@ class PoolDecided(Entry):
     inputs: str
 
 
-_ALONE: Mapping[str, type[Entry]] = {
+_MODELS: Mapping[str, type[Entry]] = {
     "status": StatusChanged,
     "nomination": Nominated,
     "rebuilt": Rebuilt,
@@ -129,8 +129,8 @@ def entry_of(fields: Mapping[str, str]) -> Entry:
     kind = fields.get("kind", "")
     if fields.get("why") == "REFUSED":
         return ActionRefused.model_validate(fields)
-    if kind in _ALONE:
-        return _ALONE[kind].model_validate(fields)
+    if kind in _MODELS:
+        return _MODELS[kind].model_validate(fields)
     if kind in METRICS:
         return AlarmRaised.model_validate(fields)
     if kind in _ACTIONS:
@@ -138,5 +138,5 @@ def entry_of(fields: Mapping[str, str]) -> Entry:
     raise ValueError(f"there is no entry of the audit trail of the kind {kind!r}")
 
 
-def _text(value: object) -> str:
+def _as_text(value: object) -> str:
     return "" if value is None else str(value)

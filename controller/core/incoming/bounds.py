@@ -16,7 +16,7 @@ NOTICE_AHEAD_SECONDS = 3600.0  # no notice that a node can read is given longer 
 FORMER_ATTEMPTS = 1000  # from before the machine's last start
 
 
-def impossible(report: NodeReport, sent: float) -> str:
+def impossible_claim(report: NodeReport, sent: float) -> str:
     """Why a report that was sent at `sent` cannot be true; "" where it can."""
     latest = sent + CLOCK_SECONDS
     if not report.at <= latest:
@@ -28,10 +28,10 @@ def impossible(report: NodeReport, sent: float) -> str:
     return ""
 
 
-def unlikely(known: NodeFacts, report: Preparation) -> str:
+def unlikely_claim(known_facts: NodeFacts, report: Preparation) -> str:
     """Why the report cannot come from the machine with the facts `known`; "" where it can."""
-    read = known.state_read
-    launched = max(known.started_at, read.launched_at or 0.0 if read is not None else 0.0)
+    state_read = known_facts.state_read
+    launched = max(known_facts.started_at, state_read.launched_at or 0.0 if state_read is not None else 0.0)
     if not launched or report.at < launched:  # of an earlier life, which says nothing of this one
         return ""
     if report.attempt <= FORMER_ATTEMPTS + report.at - launched or report.attempt >= launched - CLOCK_SECONDS:

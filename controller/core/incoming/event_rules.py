@@ -87,7 +87,7 @@ def rules(elastic: ElasticTag) -> dict[str, Pattern]:
     }
 
 
-def matching(elastic: ElasticTag, event: Mapping[str, Any]) -> list[str]:
+def matching_handlers(elastic: ElasticTag, event: Mapping[str, Any]) -> list[str]:
     """The handlers that EventBridge would invoke for the event."""
     return [handler for handler, pattern in rules(elastic).items() if matches(pattern, event)]
 
@@ -97,18 +97,20 @@ def matches(pattern: Pattern, event: Any) -> bool:
     if not isinstance(event, Mapping):
         return False
     return all(
-        matches(condition, event.get(name)) if isinstance(condition, Mapping) else _one_of(condition, event.get(name))
+        matches(condition, event.get(name))
+        if isinstance(condition, Mapping)
+        else _any_matches(condition, event.get(name))
         for name, condition in pattern.items()
     )
 
 
-def _one_of(allowed: list[Any], actual: Any) -> bool:
+def _any_matches(allowed: list[Any], actual: Any) -> bool:
     """Whether the value is allowed. A list matches when one of its elements does."""
     values = actual if isinstance(actual, list) else [actual]
-    return any(_is(rule, value) for rule in allowed for value in values)
+    return any(_value_matches(rule, value) for rule in allowed for value in values)
 
 
-def _is(rule: Any, value: Any) -> bool:
+def _value_matches(rule: Any, value: Any) -> bool:
     if not isinstance(rule, Mapping):
         return bool(rule == value)
     if set(rule) == {"suffix"}:

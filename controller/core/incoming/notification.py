@@ -38,35 +38,37 @@ def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
     if not isinstance(message, Mapping) or not isinstance(message.get("MessageId"), str):
         raise Quarantined("Sns.MessageId: this is no message of SNS")
     text, at = str(message.get("Message", "")), str(message.get("Timestamp", ""))
-    head = {"id": message["MessageId"], "stage": stage, "at": at}
+    common_fields = {"id": message["MessageId"], "stage": stage, "at": at}
     try:
         alarm = json.loads(text)
     except ValueError:
         alarm = None
     if not isinstance(alarm, dict) or "AlarmName" not in alarm:
-        return Notification(**head, subject=_line(message.get("Subject") or "dyntrain"), text=text[:LONGEST])
+        return Notification(
+            **common_fields, subject=_one_line(message.get("Subject") or "dyntrain"), text=text[:LONGEST]
+        )
     trigger = alarm.get("Trigger")
     metric = str(trigger.get("MetricName", "")) if isinstance(trigger, dict) else ""
     return Notification(
-        **{**head, "at": str(alarm.get("StateChangeTime", at))},
-        subject=_line(f"{alarm.get('NewStateValue', 'ALARM')}: {metric or alarm['AlarmName']}"),
+        **{**common_fields, "at": str(alarm.get("StateChangeTime", at))},
+        subject=_one_line(f"{alarm.get('NewStateValue', 'ALARM')}: {metric or alarm['AlarmName']}"),
         text=str(alarm.get("AlarmDescription") or alarm.get("NewStateReason") or "")[:LONGEST],
         metric=metric,
         region=str(alarm.get("Region", "")),
     )
 
 
-def body(notification: Notification, wanted: Format) -> dict[str, Any]:
+def payload_of(notification: Notification, message_format: Format) -> dict[str, Any]:
     """The payload to post. `slack`: the one field that Slack's incoming webhooks, and compatible ones, all take.
 
     https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
     """
-    if wanted == "json":
+    if message_format == "json":
         return {"version": VERSION, **asdict(notification)}
-    where = " ".join(part for part in (notification.stage, notification.region) if part)
-    text = f"{notification.subject} ({where})\n{notification.text}"
+    origin = " ".join(part for part in (notification.stage, notification.region) if part)
+    text = f"{notification.subject} ({origin})\n{notification.text}"
     return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
 
 
-def _line(text: object) -> str:
+def _one_line(text: object) -> str:
     return " ".join(str(text).split())[:200]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 LINUX = "Linux/UNIX"
 _NAMED_UNITS = {"nano": 0.25, "micro": 0.5, "small": 1.0, "medium": 2.0, "large": 4.0, "xlarge": 8.0}
-_VIRTUAL_TWIN = {  # bare metal counts as the largest virtual size of its family, unless its name says which
+_METAL_UNITS = {  # bare metal counts as the largest virtual size of its family, unless its name says which
     "a1": 32.0, "c5": 192.0, "c5d": 192.0, "c5n": 144.0, "c6a": 384.0, "c6g": 128.0, "c6gd": 128.0, "c6i": 256.0,
     "c6id": 256.0, "c6in": 256.0, "c7g": 128.0, "c7gd": 128.0, "g4dn": 192.0, "g5g": 128.0, "i3": 128.0, "i3en": 192.0,
     "i4i": 256.0, "m5": 192.0, "m5d": 192.0, "m5dn": 192.0, "m5n": 192.0, "m5zn": 96.0, "m6a": 384.0, "m6g": 128.0,
@@ -35,10 +35,10 @@ def units(instance_type: str) -> float | None:
     name, _, size = instance_type.partition(".")
     if size in _NAMED_UNITS:
         return _NAMED_UNITS[size]
-    numbered = re.fullmatch(r"(?:metal-)?(\d+)xl(arge)?", size)
-    if numbered and bool(numbered[2]) != size.startswith("metal-"):
-        return 8.0 * int(numbered[1])
-    return _VIRTUAL_TWIN.get(name) if size == "metal" else None
+    size_match = re.fullmatch(r"(?:metal-)?(\d+)xl(arge)?", size)
+    if size_match and bool(size_match[2]) != size.startswith("metal-"):
+        return 8.0 * int(size_match[1])
+    return _METAL_UNITS.get(name) if size == "metal" else None
 
 
 def platform_of(text: str) -> str:
@@ -81,7 +81,7 @@ class Capacity(InventoryItem):
     end: float | None = None
 
     @model_validator(mode="after")
-    def _no_more_than_there_are(self) -> Capacity:
+    def _available_within_total(self) -> Capacity:
         if self.available > self.total:
             raise ValueError(f"{self.id}: {self.available} available of {self.total}")
         return self

@@ -16,7 +16,7 @@ NO_HEARTBEAT = "refused"
 Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # refused: a heartbeat was refused, which answers no hook
 
 
-class Done(Fact):
+class Effect(Fact):
     """An action that was seen to have taken effect at `at`."""
 
     at: float
@@ -26,7 +26,7 @@ class Done(Fact):
         return (self.at,)
 
 
-class Announced(Fact):
+class Announcement(Fact):
     """`value` was written or announced at `at`."""
 
     at: float
@@ -37,7 +37,7 @@ class Announced(Fact):
         return (self.at, self.value)
 
 
-class Ended(Fact):
+class Termination(Fact):
     """An ordered termination, at `at`; `lowered`: the size of its `group` was lowered with it."""
 
     at: float
@@ -49,7 +49,7 @@ class Ended(Fact):
         return (self.at, self.group, self.lowered)
 
 
-class Answered(Fact):
+class LifecycleResult(Fact):
     """A lifecycle action that needs no answer any more."""
 
     at: float
@@ -60,7 +60,7 @@ class Answered(Fact):
         return (self.at, self.result)
 
 
-class Unseen(Fact):
+class MissedReads(Fact):
     """How many describe calls in a row, the last at `at`, did not show the instance."""
 
     at: float
@@ -85,25 +85,29 @@ class Doubt(Fact):
 class Acks(Fact):
     """All acknowledgements of a node. Every field starts empty, which is the identity of its join."""
 
-    status: Announced | None = Field(None, description="the status and reason that were last told (`Standing.line`)")
-    mirror: Announced | None = Field(None, description="the status that was written into the tag")
-    terminate: Ended | None = None
-    refused: Announced | None = Field(None, description="why its group would not let it go")
-    unseen: Unseen | None = None
+    status: Announcement | None = Field(None, description="the status and reason that were last told (`Standing.line`)")
+    mirror: Announcement | None = Field(None, description="the status that was written into the tag")
+    terminate: Termination | None = None
+    refused: Announcement | None = Field(None, description="why its group would not let it go")
+    unseen: MissedReads | None = None
     doubt: Doubt | None = None
-    joined: dict[str, Done] = Field({}, description="was in the job, as the coordinator said, by cluster")
-    stamps: dict[str, Done] = Field({}, description="the ownership tag, by cluster")
-    answers: dict[str, Answered] = Field({}, description="lifecycle actions that are done with, by hook key")
-    heartbeats: dict[str, Done] = Field({}, description="the last sign of life for a lifecycle action, by hook key")
-    protections: dict[str, Done] = Field({}, description="protection from scale-in, by group")
-    alarms: dict[str, Announced] = Field({}, description="for which status it was told of, by metric")
-    billed: Announced | None = Field(None, description="what the trail last said of it for the bill (`Metered.line`)")
-    closed: Announced | None = Field(None, description="why it was stopped or ended as a base node of a closed cluster")
-    suspended: dict[str, Done] = Field({}, description="the replacement of unhealthy members, for its sake, by group")
-    resumed: dict[str, Done] = Field({}, description="as `suspended`, taken back")
+    joined: dict[str, Effect] = Field({}, description="was in the job, as the coordinator said, by cluster")
+    stamps: dict[str, Effect] = Field({}, description="the ownership tag, by cluster")
+    answers: dict[str, LifecycleResult] = Field({}, description="lifecycle actions that are done with, by hook key")
+    heartbeats: dict[str, Effect] = Field({}, description="the last sign of life for a lifecycle action, by hook key")
+    protections: dict[str, Effect] = Field({}, description="protection from scale-in, by group")
+    alarms: dict[str, Announcement] = Field({}, description="for which status it was told of, by metric")
+    billed: Announcement | None = Field(
+        None, description="what the trail last said of it for the bill (`Metered.line`)"
+    )
+    closed: Announcement | None = Field(
+        None, description="why it was stopped or ended as a base node of a closed cluster"
+    )
+    suspended: dict[str, Effect] = Field({}, description="the replacement of unhealthy members, for its sake, by group")
+    resumed: dict[str, Effect] = Field({}, description="as `suspended`, taken back")
 
     def join(self, other: Acks) -> Acks:
-        if other is self or other == NONE:
+        if other is self or other == NO_ACKS:
             return self
         return Acks.model_construct(
             status=latest(self.status, other.status),
@@ -125,4 +129,4 @@ class Acks(Fact):
         )
 
 
-NONE = Acks()
+NO_ACKS = Acks()

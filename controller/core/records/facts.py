@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from dyntrain.controller.contract.messages import BASE_TAG, is_base_value
-from dyntrain.controller.core.records.acks import NONE, Acks
+from dyntrain.controller.core.records.acks import NO_ACKS, Acks
 from dyntrain.controller.core.records.registers import Fact, latest, union
 from pydantic import Field
 
@@ -24,7 +24,7 @@ _STATES: tuple[InstanceState, ...] = ("pending", "running", "stopping", "stopped
 _PHASES: tuple[Phase, ...] = ("warm", "launching", "in_service", "terminating", "left")
 
 
-class Named(Fact):
+class ClusterStatement(Fact):
     """A statement, at `at`, that the node belongs to `cluster`."""
 
     at: float
@@ -178,7 +178,7 @@ class Preparation(Fact):
         return (self.at // 3600.0, self.attempt, self.at, self.outcome, self.reason, self.private_ip, self.script)
 
 
-class Heard(Fact):
+class SignOfLife(Fact):
     """A sign of life: `doing` is what the node does, `script` the digest of the prepare-data that it sees."""
 
     at: float
@@ -210,14 +210,14 @@ class NodeFacts(Fact):
     """All that is known of one instance. Every field starts empty, which is the identity of its join."""
 
     instance: str
-    named: Named | None = None
-    template: Named | None = Field(
+    named: ClusterStatement | None = None
+    template: ClusterStatement | None = Field(
         None, description="the cluster from whose launch template it was launched, which no tag can change"
     )
     based: BaseTag | None = Field(
         None, description="the last base tag that was seen: to take the tag away ends nothing"
     )
-    wished: Named | None = Field(
+    wished: ClusterStatement | None = Field(
         None, description="the cluster whose elastic tag was last seen on it: to take the tag away does not undo that"
     )
     tags_event: TagsEvent | None = None
@@ -231,9 +231,9 @@ class NodeFacts(Fact):
     group_read: GroupRead | None = None
     hooks: dict[str, Hook] = Field({})
     preparation: Preparation | None = None
-    heard: Heard | None = None
+    heard: SignOfLife | None = None
     notices: tuple[Notice, ...] = ()
-    acks: Acks = Field(default_factory=lambda: NONE)  # a plain default is copied deeply for each node
+    acks: Acks = Field(default_factory=lambda: NO_ACKS)  # a plain default is copied deeply for each node
 
     def join(self, other: NodeFacts) -> NodeFacts:
         """The facts of both. Raises ValueError for two different instances."""
@@ -257,14 +257,14 @@ class NodeFacts(Fact):
             hooks=union(self.hooks, other.hooks),
             preparation=latest(self.preparation, other.preparation),
             heard=latest(self.heard, other.heard),
-            notices=_notices(self.notices, other.notices),
+            notices=_joined_notices(self.notices, other.notices),
             acks=self.acks.join(other.acks),
         )
 
-    def supersedes(self, news: NodeFacts) -> bool:
+    def supersedes(self, update: NodeFacts) -> bool:
         """Whether something in `news` is older than what is known here, rather than a mere repetition."""
-        pairs = ((getattr(self, name), getattr(news, name)) for name in _REGISTERS)
-        return any(theirs is not None and theirs != ours for ours, theirs in pairs)
+        pairs = ((getattr(self, name), getattr(update, name)) for name in _REGISTERS)
+        return any(new_value is not None and new_value != known_value for known_value, new_value in pairs)
 
 
 _REGISTERS = (
@@ -279,13 +279,13 @@ _REGISTERS = (
 )
 
 
-def join_all(first: NodeFacts, rest: Iterable[NodeFacts]) -> NodeFacts:
-    for facts in rest:
+def join_all(first: NodeFacts, others: Iterable[NodeFacts]) -> NodeFacts:
+    for facts in others:
         first = first.join(facts)
     return first
 
 
-def _notices(a: tuple[Notice, ...], b: tuple[Notice, ...]) -> tuple[Notice, ...]:
-    if not b:
-        return a
-    return tuple(sorted({*a, *b}, key=lambda notice: notice.order))
+def _joined_notices(first: tuple[Notice, ...], second: tuple[Notice, ...]) -> tuple[Notice, ...]:
+    if not second:
+        return first
+    return tuple(sorted({*first, *second}, key=lambda notice: notice.order))

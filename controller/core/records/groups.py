@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dyntrain.controller.core.records.facts import Named
+from dyntrain.controller.core.records.facts import ClusterStatement
 from dyntrain.controller.core.records.registers import Fact, latest
 
 
@@ -75,7 +75,7 @@ class GroupFacts(Fact):
     """
 
     group: str
-    named: Named | None = None
+    named: ClusterStatement | None = None
     failed: LaunchFailure | None = None
     capacity: Capacity | None = None
     hold: Hold | None = None

@@ -96,17 +96,17 @@ def may_lead(facts: NodeFacts, cluster: str, term: int, elastic: ElasticTag) -> 
     tags = tag_facts.tags if tag_facts is not None else {}
     if BASE_TAG not in tags or (OWNER_TAG in tags and tags[OWNER_TAG] != cluster):
         return False
-    mine = OWNER_TAG in tags or elastic.of(cluster) in tags
-    return mine and (term > 0 or tags.get(NODE_TYPE_TAG) == "Master")
+    of_cluster = OWNER_TAG in tags or elastic.of(cluster) in tags
+    return of_cluster and (term > 0 or tags.get(NODE_TYPE_TAG) == "Master")
 
 
-def matters(old: JobFacts | None, new: JobFacts, silence_seconds: float = 15.0) -> bool:
+def affects_decisions(old: JobFacts | None, new: JobFacts, silence_seconds: float = 15.0) -> bool:
     """Whether the new report can change a decision, rather than only show progress; one after a silence always can."""
     if old is None or new.heard_at - old.heard_at > silence_seconds:
         return True
-    return _decisive(old.report) != _decisive(new.report)
+    return _decisive_fields(old.report) != _decisive_fields(new.report)
 
 
-def _decisive(report: JobReport) -> tuple[Any, ...]:
+def _decisive_fields(report: JobReport) -> tuple[Any, ...]:
     members = tuple(sorted((member.instance_id, member.active) for member in report.members))
     return (report.job, report.state, report.generation, report.revision, members)

@@ -27,19 +27,19 @@ class Ordered(Protocol):
 R = TypeVar("R", bound=Ordered)
 
 
-def latest(a: R | None, b: R | None) -> R | None:
+def latest(first: R | None, second: R | None) -> R | None:
     """The join of two registers: the greater one."""
-    if a is None or b is None:
-        return a if b is None else b
-    return a if a is b or a.order >= b.order else b
+    if first is None or second is None:
+        return first if second is None else second
+    return first if first is second or first.order >= second.order else second
 
 
-def union(a: Mapping[str, R], b: Mapping[str, R]) -> dict[str, R]:
+def union(first: Mapping[str, R], second: Mapping[str, R]) -> dict[str, R]:
     """The join of two maps of registers, key by key."""
-    if not b:
-        return dict(a)
-    merged = dict(a)
-    for key, value in b.items():
-        mine = merged.get(key)
-        merged[key] = value if mine is None or mine.order < value.order else mine
+    if not second:
+        return dict(first)
+    merged = dict(first)
+    for key, value in second.items():
+        known = merged.get(key)
+        merged[key] = value if known is None or known.order < value.order else known
     return merged

@@ -16,14 +16,22 @@ from dyntrain.controller.contract.messages import (
 )
 from dyntrain.controller.contract.notices import GROUP_ENDS, Rebalance
 from dyntrain.controller.core.records.acks import NO_HEARTBEAT
-from dyntrain.controller.core.records.facts import Heard, Hook, InstanceState, NodeFacts, Notice, Phase, Preparation
+from dyntrain.controller.core.records.facts import (
+    Hook,
+    InstanceState,
+    NodeFacts,
+    Notice,
+    Phase,
+    Preparation,
+    SignOfLife,
+)
 from dyntrain.controller.core.views.arbitration import RUNNING, reads_that_count
 from dyntrain.controller.core.views.reasons import Reason
 
 GROUP_TAG = "aws:autoscaling:groupName"
 OUTLIVED_SECONDS = 900.0  # a machine that still runs so long after its deadline was not taken
-LONGEST_SILENCE = 3600.0
-GIVEN_UP_AFTER = (
+LONGEST_DESCRIBE_PAUSE = 3600.0
+MAX_UNSEEN_CALLS = (
     7  # describe calls over about an hour: such a node leaves, but may come back (NotFound is never a tombstone)
 )
 
@@ -50,7 +58,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class View:
-    """A node's present state. `tags` None: they are unknown. `going` None: nothing speaks against the node's staying.
+    """A node's present state. `tags` None: they are unknown. `leave_reason` None: nothing speaks against the node's staying.
     `unseen` counts the describe calls in a row that did not show it, `changes_at` is when the view changes by itself,
     `launched` says that it came from the cluster's launch template; `proven` that this, a group of the cluster or a
     part in its job shows it to be the cluster's, unlike tags, which people can set; `requested` that it carries or
@@ -70,10 +78,10 @@ class View:
     group: str | None
     phase: Phase | None
     preparation: Preparation | None
-    heard: Heard | None
+    heard: SignOfLife | None
     leave_by: float | None
-    going: Reason | None
-    mirror: str | None
+    leave_reason: Reason | None
+    status_tag: str | None
     settles_at: float | None
     unseen: int = 0
     changes_at: float | None = None
@@ -87,8 +95,10 @@ class View:
 
     @property
     def wanted(self) -> bool:
-        away = self.closed is not None and self.state not in RUNNING
-        return not self.terminated and ((self.base and not away) or (self.elastic and self.going is None))
+        closed_and_stopped = self.closed is not None and self.state not in RUNNING
+        return not self.terminated and (
+            (self.base and not closed_and_stopped) or (self.elastic and self.leave_reason is None)
+        )
 
     @property
     def started(self) -> float | None:
@@ -140,14 +150,14 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
     elastic, settles_at = _elastic(facts, rules, tags, "tags" in reads, owned or group is not None, now)
     leave_by, changes_at = _leave_by(facts, rules.policy, now)
     unseen = unseen_times(facts)
-    based = is_base_value((tags or {}).get(BASE_TAG))
+    base_tagged = is_base_value((tags or {}).get(BASE_TAG))
     launched = facts.template is not None and facts.template.cluster == cluster
     return View(
         instance=facts.instance,
         facts=facts,
         tags=tags,
         elastic=elastic,
-        base=based or facts.based is not None,
+        base=base_tagged or facts.based is not None,
         master=(tags or {}).get(NODE_TYPE_TAG) == "Master",
         owned=owned,
         requested=elastic or _requested(facts, rules),
@@ -158,13 +168,13 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         preparation=preparation,
         heard=facts.heard if facts.heard is not None and facts.heard.at >= _life_began(facts) else None,
         leave_by=leave_by,
-        going=_going(facts, state, phase, preparation, leave_by, unseen),
-        mirror=_mirror(facts, settling),
+        leave_reason=_leave_reason(facts, state, phase, preparation, leave_by, unseen),
+        status_tag=_current_status_tag(facts, settling),
         settles_at=settles_at,
         unseen=unseen,
         changes_at=changes_at,
         launched=launched,
-        base_tagged=based,
+        base_tagged=base_tagged,
         proven=launched or cluster in facts.acks.stamps or cluster in facts.acks.joined or _in_group(facts, rules),
     )
 
@@ -228,9 +238,9 @@ def _elastic(
     launched = facts.state_read.launched_at if facts.state_read is not None else None
     based = facts.based is not None or is_base_value(tags.get(BASE_TAG))
     if from_read and launched_for_us and not based and launched is not None and facts.tags_read is not None:
-        settles = launched + rules.policy.settling_seconds
-        if facts.tags_read.started < settles:
-            return True, settles if now < settles else None
+        settled_at = launched + rules.policy.settling_seconds
+        if facts.tags_read.started < settled_at:
+            return True, settled_at if now < settled_at else None
     return False, None
 
 
@@ -247,25 +257,28 @@ def _leave_by(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tuple[floa
             by_ref[notice.ref] = max(
                 notice, by_ref.get(notice.ref, notice), key=lambda n: (n.said_at, n.closed, n.order)
             )
-    advice = Rebalance(policy.rebalance, policy.rebalance_grace_seconds)
-    live = [
+    rebalance_rule = Rebalance(policy.rebalance, policy.rebalance_grace_seconds)
+    open_notices = [
         notice.model_copy(update={"deadline": deadline})
         for notice in (*(n for n in facts.notices if not n.ref), *by_ref.values())
         if not notice.closed
         and not (notice.kind == GROUP_ENDS and policy.leave_windows)  # its hook says how long it stays
-        and (deadline := advice.deadline(notice.kind, notice.deadline)) is not None
+        and (deadline := rebalance_rule.deadline(notice.kind, notice.deadline)) is not None
     ]
-    near = [
+    near_deadlines = [
         n.deadline
-        for n in live
-        if n.deadline >= facts.started_at and n.deadline - _lead(n, lead) <= now <= n.deadline + OUTLIVED_SECONDS
+        for n in open_notices
+        if n.deadline >= facts.started_at
+        and n.deadline - _lead_seconds(n, lead) <= now <= n.deadline + OUTLIVED_SECONDS
     ]
-    ahead = [n.deadline - _lead(n, lead) for n in live if n.deadline - _lead(n, lead) > now]
-    ends = [deadline + OUTLIVED_SECONDS for deadline in near]
-    return min(near, default=None), min([*ahead, *ends], default=None)
+    later_starts = [
+        n.deadline - _lead_seconds(n, lead) for n in open_notices if n.deadline - _lead_seconds(n, lead) > now
+    ]
+    ends = [deadline + OUTLIVED_SECONDS for deadline in near_deadlines]
+    return min(near_deadlines, default=None), min([*later_starts, *ends], default=None)
 
 
-def _lead(notice: Notice, lead: float) -> float:
+def _lead_seconds(notice: Notice, lead: float) -> float:
     return lead if notice.kind == "health" else float("inf")
 
 
@@ -280,17 +293,17 @@ def ask_again_at(facts: NodeFacts, period: float) -> float:
     unseen = facts.acks.unseen
     if unseen is None or not unseen.times:
         return 0.0
-    pause: float = min(period * 2 ** min(unseen.times - 1, 16), max(LONGEST_SILENCE, period))
+    pause: float = min(period * 2 ** min(unseen.times - 1, 16), max(LONGEST_DESCRIBE_PAUSE, period))
     return unseen.at + pause
 
 
-def abandoned(facts: NodeFacts) -> bool:
+def launch_abandoned(facts: NodeFacts) -> bool:
     """Whether a launch of this instance was answered with ABANDON: its group takes it away, whatever it says later."""
     answers = [facts.acks.answers.get(key) for key, hook in facts.hooks.items() if hook.transition == "launch"]
     return any(answer is not None and answer.result == "ABANDON" for answer in answers)
 
 
-def _going(
+def _leave_reason(
     facts: NodeFacts,
     state: InstanceState | None,
     phase: Phase | None,
@@ -300,7 +313,7 @@ def _going(
 ) -> Reason | None:
     if facts.acks.terminate is not None:
         return Reason.TERMINATE_ISSUED
-    if abandoned(facts):
+    if launch_abandoned(facts):
         return Reason.ABANDONED
     if phase in ("terminating", "left"):
         return Reason.GROUP_TERMINATES
@@ -310,12 +323,12 @@ def _going(
         return Reason.INTERRUPTED
     if preparation is not None and preparation.outcome == "worker_failed":
         return Reason.WORKER_FAILED
-    if unseen >= GIVEN_UP_AFTER:
+    if unseen >= MAX_UNSEEN_CALLS:
         return Reason.UNKNOWN_TO_EC2
     return None
 
 
-def _mirror(facts: NodeFacts, settling: float) -> str | None:
+def _current_status_tag(facts: NodeFacts, settling: float) -> str | None:
     """The status tag as the controller wrote it, or as a settled read found it after somebody else changed it."""
     written, read = facts.acks.mirror, facts.tags_read
     if read is not None and (written is None or read.started > written.at + settling):
