@@ -1,9 +1,10 @@
-"""Which instance types can train with which build of MXNet. Pure: nodes, commands and the doctor ask the same table.
+"""Which instance types can train with which build of MXNet. Nodes, commands and `dyntrain doctor` use this table. Pure.
 
-A build carries machine code for some compute capabilities, and for want of PTX the driver makes none for newer chips:
-code for X.y runs on X.z from y on, and on no other X
-(https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility). MXNet imports all the same, counts the
-GPUs and copies to them; the first wait for a kernel raises "no kernel image is available".
+A build contains machine code for some compute capabilities. A build contains no PTX, from which the driver could
+generate code for newer chips. Code for capability X.y runs on chips of capability X.z with z >= y, and on no others
+(https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility). On other chips MXNet still can be
+imported, counts the GPUs and copies data to them. The first wait for a kernel then raises "no kernel image is
+available".
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 
 GPU_BUILD = "mxnet-cu112"
 
-# By distribution, what its build was configured for. mxnet-cu112's was seen in its library, and on an H100.
+# The compute capabilities for which each distribution was built. Those of mxnet-cu112 were also read from its library,
+# and tested on an H100.
 # https://github.com/apache/mxnet/tree/1.9.1/config/distribution
 BUILD_CAPABILITIES: Mapping[str, tuple[str, ...]] = {
     "mxnet-cu112": ("5.0", "6.0", "7.0", "8.0", "8.6"),
@@ -26,9 +28,10 @@ BUILD_CAPABILITIES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Family:
-    """The GPUs of an instance family. `capability` is CUDA's compute capability, "" for a GPU of another maker.
-    `driver`: whether AWS's image with NVIDIA's driver, which the cluster's template and jobs use, supports it; it does
-    not support fractions of a GPU or chips before Turing.
+    """The GPUs of an instance family. `capability` is CUDA's compute capability; "" for GPUs of other makers.
+
+    `driver` says whether AWS's image with NVIDIA's driver supports the GPUs. The cluster's template and jobs use this
+    image. It supports neither fractions of a GPU nor chips older than Turing.
     """
 
     gpu: str
@@ -70,12 +73,12 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(instance_type: str) -> Family | None:
-    """The GPU family of the instance type; None when it has no GPU, or one that this table does not know."""
+    """The GPU family of the instance type; None for a type without GPU or with an unknown GPU."""
     return FAMILIES.get(instance_type.partition(".")[0])
 
 
 def runs_on(capability: str, build: str) -> bool:
-    """Whether the build has code for a chip of this compute capability. An unknown build is assumed to have it."""
+    """Whether the build has code for chips of this compute capability. Unknown builds are assumed to have such code."""
     capabilities = BUILD_CAPABILITIES.get(distribution(build))
     if capabilities is None:
         return True
@@ -84,8 +87,8 @@ def runs_on(capability: str, build: str) -> bool:
 
 
 def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
-    """Why the type's GPUs cannot train with the build, and what to take instead; "" when they can, or when the family
-    is unknown. `build` is a name as pip takes it, with or without a version.
+    """Why the type's GPUs cannot train with the build, and which families can; "" when the GPUs can or are unknown.
+    `build` is a package name as pip takes it, with or without a version.
     """
     family, name = family_of(instance_type), distribution(build)
     if family is None:
@@ -104,8 +107,8 @@ def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
 
 
 def lacks_driver(instance_type: str) -> str:
-    """What to do about GPUs that AWS's image with NVIDIA's driver does not drive; "" when it does, or when the family
-    is unknown.
+    """An advice to use other families, when AWS's image has no driver for the type's GPUs; "" when the image has a
+    driver or the family is unknown.
     """
     family = family_of(instance_type)
     if family is None or family.driver:
@@ -115,27 +118,27 @@ def lacks_driver(instance_type: str) -> str:
 
 
 def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:
-    """Why the type cannot be a node of the cluster's template with Accelerator=Nvidia; "" as for `cannot_train`."""
+    """Why the type cannot be a node of the cluster's template with Accelerator=Nvidia; "" as in `cannot_train`."""
     return cannot_train(instance_type, build) or lacks_driver(instance_type)
 
 
 def unknown_gpu_warning(instance_type: str) -> str:
-    """A warning for a type with GPUs that the table does not know; "" for the others. Such types are let through."""
+    """A warning for a type whose GPUs are missing in the table; "" for other types. Such types are accepted."""
     if family_of(instance_type) is not None:
         return ""
-    return (
-        f"whether MXNet has code for the GPUs of {instance_type} is not known here: each node tries it before it joins"
-    )
+    return f"it is unknown whether MXNet has code for the GPUs of {instance_type}: each node tests this before it joins"
 
 
 def usable_families(build: str = GPU_BUILD) -> str:
-    """The families that the template's nodes can be of, in words; "" for a build without GPU code."""
+    """The families that nodes of the cluster's template can use, as text; "" for a build without GPU code."""
     names = [name for name, family in FAMILIES.items() if _can_be_node(family, build)]
     return " or ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def distribution(build: str) -> str:
-    """The package's name without its version: `mxnet-cu112` for `mxnet-cu112==1.9.1`; the template's default for ""."""
+    """The package's name without its version: `mxnet-cu112` for `mxnet-cu112==1.9.1`. For "" it is the template's
+    default.
+    """
     return build.partition("==")[0] or GPU_BUILD
 
 

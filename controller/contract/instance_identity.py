@@ -1,12 +1,13 @@
-"""Whether a signed instance identity document proves that a message comes from the instance that it speaks for. Pure.
+"""Verify by a signed instance identity document that a message comes from the instance that it names. Pure.
 
-EC2 signs each instance's document with PKCS#1 v1.5 over SHA-256 and hands out both on the instance only; AWS publishes
-the region's certificate: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/verify-signature.html . A document is
-valid as long as its instance lives, so it tells where a message comes from among those who cannot read each other's
-metadata and mail; it does not make a message fresh.
+EC2 signs each instance's document with PKCS#1 v1.5 over SHA-256. Only the instance itself can read the document and the
+signature. AWS publishes the region's certificate:
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/verify-signature.html . A document is valid as long as its instance
+lives. So whoever reads an instance's metadata or its messages can copy the document, and a document does not prove that
+a message is new.
 
-Verified by hand (RFC 8017, section 8.2.2): the block that the signature must open to is built and compared as a whole,
-and nothing is parsed out of it. A library for it would double the Lambda package and its cold start.
+This module verifies signatures itself (RFC 8017, section 8.2.2): it builds the expected block and compares the whole
+block, without parsing. A library would double the size and the cold start of the Lambda package.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ Keys = tuple[PublicKey, ...]
 
 
 def parse_keys(text: str) -> Keys:
-    """RSA public keys as `openssl x509 -pubkey -noout` prints them, one or several; the PEM frame may be left out.
+    """Parse one or several RSA public keys as `openssl x509 -pubkey -noout` prints them. The PEM frame may be missing.
     Raises ValueError.
 
-    On their way through parameters and settings line breaks become spaces, `\\n`, or nothing: none of that matters.
+    Parameters and settings may turn line breaks into spaces, `\\n` or nothing. Such keys are parsed, too.
     """
     bodies = ["".join(part.split()) for part in _FRAME.split(text.replace("\\r", " ").replace("\\n", " "))]
     if not any(bodies):
@@ -64,7 +65,7 @@ def parse_keys(text: str) -> Keys:
 
 
 def judge(signed: SignedDocument | None, instance: str, address: str, keys: Keys, account: str = "") -> Verification:
-    """Whether `signed` proves that the sender is `instance` at `address` (and, unless empty, of `account`)."""
+    """Whether `signed` proves that the sender is `instance` at `address` and, unless empty, belongs to `account`."""
     if signed is None:
         return Verification.ABSENT
     document = signed.document.encode()
@@ -100,7 +101,7 @@ def _signed_by(key: PublicKey, document: bytes, signature: str) -> bool:
 
 
 def _parse_key(body: str) -> PublicKey:
-    """Parse SubjectPublicKeyInfo (RFC 5280): DER in base64."""
+    """Parse a key in the format SubjectPublicKeyInfo (RFC 5280): DER in base64."""
     try:
         outer = _Der(base64.b64decode(body, validate=True)).take(0x30)
         algorithm, key_bits = outer.take(0x30), outer.take(0x03)
@@ -116,13 +117,13 @@ def _parse_key(body: str) -> PublicKey:
 
 
 class _Der:
-    """The elements of one DER value, one after the other."""
+    """A reader for consecutive DER elements."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self._at = data, 0
 
     def take(self, tag: int) -> _Der:
-        """The next element's content. Raises IndexError or ValueError when it is incomplete or of another kind."""
+        """The content of the next element, which has this tag. Raises IndexError or ValueError for other elements."""
         if self.data[self._at] != tag:
             raise ValueError("unexpected element")
         length, start = self.data[self._at + 1], self._at + 2

@@ -1,9 +1,10 @@
-"""Names and wire models that the folders share: tags, parameters, the target.
+"""Names and message models that the folders share: tags, SSM parameters, the target.
 
-This package is all of `controller` that `node_bootstrap` and `training` may import. The tag and template names are
-those of AWS Dynamic Training and its deeplearning-cfn template; people have scripts built on them.
+The package `contract` is the only part of `controller` that `node_bootstrap` and `training` may import. The tag and
+template names are those of AWS Dynamic Training and its deeplearning-cfn template, because people's scripts use these
+names.
 
-Times on the wire are seconds since the epoch (float, UTC).
+Times in messages are seconds since the epoch (float, UTC).
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ NODE_TYPE_TAG = "NodeType"
 
 NODE_SOURCE = "dyntrain.node"
 COORDINATOR_SOURCE = "dyntrain.coordinator"
-IDENTITY_VARIABLE = "DYNTRAIN_IDENTITY"  # the node's `SignedDocument`, for the coordinator that it starts
+IDENTITY_VARIABLE = "DYNTRAIN_IDENTITY"  # holds the node's `SignedDocument` for its coordinator process
 
 
 def source_of(source: str, cluster: str) -> str:
-    """The event source under which a node of `cluster` sends: IAM allows its role this one and no other cluster's."""
+    """The event source of nodes of `cluster`. IAM allows a node's role only the source of its own cluster."""
     return f"{source}.{cluster}"
 
 
 def sender(source: str) -> tuple[str, str | None]:
-    """Split an event source into `NODE_SOURCE` or `COORDINATOR_SOURCE` and the cluster for which the sender may speak;
-    None for any cluster.
+    """Split an event source into `NODE_SOURCE` or `COORDINATOR_SOURCE` and the sender's cluster. None in place of the
+    cluster means that the sender may report for any cluster.
     """
     for prefix in (NODE_SOURCE, COORDINATOR_SOURCE):
         if source.startswith(f"{prefix}."):
@@ -46,12 +47,12 @@ def sender(source: str) -> tuple[str, str | None]:
 
 
 CLUSTER_NAME = (
-    r"^[A-Za-z][A-Za-z0-9-]{0,63}$"  # what CloudFormation takes as a stack name, shortened to leave room in a tag key
+    r"^[A-Za-z][A-Za-z0-9-]{0,63}$"  # a stack name of CloudFormation, but shorter, because tag keys contain the name
 )
 CODE_SOURCE = r"^s3://[a-z0-9.-]+/[^\s'\"\\]+$"
-S3_LOCATION = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)*$"  # no wildcard: IAM policies contain it
-S3_FOLDER = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)+$"  # TensorBoard shows nothing of a bucket's root
-MOST_WORKERS = 1024  # of one job: the sums by which workers know that they are at one step are exact up to here
+S3_LOCATION = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)*$"  # without wildcards, because IAM policies contain it
+S3_FOLDER = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)+$"  # not a bucket's root, where TensorBoard finds nothing
+MOST_WORKERS = 1024  # of one job; sums that compare the workers' steps are exact up to this number
 INSTANCE_ID = r"^i-[0-9a-f]{8}([0-9a-f]{9})?$"
 
 InstanceId = Annotated[str, Field(pattern=INSTANCE_ID)]
@@ -60,22 +61,22 @@ Status = Literal["WAITING", "PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QU
 
 
 def is_base_value(value: str | None) -> bool:
-    """Whether the value of the tag `dyntrain:base` makes a base node; None when the instance does not carry the tag."""
+    """Whether this value of the tag `dyntrain:base` makes an instance a base node. None stands for a missing tag."""
     return value is not None and value.strip().lower() not in ("false", "no", "0")
 
 
 def launch_template_name(cluster: str) -> str:
-    """The launch template whose instances join `cluster` by themselves."""
+    """The name of the launch template whose instances join `cluster` automatically."""
     return f"{cluster}{LAUNCH_TEMPLATE_SUFFIX}"
 
 
 def parameter(cluster: str, leaf: Literal["policy", "node", "target", "coordinator", "token"]) -> str:
-    """The SSM parameter of a cluster; `token` is a SecureString, the others are JSON."""
+    """The name of an SSM parameter of the cluster. `token` is a SecureString; the other parameters contain JSON."""
     return f"/dyntrain/{cluster}/{leaf}"
 
 
 class ClusterPolicy(Wire):
-    """What the operator decided for a cluster; JSON in the parameter `policy`."""
+    """The operator's settings for a cluster; JSON in the parameter `policy`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -174,7 +175,7 @@ class ClusterPolicy(Wire):
 
 
 class NodeConfig(Wire):
-    """What a node of the cluster needs to prepare itself and to train; JSON in the parameter `node`."""
+    """The settings with which the cluster's nodes prepare themselves and train; JSON in the parameter `node`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -284,14 +285,16 @@ class NodeConfig(Wire):
 
 
 class Target(Wire):
-    """The membership the controller wants: JSON in the parameter `target`.
+    """The membership that the controller wants; JSON in the parameter `target`.
 
-    `members` are instances that are wanted *and* prepared, in order of joining. When the JSON outgrows one SSM
-    parameter (4 KB) `members` is None, and `pointer` names the DynamoDB item that holds the list. `digest` is always
-    that of the full list. `coordinator` is the base node that is nominated to run the coordinator, since `term`; term
-    0: the node that is tagged as master. `replacing` maps base nodes that are no members any more to their successors:
-    they are exchanged once the successor can serve. `causes` says in a few words why instances came or went with this
-    revision, as far as there is room.
+    `members` are the instances that are wanted *and* prepared, in order of joining. If the JSON exceeds one SSM
+    parameter (4 KB), `members` is None and `pointer` names the DynamoDB item with the list. `digest` is always the
+    digest of the full list.
+
+    `coordinator` is the base node that is nominated to run the coordinator, and `term` is the number of the nomination.
+    In term 0 the node that is tagged as master runs the coordinator. `replacing` maps former base nodes to their
+    successors. The coordinator exchanges the two nodes once the successor can serve. `causes` says why instances joined
+    or left with this revision, for as many instances as fit.
     """
 
     revision: int = Field(ge=0)
@@ -318,7 +321,9 @@ class Target(Wire):
         )
 
     def contradicts(self, other: Target) -> bool:
-        """Whether both have one revision and different content. Deadlines do not count: a long target has none."""
+        """Whether the two targets have the same revision but different contents. Deadlines are not compared, because a
+        long target omits them.
+        """
         return self.revision == other.revision and self._wanted_state() != other._wanted_state()
 
     def _wanted_state(self) -> object:
@@ -326,14 +331,15 @@ class Target(Wire):
 
 
 def members_digest(members: tuple[str, ...]) -> str:
-    """Sixteen hex digits over the ordered member list."""
+    """The digest of the ordered member list, as 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(list(members)).encode()).hexdigest()[:16]
 
 
 class SignedDocument(Wire):
-    """An instance's identity document as its metadata service gives it, and the base64 signature over those bytes.
+    """An instance identity document, exactly as the metadata service returns it, and its base64 signature.
 
-    Whoever has both can pass for the instance: they go to the coordinator and to the controller, and into no log.
+    Whoever has the document and the signature can impersonate the instance. So they are sent only to the coordinator
+    and the controller, and are never logged.
     """
 
     document: str = Field(max_length=8192, repr=False)
@@ -341,8 +347,8 @@ class SignedDocument(Wire):
 
 
 class CoordinatorEndpoint(Wire):
-    """Where the running coordinator listens; JSON in the parameter `coordinator`. Clients trust `certificate` (PEM) and
-    nothing else.
+    """The address of the running coordinator; JSON in the parameter `coordinator`. Clients trust only `certificate`
+    (PEM).
     """
 
     cluster: ClusterName
@@ -354,7 +360,9 @@ class CoordinatorEndpoint(Wire):
 
 
 class ControlFile(Wire):
-    """How a worker process reaches its coordinator: JSON in a file of mode 0600 that `DYNTRAIN_CONTROL_FILE` names."""
+    """The data with which a worker process connects to its coordinator. It is JSON in a file of mode 0600, whose path
+    is in `DYNTRAIN_CONTROL_FILE`.
+    """
 
     cluster: ClusterName
     job: str
@@ -373,5 +381,5 @@ class ControlFile(Wire):
     progress_seconds: float = Field(600.0, gt=0)
 
     def to_json(self) -> str:
-        """JSON with the token in plain text, for the file of mode 0600 only."""
+        """JSON with the token in plain text. It may only be written into the file of mode 0600."""
         return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})

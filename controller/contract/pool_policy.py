@@ -1,4 +1,6 @@
-"""What the operator allows the reserved pool to do for a cluster: the optional field `pool` of ClusterPolicy."""
+"""The operator's limits for the reserved pool, which gives idle reserved instances to clusters: the optional field
+`pool` of ClusterPolicy.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-POOL_TAG = (
-    "dyntrain:pool"  # value: the cluster; on instances that the pool may start and stop, and what IAM conditions name
-)
+POOL_TAG = "dyntrain:pool"  # its value is the cluster; IAM lets the pool start and stop only instances with this tag
 
 
 class PoolPolicy(BaseModel):
-    """Let idle reserved instances join the cluster, and leave it when somebody else needs them. Give either `group`
-    (default: the cluster's only registered group), whose desired capacity the pool then decides alone, or `instances`:
-    machines that it starts and tags, untags and stops, if they also carry the tag `dyntrain:pool`. `zone` None:
-    reservations of one zone do not count, because nobody can say in which zone the next instance starts.
+    """Let idle reserved instances join the cluster, and leave when somebody else needs the reservations.
+
+    Set either `group` or `instances`. For `group` (default: the cluster's only registered group) only the pool sets the
+    desired capacity. The pool starts and tags, or untags and stops, those `instances` that also carry the tag
+    `dyntrain:pool`. Without `zone`, reservations of one zone do not count, because the zone of the next instance is
+    unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -81,8 +83,8 @@ class PoolPolicy(BaseModel):
         return value
 
     def check(self, groups: Collection[str], *, waits: bool) -> None:
-        """Raise ValueError when the policy does not fit a cluster of these groups, or nodes that wait for windows to
-        leave.
+        """Raise ValueError when the policy does not fit a cluster with these groups. `waits` says that nodes wait for
+        windows before they leave.
         """
         if not self.instances and (self.group not in groups if self.group is not None else len(groups) != 1):
             raise ValueError(

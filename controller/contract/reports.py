@@ -1,5 +1,5 @@
-"""Reports of nodes and coordinators on the event bus; the latest of each sender counts. Times are seconds since the
-epoch (float, UTC).
+"""Reports of nodes and coordinators on the event bus. Only the latest report of each sender counts. Times are seconds
+since the epoch (float, UTC).
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dyntrain.controller.contract.messages import ClusterName, InstanceId, Signe
 from dyntrain.controller.contract.wire import Wire
 from pydantic import Field, WrapValidator
 
-MAX_TEXT_LENGTH = 2000  # characters of a sentence or a traceback in a report
+MAX_TEXT_LENGTH = 2000  # characters of a reason or a traceback in a report
 
 
 class NodeReport(Wire):
-    """A node's report on its own preparation: the highest `attempt` counts, then the latest `at`; a report of a later
-    hour counts in any case. Repeated until the node is listed. `alive` says nothing about the preparation: `reason` is
-    what the node does meanwhile.
+    """A node's report on its own preparation, repeated until the target lists the node.
+
+    Of a node's reports the highest `attempt` counts, then the latest `at`; but a report of a later hour always counts.
+    The outcome `alive` says nothing about the preparation; its `reason` is the node's present activity.
     """
 
     cluster: ClusterName
@@ -51,8 +52,8 @@ NODE_DETAIL_TYPES = {
 
 
 class JobMember(Wire):
-    """One worker as the coordinator sees it. `active` after its first step in this generation; until then it is
-    forming.
+    """A worker as the coordinator sees it. `active` is true after the worker's first step in this generation; until
+    then the worker is being formed into the generation.
     """
 
     instance_id: InstanceId
@@ -70,7 +71,9 @@ class JobMember(Wire):
 
 
 class Unreachable(Wire):
-    """A request that the coordinator repeats without an answer: it cannot read the target, and so cannot obey it."""
+    """A request that the coordinator repeats without an answer. Meanwhile the coordinator cannot read the target, and
+    so cannot obey it.
+    """
 
     what: str = Field(max_length=100, description='completes "it cannot reach ..."')
     since: float
@@ -78,11 +81,12 @@ class Unreachable(Wire):
 
 
 class JobReport(Wire):
-    """The coordinator's report; the highest (`started_at`, `sequence`) counts. Repeated often enough to serve as its
-    lease.
+    """The coordinator's report. The highest (`started_at`, `sequence`) counts. The coordinator repeats the report often
+    enough to serve as a lease.
 
-    `members` are all that train or are being formed. An instance that is neither here nor in the target of `revision`
-    will not be admitted before a later target lists it: that is what makes it safe to terminate.
+    `members` are all workers that train or are being formed into a generation. An instance that is neither in `members`
+    nor in the target of `revision` is not admitted before a later target lists it. Such an instance is safe to
+    terminate.
     """
 
     cluster: ClusterName

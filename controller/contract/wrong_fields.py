@@ -1,4 +1,4 @@
-"""Pydantic's errors in one sentence."""
+"""Write pydantic's errors as one sentence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ if TYPE_CHECKING:  # not needed by commands that only print their help
 
 
 def wrong_fields(error: ValidationError, model_name: str) -> str:
-    """Each field with what is wrong with it; `whole` stands for errors that concern no single field."""
+    """Each wrong field with its problem. `model_name` stands for errors that concern no single field."""
     problems = [(".".join(map(str, detail["loc"])) or model_name, detail["msg"]) for detail in error.errors()]
     return "; ".join(f"{field}: {message}" for field, message in problems)
