@@ -1,5 +1,6 @@
-"""From facts to a decision: views, the next membership, the status of each node, and the actions that bring AWS in
-line.
+"""Turn facts into a decision: the next membership, the status of each node, and actions on AWS.
+
+A fact is an observation about a node. A view is the node's present state, derived from its facts.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ MIRRORED: tuple[Status, ...] = ("PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVA
 
 @dataclass(frozen=True)
 class Change:
-    """A status or reason that differs from the one last remembered."""
+    """A change of a node's status or reason since the last announcement."""
 
     instance: str
     before: str
@@ -67,9 +68,9 @@ class Decision:
     actions: tuple[Action, ...]
     changes: tuple[Change, ...]
     alarms: tuple[Alarm, ...] = ()
-    nomination: Nomination | None = None  # when it has changed
+    nomination: Nomination | None = None  # only a new nomination
     new_entries: tuple[Metered, ...] = ()
-    ending: Closing | None = None  # the cluster is being closed, or is
+    ending: Closing | None = None  # set while the cluster is being closed, and afterwards
 
     @property
     def next_change(self) -> float | None:
@@ -80,8 +81,8 @@ class Decision:
 def decide(
     facts: Iterable[NodeFacts], old: Membership, job_facts: JobFacts | None, rules: Rules, now: float, published: int
 ) -> Decision:
-    """Decide on the cluster. `published` is the revision known to be in the parameter store; if it is not the new one,
-    the target is published again.
+    """Decide on the cluster. `published` is the last known revision in the parameter store. If the new revision
+    differs, the target is published again.
     """
     job = job_at(job_facts, rules.policy.lease_seconds, now, old.finished)
     views = sorted((view(node, rules, now) for node in facts), key=lambda node: node.instance)
@@ -126,7 +127,7 @@ def decide(
 def plan_actions(
     nodes: Iterable[NodeStatus], rules: Rules, now: float, ending: Closing | None = None
 ) -> tuple[Action, ...]:
-    """The actions in order: the tag REMOVED is written before the instance is terminated."""
+    """The actions in order. An instance gets the tag REMOVED before it is terminated."""
     nodes = list(nodes)
     living = [node for node in nodes if not node.view.terminated]
     return (
@@ -142,7 +143,7 @@ def plan_actions(
 
 
 def without_instances(decision: Decision, excluded: AbstractSet[str]) -> Decision:
-    """The decision without what concerns `others`; the membership and its publication stay."""
+    """The decision without changes and actions of the `excluded` instances. The membership and its publication stay."""
     if not excluded:
         return decision
     changes = tuple(change for change in decision.changes if change.instance not in excluded)
@@ -153,7 +154,7 @@ def without_instances(decision: Decision, excluded: AbstractSet[str]) -> Decisio
 
 
 def announced_instances(decision: Decision) -> set[str]:
-    """The instances with something to announce."""
+    """The instances with a changed status or a new status tag."""
     tagged = (action.instances for action in decision.actions if isinstance(action, SetStatusTag))
     return {change.instance for change in decision.changes}.union(*tagged)
 
@@ -177,9 +178,7 @@ def _changes(nodes: Iterable[NodeStatus]) -> Iterator[Change]:
 
 
 def _stamps(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
-    """Ownership tags for members of the cluster's groups, at first sight; an instance that another cluster owns is left
-    alone.
-    """
+    """Ownership tags for new members of the cluster's groups. An instance of another cluster is left alone."""
     unstamped = tuple(node.view.instance for node in nodes if _needs_stamp(node.view, rules))
     if unstamped:
         yield StampOwner(unstamped, rules.policy.cluster)
@@ -203,7 +202,9 @@ def _tags(nodes: list[NodeStatus]) -> Iterator[Action]:
 
 
 def _final_tags(terminated: Iterable[View]) -> Iterator[Action]:
-    """Last statuses of terminated instances: one that EC2 took must not say for ever that it is in the job."""
+    """Final statuses of terminated instances. Otherwise the tag of an instance that EC2 took would say for ever that
+    the instance is in the job.
+    """
     stale = tuple(node.instance for node in terminated if node.status_tag in ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED"))
     if stale:
         yield SetStatusTag(stale, "REMOVED", gone=True)
@@ -222,8 +223,8 @@ def _protections(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
 
 
 def _is_protected(node: View, group: str, rules: Rules) -> bool:
-    """Whether the member is protected as the controller set it, unless a settled read shows that somebody
-    removed it.
+    """Whether the member is protected from scale-in. The controller's own record counts, unless a later settled read
+    shows another state.
     """
     protection, read = node.facts.acks.protections.get(group), node.facts.group_read
     if (
@@ -248,7 +249,7 @@ def _lifecycle_actions(node: NodeStatus, rules: Rules, now: float) -> Iterator[A
             ):
                 yield CompleteLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
             elif node_view.base and (status == "PREPARE_FAILED" or node.standing.reason is Reason.NEVER_HEARD):
-                # it stays, so that people can log in and fix what is wrong
+                # the base node stays, so that people can log in and repair it
                 yield CompleteLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
             elif status == "PREPARE_FAILED" and node_view.requested and node_view.settles_at is None:
                 yield CompleteLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token, "ABANDON")
@@ -283,16 +284,18 @@ def _terminations(nodes: list[NodeStatus], rules: Rules, now: float) -> Iterator
 
 
 def _removal_requested(node: NodeStatus) -> bool:
-    """Whether people want one less. What AWS takes, or what failed, is replaced by its group: else a Spot group would
-    shrink by one with every interruption, and never come back.
+    """Whether people asked for one node less, so that the group's capacity is lowered. A group replaces a node that
+    failed or that AWS takes. Otherwise each interruption would shrink a Spot group for ever.
     """
     return node.standing.reason in (Reason.JOB_OVER, Reason.IDLE, Reason.OVERTIME) or not node.view.elastic
 
 
 def _must_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
-    """Whether to terminate the node: only what the cluster launched, and only what was requested as an elastic node or
-    took part in its job. Neither the ownership tag alone, which people can set, nor the group ends anything. A machine
-    that a person stopped, with its tag still on it, may be started again.
+    """Whether to terminate the node. Only instances that the cluster launched are terminated, and only if they were
+    requested as elastic nodes or took part in the job.
+
+    The ownership tag alone, which people can set, terminates nothing; nor does a group. A stopped machine with its
+    elastic tag is kept, because people may start it again.
     """
     node_view = node.view
     if (

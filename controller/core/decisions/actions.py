@@ -1,7 +1,7 @@
-"""The controller's actions on AWS, as data. Each is safe to repeat.
+"""The controller's actions on AWS, as data. Each action is safe to repeat.
 
-What takes effect on a node is remembered in its facts (`acknowledgement`), a group's capacity in the group's facts, the
-target in the cluster's membership; effects of the reserved pool show in the next reading of its instances.
+The effect of an action is stored in the facts of its node (`acknowledgement`), in the facts of its group, or in the
+cluster's membership. Effects of the reserved pool show in the next reading of its instances.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dyntrain.controller.core.views.target import Membership
 
 @dataclass(frozen=True)
 class PublishTarget:
-    """Put the cluster's target where the coordinator reads it."""
+    """Write the cluster's target into the SSM parameter that the coordinator reads."""
 
     membership: Membership
 
 
 @dataclass(frozen=True)
 class SetDesiredCapacity:
-    """Set a group's desired capacity. `detail` is the failure that it answers, in AWS's words."""
+    """Set a group's desired capacity. `detail` is AWS's message about the failed launch that caused this action."""
 
     group: str
     desired: int
@@ -41,7 +41,7 @@ class SetDesiredCapacity:
 
 @dataclass(frozen=True)
 class StampOwner:
-    """Set the ownership tag, without which nothing may be terminated."""
+    """Set the ownership tag, without which no instance may be terminated."""
 
     instances: tuple[str, ...]
     cluster: str
@@ -49,7 +49,7 @@ class StampOwner:
 
 @dataclass(frozen=True)
 class SetStatusTag:
-    """Set the status tag. `gone`: the instances are terminated, and EC2 may have removed their tags already; then
+    """Set the status tag. `gone` says that the instances are terminated. EC2 may have removed their tags already; then
     nothing is left to do.
     """
 
@@ -68,7 +68,7 @@ class Protect:
 
 @dataclass(frozen=True)
 class CompleteLifecycle:
-    """Complete a lifecycle action. `token` None: answer by instance id."""
+    """Complete a lifecycle action. Without `token`, the instance id identifies the lifecycle action."""
 
     instance: str
     key: str
@@ -89,8 +89,8 @@ class HeartbeatLifecycle:
 
 @dataclass(frozen=True)
 class TerminateInGroup:
-    """Terminate a member of a group. Without `decrement` the group launches a replacement. `closes`: why, for a base
-    node of a cluster that is closed; "" for others.
+    """Terminate a member of a group. Without `decrement`, the group launches a replacement. `closes` is the reason for
+    terminating a base node of a closed cluster; "" for other nodes.
     """
 
     instance: str
@@ -101,7 +101,7 @@ class TerminateInGroup:
 
 @dataclass(frozen=True)
 class Terminate:
-    """Terminate instances. `closes` as in `TerminateInGroup`."""
+    """Terminate instances outside all groups. `closes` is as in `TerminateInGroup`."""
 
     instances: tuple[str, ...]
     closes: str = ""
@@ -109,7 +109,7 @@ class Terminate:
 
 @dataclass(frozen=True)
 class SuspendReplacement:
-    """Stop the group from replacing members that do not run, before some of them are stopped."""
+    """Stop the group from replacing members that do not run. This action precedes the stopping of members."""
 
     instances: tuple[str, ...]
     group: str
@@ -117,7 +117,7 @@ class SuspendReplacement:
 
 @dataclass(frozen=True)
 class ResumeReplacement:
-    """Undo SuspendReplacement. `instances` are all those for whose sake it was done."""
+    """Undo SuspendReplacement. `instances` are all instances for which the replacement was suspended."""
 
     instances: tuple[str, ...]
     group: str
@@ -125,8 +125,8 @@ class ResumeReplacement:
 
 @dataclass(frozen=True)
 class HoldLaunches:
-    """Stop the group from launching, whatever its desired capacity. Running members stay; ended ones are not
-    replaced.
+    """Stop the group from launching, whatever its desired capacity. Running members stay, and terminated members are
+    not replaced.
     """
 
     group: str
@@ -135,7 +135,7 @@ class HoldLaunches:
 
 @dataclass(frozen=True)
 class ReleaseLaunches:
-    """Undo HoldLaunches: the group launches what it lacks."""
+    """Undo HoldLaunches, so that the group launches its missing members."""
 
     group: str
     why: str
@@ -143,7 +143,7 @@ class ReleaseLaunches:
 
 @dataclass(frozen=True)
 class StopBase:
-    """Stop base nodes of a cluster that is closed; `closes` says why."""
+    """Stop base nodes of a closed cluster. `closes` is the reason for closing the cluster."""
 
     instances: tuple[str, ...]
     closes: str
@@ -158,14 +158,16 @@ class StartInstances:
 
 @dataclass(frozen=True)
 class StopInstances:
-    """Stop instances of the reserved pool: only those that it started, and only after the job has released them."""
+    """Stop instances of the reserved pool. The pool stops only instances that it started and that the job has
+    released.
+    """
 
     instances: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class TagElastic:
-    """Ask that instances of the reserved pool join, by the tag that people set by hand."""
+    """Ask instances of the reserved pool to join, by the same elastic tag that people set by hand."""
 
     instances: tuple[str, ...]
     key: str
@@ -173,7 +175,7 @@ class TagElastic:
 
 @dataclass(frozen=True)
 class UntagElastic:
-    """Ask that instances of the reserved pool leave."""
+    """Ask instances of the reserved pool to leave, by removing the elastic tag."""
 
     instances: tuple[str, ...]
     key: str
@@ -188,7 +190,7 @@ Action = PublishTarget | GroupAction | NodeAction | PoolAction
 
 
 def instances(action: Action) -> tuple[str, ...]:
-    """The instances an action is about."""
+    """The instances that the action concerns."""
     match action:
         case PublishTarget() | SetDesiredCapacity() | HoldLaunches() | ReleaseLaunches():
             return ()
@@ -199,7 +201,7 @@ def instances(action: Action) -> tuple[str, ...]:
 
 
 def acknowledgement(action: Action, at: float) -> Acks:
-    """The acknowledgement that the action took effect, for the facts of each of its instances."""
+    """The record that the action took effect, for the facts of each instance of the action."""
     match action:
         case StampOwner():
             return Acks(stamps={action.cluster: Effect(at=at)})
@@ -235,16 +237,16 @@ def _closed_ack(why: str, at: float) -> Announcement | None:
 
 
 def stale_answer(action: LifecycleAnswer, at: float) -> Acks:
-    """The acknowledgement for a lifecycle action that no longer exists: it needs neither answer nor heartbeat."""
+    """The record that a lifecycle action no longer exists, and so needs neither an answer nor a heartbeat."""
     return Acks(answers={action.key: LifecycleResult(at=at, result="stale")})
 
 
 def refusal(action: Action, problem: str, at: float) -> Acks:
-    """The acknowledgement that AWS refused the action, so that it is not repeated at once."""
+    """The record that AWS refused the action, so that the controller does not repeat the action at once."""
     match action:
-        case SetStatusTag(gone=True):  # the tag that IAM goes by is gone too
+        case SetStatusTag(gone=True):  # IAM refuses because the ownership tag is gone, too
             return acknowledgement(action, at)
-        case HeartbeatLifecycle():  # no heartbeat any more: but the hook may still be answered, once there is what to
+        case HeartbeatLifecycle():  # no more heartbeats, but the lifecycle action can still be completed
             return Acks(answers={action.key: LifecycleResult(at=at, result=NO_HEARTBEAT)})
         case TerminateInGroup() | SuspendReplacement() | StopBase():
             return Acks(refused=Announcement(at=at, value=problem))

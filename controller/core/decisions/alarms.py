@@ -1,5 +1,5 @@
-"""Alarms for people, as part of a decision. Each is raised once while the node's status and reason stay the
-same. Pure.
+"""Alarms for people, as part of a decision. Each alarm is raised once while the node's status and reason stay the same.
+Pure.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Alarm:
-    """`metric` is the name that CloudWatch alarms watch; `about` maps each instance to the status and reason it was
-    raised for.
+    """An alarm. `metric` is the name that CloudWatch alarms watch. `about` maps each instance to the status and reason
+    for which the alarm is raised.
     """
 
     metric: str
@@ -68,7 +68,7 @@ class Alarm:
 def alarms_of(
     nodes: Sequence[NodeStatus], rules: Rules, now: float, held_back: AbstractSet[str] = frozenset()
 ) -> tuple[Alarm, ...]:
-    """The alarms to raise. `stopped`: instances whose ending the brake has stopped."""
+    """The alarms to raise. `held_back` are the instances whose termination the brake has stopped."""
     by_alarm: dict[tuple[str, str], dict[str, str]] = {}
     for node in nodes:
         line = node.standing.line
@@ -97,6 +97,6 @@ def alarms_of(
 
 
 def _is_new(alarm: Announcement | None, status: Announcement | None, line: str) -> bool:
-    """Whether the alarm was never raised, or only before the node came to its present status."""
+    """Whether the alarm has not been raised since the node got its present status."""
     since = status.at if status is not None and status.value == line else None
     return alarm is None or alarm.value != line or since is None or alarm.at < since

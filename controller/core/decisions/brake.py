@@ -1,12 +1,12 @@
-"""A brake on ending instances that never reported: when more than a handful come due within ten minutes, all wait until
-people release them. Pure.
+"""A brake on the termination of instances that never reported. When more than five such instances are due within ten
+minutes, all wait until people release them. Pure.
 
-An instance that never reported looks like one that serves something else, and many at once look like a mistake: a
-policy that names a wrong group, tags removed by a script, a forged report. The brake does not touch endings of nodes
-that reported or were in the job, nor those that a group or AWS decides.
+An instance that never reported may have another purpose. Many such instances suggest a mistake: a policy with a wrong
+group, tags removed by a script, or a forged report. The brake does not stop the termination of nodes that reported or
+were in the job, nor terminations by a group or by AWS.
 
-Each node remembers the alarm of its stopped ending; while one such node is still to be ended, no other that never
-reported is ended either.
+Each node stores the alarm about its held termination. While one such node is still due, no other node that never
+reported is terminated.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dyntrain.controller.core.decisions.actions import Action, Terminate, Termin
 from dyntrain.controller.core.decisions.status import NodeStatus
 from dyntrain.controller.core.views.view import Rules, View
 
-HANDFUL = 5
+MAX_ENDINGS = 5
 WITHIN_SECONDS = 600.0
 ENDINGS_HELD = "EndingsHeld"
 WHY = (
-    f"its ending is held: it never reported, and more than {HANDFUL} like it were to be ended within ten minutes; look "
-    f"what it is, then tag it {LEAVE_TAG}={LEAVE_NOW}"
+    f"its termination is held: it never reported, and more than {MAX_ENDINGS} such instances were due within ten "
+    f"minutes; check the instance, then tag it {LEAVE_TAG}={LEAVE_NOW}"
 )
 
 
 def held_endings(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: Rules, now: float) -> frozenset[str]:
-    """The instances that `actions` must not end."""
+    """The instances that `actions` must not terminate."""
     if not rules.policy.hold_endings:
         return frozenset()
     ended_by_actions = {
@@ -42,13 +42,13 @@ def held_endings(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: 
     unreported = [node for node in nodes if _never_reported(node.view, rules)]
     endings = [node for node in unreported if node.view.instance in ended_by_actions]
     recent_endings = sum(_recently_ended(node.view, now) for node in unreported)
-    if len(endings) + recent_endings <= HANDFUL and not any(map(_alarm_raised, endings)):
+    if len(endings) + recent_endings <= MAX_ENDINGS and not any(map(_alarm_raised, endings)):
         return frozenset()
     return frozenset(node.view.instance for node in endings)
 
 
 def without_endings(actions: Iterable[Action], excluded: AbstractSet[str]) -> Iterator[Action]:
-    """The actions, without those that end one of the `others`."""
+    """The actions, without the termination of `excluded` instances."""
     for action in actions:
         if isinstance(action, Terminate):
             remaining = tuple(instance for instance in action.instances if instance not in excluded)
@@ -59,7 +59,7 @@ def without_endings(actions: Iterable[Action], excluded: AbstractSet[str]) -> It
 
 
 def _never_reported(node: View, rules: Rules) -> bool:
-    """Whether no report ever came from it, and nobody has allowed it to go."""
+    """Whether the node never reported, and no tag of a person releases the node."""
     ever_reported = node.facts.preparation is not None or rules.policy.cluster in node.facts.acks.joined
     return not ever_reported and (node.tags or {}).get(LEAVE_TAG, "").strip().lower() != LEAVE_NOW
 
@@ -70,7 +70,7 @@ def _recently_ended(node: View, now: float) -> bool:
 
 
 def _alarm_raised(node: NodeStatus) -> bool:
-    """Whether an alarm about the held ending was raised since the node came to its present status."""
+    """Whether an alarm about the held termination was raised since the node got its present status."""
     alarm, status = node.view.facts.acks.alarms.get(ENDINGS_HELD), node.view.facts.acks.status
     since = status.at if status is not None else 0.0
     return alarm is not None and alarm.value == node.standing.line and alarm.at >= since

@@ -1,8 +1,8 @@
-"""Response to failed launches: lower a group's desired capacity to what runs, and raise it again after a cool-down that
-grows with each failure.
+"""The response to failed launches: lower a group's desired capacity to its running members, and raise it again after a
+cool-down. The cool-down grows with each failure.
 
-Without this a group that AWS has no capacity for tries for ever, is suspended after a day, and never comes back by
-itself.
+Otherwise a group for which AWS has no capacity retries for ever. AWS suspends such a group after a day, and the group
+never recovers by itself.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Literal
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.core.records.groups import Capacity, GroupFacts, GroupSize, LaunchFailure
 
-FRESH_SECONDS = 900.0  # an older failure says nothing of now; it may come from an archive
+FRESH_SECONDS = 900.0  # older failures, such as those replayed from an archive, are ignored
 LONGEST_COOLDOWN = 7200.0
 
 
 @dataclass(frozen=True)
 class CapacityPlan:
-    """A change of a group's desired capacity. `memory` is to be written before `desired` is set (None: nothing
-    to set).
+    """A change of a group's desired capacity. `memory` is stored before `desired` is set. With `desired` None, only
+    `memory` is stored.
     """
 
     memory: Capacity
@@ -38,7 +38,7 @@ def cooldown(times: int, policy: ClusterPolicy) -> float:
 
 
 def needs_size(facts: GroupFacts, policy: ClusterPolicy, now: float) -> bool:
-    """Whether the group's size has to be read to decide anything."""
+    """Whether a decision needs the group's present size."""
     memory = facts.capacity
     if _unanswered_failure(facts, now) is not None:
         return True
@@ -50,8 +50,10 @@ def needs_size(facts: GroupFacts, policy: ClusterPolicy, now: float) -> bool:
 def plan_capacity(
     facts: GroupFacts, size: GroupSize, policy: ClusterPolicy, now: float, lowered: int = 0
 ) -> CapacityPlan | None:
-    """The change to make; None: leave the group alone. `size` was just read. `lowered`: by how many the controller
-    itself has lowered it since, because people asked that members leave; that is nobody else's decision.
+    """The change of the group's capacity; None: no change. `size` was just read.
+
+    `lowered` counts the places that the controller itself has removed since its last response, because people asked
+    members to leave. This reduction is not taken for a change by others.
     """
     memory = _lowered_memory(facts.capacity, lowered)
     if memory is not None and not memory.done:
@@ -62,7 +64,7 @@ def plan_capacity(
         return _lowering_plan(failure, memory, facts.capacity, size, policy, now)
     if memory is None or memory.wanted <= memory.desired or now < memory.at + cooldown(memory.times, policy):
         return None
-    if size.desired != memory.desired:  # a person or the pool has changed it since: keep that
+    if size.desired != memory.desired:  # keep a later change by a person or the pool
         settled = memory.model_copy(update={"at": now, "wanted": size.desired, "desired": size.desired})
         return CapacityPlan(settled, None, "CHANGED_BY_OTHERS")
     wanted = min(memory.wanted, size.maximum)
@@ -72,8 +74,8 @@ def plan_capacity(
 
 
 def _unanswered_failure(facts: GroupFacts, now: float) -> LaunchFailure | None:
-    """The failure that still needs a response. One decided since it happened has answered it, even where its event
-    comes late: lowering again would end machines that the group got meanwhile.
+    """The failed launch that still needs a response. Any decision after the failure has answered it, even when the
+    event arrives late. Lowering the capacity again would terminate members that were launched since.
     """
     failure, memory = facts.failed, facts.capacity
     answered_until = now - FRESH_SECONDS if memory is None else max(now - FRESH_SECONDS, memory.failure, memory.at)
@@ -101,7 +103,7 @@ def _lowering_plan(
     if lowered_size >= size.desired:
         awaits_raise = memory is not None and memory.wanted > memory.desired
         kept = (
-            stored  # with its own time, from which on what the controller lowers is counted
+            stored  # keeps its time, since when the controller's own reductions are counted
             if awaits_raise and stored is not None
             else Capacity(at=now, failure=0.0, wanted=0, desired=0, times=times - 1, done=True)
         )

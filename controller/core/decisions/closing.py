@@ -1,9 +1,8 @@
-"""Closing a cluster that costs money and does nothing any more, or has used up its time: its base nodes are stopped or
-ended, as the policy says; the default keeps them. Pure.
+"""Close a cluster that is idle or has used up its time: stop or terminate its base nodes, as the policy says. By
+default base nodes are kept. Pure.
 
-Nodes started after the moment that closed the cluster are not affected, so that a cluster that somebody starts again is
-not ended for the past. Until then it stays closed: each node remembers why, and the cluster is closed while all its
-base nodes are.
+Nodes that start after the closing are not affected, so that people can start the cluster again. Until then the cluster
+stays closed. Each node stores the reason, and a cluster is closed while all its base nodes are closed.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ PAUSE_SECONDS = 60.0  # after a refusal by AWS, and after a call without visible
 
 @dataclass(frozen=True)
 class Closing:
-    """How a cluster is being closed: nodes started by the time `before` are affected, with `everything` all that run.
-    `rests`: every base node has been closed.
+    """How a cluster is being closed. Nodes that were started until `started_until` are affected; with `everything`, all
+    running nodes. `complete`: every base node has been closed.
     """
 
     method: Literal["keep", "stop", "terminate"]
@@ -53,8 +52,8 @@ class Closing:
 def plan_closing(
     views: Iterable[View], old: Membership, job: Job, job_facts: JobFacts | None, rules: Rules, now: float
 ) -> Closing | None:
-    """Why and how the cluster is being closed; None: it goes on. After a lost table, silence counts only from the
-    rebuild on.
+    """Why and how the cluster is being closed; None: the cluster stays open. After the loss of the table, the job's
+    silence counts only from the recovery on.
     """
     policy = rules.policy
     nodes = list(views)
@@ -86,21 +85,26 @@ def plan_closing(
 
 
 def over_since(old: Membership, job: Job, job_facts: JobFacts | None) -> float | None:
-    """When the job was first reported to be over (a restarted coordinator reports it again); None: it is not."""
+    """When the job was first reported to be over; None: the job is not over. A restarted coordinator repeats the
+    report.
+    """
     if not job.over:
         return None
     return old.finished_at if old.finished_at is not None else job_facts.heard_at if job_facts is not None else None
 
 
 def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: float) -> Iterator[Action]:
-    """Actions on the base nodes that run; elastic ones are ended as at the end of a job. A node is ended together with
-    its place in its group, which would otherwise launch another one.
+    """Actions on the running base nodes of a cluster that is being closed. Elastic nodes are terminated as at the end
+    of a job. A base node is terminated together with its place in its group, which would otherwise launch a
+    replacement.
     """
     ungrouped, stopped, stopped_by_group = [], list[str](), dict[str, list[str]]()
     for node in nodes:
         if not _must_close(node, ending, rules) or recently_refused(node, now):
             continue
-        if node.closed and _is_recent(node.facts.acks.closed, now):  # requested, and not visible yet
+        if node.closed and _is_recent(
+            node.facts.acks.closed, now
+        ):  # the action was requested, but its effect is not visible yet
             continue
         if ending.method == "stop":
             stopped.append(node.instance)
@@ -119,8 +123,8 @@ def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: f
 
 
 def resume_actions(ending: Closing | None, nodes: Iterable[View], rules: Rules) -> Iterator[Action]:
-    """Groups that may replace their members again: all stopped members run again, or were ended with their places. A
-    member still stopped would be replaced at once.
+    """Actions that let groups replace their members again, after all stopped members were started or terminated with
+    their places. A member that is still stopped would be replaced at once.
     """
     suspended_members: dict[str, list[View]] = {}
     for node in nodes:
@@ -138,7 +142,7 @@ def resume_actions(ending: Closing | None, nodes: Iterable[View], rules: Rules) 
 
 
 def recently_refused(node: View, now: float) -> bool:
-    """Whether AWS refused an action on it recently, so that it is not repeated yet."""
+    """Whether AWS recently refused an action on the node, so that the controller waits before the next try."""
     return _is_recent(node.facts.acks.refused, now)
 
 
@@ -147,8 +151,9 @@ def _is_recent(mark: Announcement | None, now: float) -> bool:
 
 
 def _closed_reason(base: list[View]) -> Reason | None:
-    """Why the cluster is closed, if all its base nodes are, and the last one started, terminated or not: otherwise a
-    cluster that lost its only base node would be closed for an old reason.
+    """Why the cluster is closed; None unless all its base nodes are closed. The base node that started last has to be
+    closed, too, even when terminated. Otherwise a cluster that lost its only base node would be closed for an old
+    reason.
     """
     last = max(base, key=lambda node: (node.started or 0.0, node.instance), default=None)
     if last is None or any(node.closed is None for node in base if not node.terminated):
@@ -168,9 +173,7 @@ def _still_suspended(node: View, group: str) -> bool:
 
 
 def _must_close(node: View, ending: Closing, rules: Rules) -> bool:
-    """Whether to close the node. As for other terminations, the ownership tag alone, which people can set, ends
-    nothing.
-    """
+    """Whether to close the node. The ownership tag alone, which people can set, closes nothing."""
     if ending.method == "keep" or not node.base or not ending.concerns(node) or node.state not in RUNNING:
         return False
     if node.terminated or node.terminate_issued or node.unseen or not (node.proven and node.owned):

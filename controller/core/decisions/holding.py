@@ -1,8 +1,8 @@
-"""Stop launches of elastic groups whose nodes fail alike again and again, until prepare-data has changed.
+"""Stop the launches of an elastic group whose nodes fail alike repeatedly, until prepare-data has changed. Pure.
 
-Without this, a mistake in prepare-data makes a group launch and give up machine after machine until somebody notices.
-Failures are alike when the same prepare-data ends the same way (exit code, signal, time-out), whatever its last lines
-say; or when machines never report at all. Pure.
+prepare-data is the cluster's script that prepares a node. With a mistake in it a group would launch machine after
+machine until somebody notices. Failures are alike when the same prepare-data ends in the same way (exit code, signal,
+time-out), whatever its last output. Machines that never report also fail alike.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dyntrain.controller.core.decisions.status import NodeStatus
 from dyntrain.controller.core.records.groups import GroupFacts, Hold
 from dyntrain.controller.core.views.view import View
 
-SILENT_SECONDS = 600.0  # a silent launch that ended sooner was ended by somebody
+SILENT_SECONDS = 600.0  # a machine that never reported and ended sooner was terminated on purpose
 _NUMBERS = re.compile(r"[0-9a-f]{8,}|\d+")
 
 
 @dataclass(frozen=True)
 class Streak:
-    """The latest failures in a row: how many, with which prepare-data, and the last one's words."""
+    """The latest consecutive failures: their number, the digest of prepare-data, and the reason of the last failure."""
 
     times: int
     script: str
@@ -32,8 +32,8 @@ class Streak:
 
 @dataclass(frozen=True)
 class HoldPlan:
-    """What to do about a group's launches. `memory` is to be written before anything is done (`do` None:
-    nothing is).
+    """A change of a group's launches. `memory` is stored before the operation. With `operation` None, only `memory` is
+    stored.
     """
 
     memory: Hold
@@ -42,8 +42,8 @@ class HoldPlan:
 
 
 def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Streak | None:
-    """The failures in a row among the group's launches that ended after `since`; None: the latest succeeded, or there
-    is none.
+    """The latest consecutive failures among the group's launches that ended after `since`; None: the latest launch
+    succeeded, or no launch ended.
     """
     results = sorted(
         (result for node in nodes if (result := _launch_result(node.view, group)) is not None and result[0] > since),
@@ -60,7 +60,7 @@ def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Strea
 
 
 def current_script(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:
-    """The digest of prepare-data on the volume, and since when it is known, as the nodes report it."""
+    """The digest of prepare-data on the volume, and the time of the latest report that contains it."""
     scripts = [
         (node.view.heard.at, node.view.heard.script)
         for node in nodes
@@ -72,8 +72,10 @@ def current_script(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:
 def plan_hold(
     facts: GroupFacts, nodes: Sequence[NodeStatus], policy: ClusterPolicy, now: float, launches: bool | None = None
 ) -> HoldPlan | None:
-    """The change to make; None: nothing. `launches`: whether the group launches, as just read; None: not read, which is
-    needed only where this returns something, or the group is held.
+    """The change of the group's launches; None: no change. `launches` says whether the group launches, as just read.
+
+    `launches` None means that the group was not read. Reading is needed only if this function then returns a plan, or
+    if the group is held.
     """
     memory, script = facts.hold, current_script(nodes)
     if memory is not None and not memory.done:
@@ -90,7 +92,7 @@ def plan_hold(
     if failure_streak is None or failure_streak.times < policy.alike_failures or launches is False:
         return None
     if script is not None and failure_streak.script and script[1] != failure_streak.script:
-        return None  # fixed meanwhile: the next launch has the new script
+        return None  # prepare-data has changed: the next launch runs the new script
     new_hold = Hold(
         at=now,
         held=True,
@@ -103,12 +105,16 @@ def plan_hold(
 
 
 def _script_changed(memory: Hold, script: tuple[float, str]) -> bool:
-    """Whether prepare-data has changed since. If the failed one is unknown, any seen later counts as another."""
+    """Whether prepare-data has changed since the hold. If the failed script is unknown, any script that was reported
+    later counts as a change.
+    """
     return script[1] != memory.script if memory.script else script[0] > memory.at
 
 
 def _launch_result(node: View, group: str) -> tuple[float, tuple[str, str] | None, str, str] | None:
-    """When and how a launch of the group ended (None: it was prepared), with which script, and in whose words."""
+    """When and how a launch of the group ended, with which script, and for which reason. None in place of how means
+    that the node was prepared.
+    """
     hooks = [hook for hook in node.facts.hooks.values() if hook.transition == "launch" and hook.group == group]
     if node.base or not hooks:
         return None
@@ -120,5 +126,5 @@ def _launch_result(node: View, group: str) -> tuple[float, tuple[str, str] | Non
         return preparation.at, None, "", ""
     end_times = [node.facts.state_event.at] if node.terminated and node.facts.state_event is not None else []
     if end_times and node.facts.heard is None and end_times[0] - min(hook.at for hook in hooks) >= SILENT_SECONDS:
-        return end_times[0], ("", "silent"), "", "nothing was heard of its last nodes: their user data died"
+        return end_times[0], ("", "silent"), "", "the group's last nodes never reported: their user data failed"
     return None

@@ -1,8 +1,8 @@
-"""Which nodes, asked by people to leave, wait for one of the policy's `leave_windows`. Pure.
+"""Which nodes that people asked to leave wait for one of the policy's `leave_windows`. Pure.
 
-A member whose elastic tag was removed waits as long as it takes. One that its group ends because the desired capacity
-was lowered waits as long as the group's lifecycle hook allows. Nothing that AWS takes waits: notices, machines that
-stop, nodes that the job has lost.
+A member whose elastic tag was removed waits without limit. A member that its group terminates, because the desired
+capacity was lowered, waits as long as the group's lifecycle hook allows. Machines that AWS takes, machines that stop,
+and nodes that the job has lost do not wait.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ _ENDLESS = float("inf")
 
 @dataclass(frozen=True)
 class Wait:
-    """`until`: when the answer changes by itself; `detail` says so to people."""
+    """A node's wait for a window. `until` is the time when the wait ends by itself; `detail` is a text for people."""
 
     until: float
     detail: str
 
 
 def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules, now: float) -> dict[str, Wait]:
-    """Waits by instance. Only members of the target wait: a node outside the job disturbs nobody by leaving."""
+    """The waits by instance. Only members of the target wait, because a node outside the job disturbs nobody by
+    leaving.
+    """
     opening = next_opening(rules.policy.leave_windows, now)
     if opening is None or job.over:
         return {}
@@ -47,7 +49,7 @@ def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules,
 
 
 def _latest_leave(node: View, job: Job, rules: Rules) -> float | None:
-    """Until when its leaving may wait; None: it does not want to leave, or must not wait."""
+    """Until when the node may wait before it leaves; None: the node does not leave, or must not wait."""
     if (
         node.base
         or node.terminated
@@ -64,7 +66,7 @@ def _latest_leave(node: View, job: Job, rules: Rules) -> float | None:
     hooks: Mapping[str, float] = {key: hook.at for key, hook in node.waiting_hooks("terminate")}
     if node.leave_reason is not Reason.GROUP_TERMINATES or not hooks:
         return None
-    # as long before the hook's end as before AWS's maintenance, so that the job has a boundary left
+    # as early before the hook's end as before AWS's maintenance, so that a boundary comes before it
     return min(hooks.values()) + rules.policy.hook_cap_seconds - rules.policy.notice_lead_seconds
 
 
@@ -73,8 +75,8 @@ def _machine_taken(node: View) -> bool:
 
 
 def _lost_by_job(node: View, job: Job) -> bool:
-    """Whether the job trains without it. Unknown, so False, while the job is formed again or its coordinator is
-    silent.
+    """Whether the job trains without the node. The answer is False while the job is being formed or its coordinator is
+    silent, because it is unknown then.
     """
     running = job.alive and job.report is not None and job.report.state == "running"
     return running and not job.member(node.instance)

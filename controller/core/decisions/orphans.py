@@ -1,8 +1,8 @@
-"""Instances that cost money and that nobody wants: they run, serve no job, and carry the cluster's elastic or ownership
-tag or came from its launch template (whatever became of their tags).
+"""Running instances that cost money and serve no job. They carry the cluster's elastic or ownership tag, or came from
+its launch template. Pure.
 
-Pure. They are reported once the policy's grace period is over, and terminated if the policy says so, they carry the
-ownership tag, and somebody had asked for them.
+An orphan is reported after the policy's grace period. It is terminated if the policy says so, if it carries the
+ownership tag, and if somebody had requested it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _ORPHAN_REASONS = (
 
 
 def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> float | None:
-    """Since when it has its present status, if for longer than the grace period; None for whatever is in use, stopped
-    or protected.
+    """Since when the node has been an orphan, once the grace period is over; None for a node in use, stopped or
+    protected.
     """
     if (
         node.base
@@ -36,7 +36,7 @@ def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> 
         return None
     if (
         standing.reason not in _ORPHAN_REASONS and standing.status != "REMOVED"
-    ):  # a node that left and still runs was not, or could not be, ended
+    ):  # REMOVED: the node left the job, but still runs
         return None
     ack = node.facts.acks.status
     if ack is None or ack.value != standing.line:

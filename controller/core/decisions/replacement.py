@@ -1,9 +1,8 @@
-"""Replacing a base node on purpose: the base tag of its successor names it. Pure.
+"""Replace a base node on purpose: the successor's base tag names the replaced node. Pure.
 
-`dyntrain:base=i-OLD` makes a node a base node in the place of i-OLD. One tag on one instance cannot be half set, and
-everything else follows from it: the successor starts ps-lite processes, the target says who replaces whom, the
-coordinator exchanges the two at one boundary once the successor can serve, and the replaced node is released like an
-elastic one.
+`dyntrain:base=i-OLD` makes a node a base node in the place of i-OLD. One tag on one instance cannot be set by half. The
+successor starts ps-lite processes, and the target names both nodes. The coordinator exchanges the two nodes at one
+boundary once the successor can serve. Then the replaced node is released like an elastic node.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dyntrain.controller.core.views.view import Rules, View
 
 
 class ReplacementRefusal(StrEnum):
-    """Why a base node is not replaced, and what to do; `old` and `new` are filled in."""
+    """Why a base node cannot be replaced, and what to do. Each text has the fields `old` and `new`."""
 
     SAME = "{old} cannot replace itself; name another node that is prepared"
     OLD_UNKNOWN = "nothing is known of {old} in the cluster of {new}; `dyntrain status` lists its nodes"
@@ -40,8 +39,8 @@ class ReplacementRefusal(StrEnum):
 def refusal(
     old: str, new: str, views: Iterable[View], membership: Membership, rules: Rules
 ) -> ReplacementRefusal | None:
-    """Why the replacement is refused; None: it may be requested, also again. `views` are the cluster's nodes without
-    any replacement applied.
+    """Why the replacement is refused; None: the replacement may be requested, even repeatedly. `views` are the
+    cluster's nodes before any replacement.
     """
     nodes = {node.instance: node for node in views}
     if old == new:
@@ -77,9 +76,10 @@ def predecessor(node: View) -> str | None:
 def planned_replacements(
     views: Sequence[View], old: Membership, job_facts: JobFacts | None, rules: Rules
 ) -> dict[str, str]:
-    """Base nodes that are replaced, with their successors. A node is given up once its successor is prepared and, while
-    it takes part in the job, only as long as the successor stays so. The coordinator's node is not given up: the
-    nomination must move first.
+    """Base nodes that are to be replaced, with their successors.
+
+    A base node outside the job is replaced at once. A base node in the job is replaced while its successor is prepared.
+    The coordinator's node is not replaced before another node is nominated.
     """
     nodes = {node.instance: node for node in views}
     reported_members = {member.instance_id for member in job_facts.report.members} if job_facts is not None else set()
@@ -106,7 +106,7 @@ def planned_replacements(
 
 
 def with_replacements(views: Iterable[View], replacing: Mapping[str, str]) -> list[View]:
-    """The views, in which replaced nodes are no longer base nodes, and leave."""
+    """The views, in which replaced nodes are not base nodes any more, and leave."""
     return [
         replace(node, base=False, elastic=False, leave_reason=node.leave_reason or Reason.REPLACED)
         if node.instance in replacing
@@ -127,7 +127,7 @@ def _keeps_minimum(nodes: Mapping[str, View], excluded: set[str], rules: Rules) 
 
 
 def _in_ring(start: str, successors: Mapping[str, str]) -> bool:
-    """Whether nodes replace each other in a ring: then nobody is given up."""
+    """Whether nodes replace each other in a ring. Nodes in a ring are not replaced."""
     visited: set[str] = set()
     current = start
     while current in successors and current not in visited:

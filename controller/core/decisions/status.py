@@ -1,4 +1,4 @@
-"""The status of a node, derived from its view, the target and the job; never stored as truth."""
+"""The status of a node, derived from its view, the target and the job. A status is never stored as truth."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View
 
-FIRST_REPORT_SECONDS = 780.0  # after its launch a node has been heard of: before the template's launch hooks end
+FIRST_REPORT_SECONDS = (
+    780.0  # from the launch to the first report; less than the timeout of the template's launch hooks
+)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A node's status and reason. `next_change` is the next time at which it may change by itself, None when only new
-    facts can change it.
+    """A node's status and reason. `next_change` is the next time at which the status may change by itself; None: only
+    new facts can change it.
     """
 
     status: Status
@@ -29,7 +31,7 @@ class Standing:
 
     @property
     def line(self) -> str:
-        """Status and reason in one string, which is remembered as announced, so that a change is announced once."""
+        """Status and reason in one string. The announced string is stored, so that each change is announced once."""
         return f"{self.status} {self.reason}"
 
     @property
@@ -54,8 +56,8 @@ def derive(
     wait: Wait | None = None,
     ending: Closing | None = None,
 ) -> Standing:
-    """Derive the status. `reason` is the target plan's for this node, `wait` the window that it waits for; `ending`:
-    the cluster is being closed.
+    """Derive the node's status. `reason` is the target plan's reason for this node, `wait` is the node's wait for a
+    window, and `ending` says that the cluster is being closed.
     """
     why = _closing_reason(node, job, ending)
     standing = (
@@ -68,8 +70,8 @@ def derive(
 
 
 def hook_capped(node: View, rules: Rules, now: float) -> bool:
-    """Whether the launch has waited for its preparation as long as allowed; a node that was not asked for does not
-    wait.
+    """Whether the launch has waited for the preparation as long as allowed. A node that nobody requested does
+    not wait.
     """
     if node.base or (node.tags is not None and not node.requested) or node.phase not in ("warm", "launching"):
         return False
@@ -79,7 +81,9 @@ def hook_capped(node: View, rules: Rules, now: float) -> bool:
 
 
 def _closing_reason(node: View, job: Job, ending: Closing | None) -> Reason | None:
-    """Why it leaves, or left, with the whole cluster; after a job elastic nodes leave anyway."""
+    """Why the node leaves, or left, with the whole cluster; None for other nodes. After a job, elastic nodes leave
+    anyway.
+    """
     if node.terminated:
         return None
     if node.closed is not None:
@@ -163,8 +167,8 @@ def _unprepared_standing(node: View, now: float) -> Standing:
 
 
 def _member_standing(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
-    """The status of a member of the target: ADDED only once the worker took part in a step. One that was released in
-    between may still have to leave, until the coordinator knows the target that lists it again.
+    """The status of a member of the target. It is ADDED only after the worker took part in a step. A member that was
+    released before is not ADDED until the coordinator obeys the target that lists the member again.
     """
     if job.active(node.instance) and job.revision >= membership.back.get(node.instance, 0):
         return Standing("ADDED", reason or Reason.TRAINING, job.lease_ends)
@@ -179,14 +183,14 @@ def _member_standing(node: View, membership: Membership, job: Job, reason: Reaso
 
 
 def _job_end_reason(job: Job) -> Reason:
-    """How the job ended; JOB_OVER where only the target says that it has."""
+    """How the job ended; JOB_OVER when only the target says that the job has ended."""
     if job.report is None:
         return Reason.JOB_OVER
     return Reason.JOB_FAILED if job.report.state == "failed" else Reason.JOB_FINISHED
 
 
 def _job_failure(job: Job, prefix: str = "") -> str:
-    """Why the job failed, appended to those words; "" if it did not. People look at its nodes, too."""
+    """Why the job failed, after the text `prefix`; "" if the job did not fail."""
     report = job.report
     return prefix + in_brief(report.reason) if report is not None and report.state == "failed" else ""
 
@@ -198,13 +202,13 @@ def _unwanted_standing(node: View, membership: Membership, job: Job) -> Standing
     if job.alive and dropped_revision is not None and job.revision < dropped_revision:
         return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED, job.lease_ends)
     if node.leave_reason is Reason.REPLACED and job.report is not None and not job.alive:
-        # its ps-lite servers may be in use, whatever keeps the coordinator silent
+        # the node's ps-lite servers may be in use, although the coordinator is silent
         return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED)
     why = node.leave_reason or (Reason.UNTAGGED if node.requested else Reason.NEVER_ASKED)
     if why is Reason.UNTAGGED and not node.owned and node.group is None:
         why = Reason.NOT_OWNED
     if node.elastic and _prepare_failure(node) and node.leave_reason is not None:
-        # It is being ended because it failed: people look for the failure, not for its consequence.
+        # The node is terminated because its preparation failed: show people the failure.
         return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=_prepare_failure(node))
     if _refusal_text(node):
         return Standing("REMOVED", Reason.GROUP_REFUSES, detail=_refusal_text(node))
@@ -213,7 +217,7 @@ def _unwanted_standing(node: View, membership: Membership, job: Job) -> Standing
 
 
 def _prepare_failure(node: View) -> str:
-    """Why prepare-data failed on the node, "" if it did not."""
+    """Why prepare-data failed on the node; "" if prepare-data did not fail."""
     preparation = node.preparation
     return preparation.reason if preparation is not None and preparation.outcome == "prepare_failed" else ""
 

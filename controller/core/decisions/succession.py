@@ -1,7 +1,7 @@
 """Nominate the base node that runs the coordinator. Pure.
 
-The controller nominates, and the nominated node claims the job on the shared volume once it has no coordinator itself
-(`dyntrain.node_bootstrap.supervision.master`, `dyntrain.training.coordinator.terms`). So one nomination too many, while
+The nominated node claims the job on the shared volume as soon as it runs no coordinator itself
+(`dyntrain.node_bootstrap.supervision.master`, `dyntrain.training.coordinator.terms`). So a needless nomination, while
 reports are lost, changes nothing.
 """
 
@@ -18,7 +18,7 @@ from dyntrain.controller.core.views.view import Rules, View
 
 
 class NominationReason(StrEnum):
-    """Why the coordinator's node was nominated, or kept."""
+    """Why a node was nominated to run the coordinator, or why the last nomination stays."""
 
     STANDS = "the nominated node is there"
     WAITS_FOR_MASTER = "the node that is tagged as master is not prepared yet"
@@ -32,8 +32,8 @@ class NominationReason(StrEnum):
 
 @dataclass(frozen=True)
 class Nomination:
-    """A nominated node. `term` grows with each nomination: its time in whole seconds, or one more than the last. Term
-    0: nobody was ever nominated, and the node tagged as master starts.
+    """A nominated node. `term` grows with each nomination: it is the time in whole seconds, or the last term plus one.
+    In term 0 no node was ever nominated, and the node tagged as master starts the coordinator.
     """
 
     coordinator: str | None
@@ -60,7 +60,7 @@ def unchanged_nomination(old: Membership) -> Nomination:
 
 
 def with_nomination(old: Membership, new: Membership, nomination: Nomination) -> Membership:
-    """`new` with the nomination in it, one revision above `old` if nothing else changed."""
+    """`new` with the nomination. The revision is one above that of `old` if nothing else changed."""
     if (nomination.coordinator, nomination.term) == (new.coordinator, new.term):
         return new
     revision = old.revision + 1 if new is old else new.revision
@@ -100,7 +100,9 @@ def _choose(
 def _first_choice(
     base_nodes: Sequence[View], candidates: Sequence[View], silence_limit: float, now: float
 ) -> tuple[NominationReason, str | None]:
-    """The tagged master, which others wait for: it may prepare its data for longer than they do."""
+    """The first node to nominate, which is the tagged master. Other base nodes wait for the master, whose preparation
+    may take longer.
+    """
     if candidates and candidates[0].master:
         return NominationReason.FIRST, candidates[0].instance
     master_expected = any(node.master and not _cannot_serve(node) for node in base_nodes)
@@ -113,7 +115,9 @@ def _first_choice(
 
 
 def _ordered_base_nodes(old: Membership, views: Iterable[View]) -> list[View]:
-    """Base nodes: the tagged master first, then in the order of the target, then by the time they were prepared."""
+    """The base nodes in order: the tagged master, then the target's members in their order, then others by the time of
+    their preparation.
+    """
     place = {instance: index for index, instance in enumerate(old.members)}
 
     def order(node: View) -> tuple[bool, float, float, str]:

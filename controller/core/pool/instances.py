@@ -1,5 +1,5 @@
-"""Pools without an Auto Scaling group: which listed instances to start and tag, or untag and stop, for a given pool
-size.
+"""Pools without an Auto Scaling group: which listed instances to start and tag, or to untag and stop, for a pool's
+target size.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dyntrain.controller.core.pool.inputs import Claim
 
 @dataclass(frozen=True)
 class ListedInstance:
-    """A listed instance. `allowed`: it carries the pool's tag for this cluster and is of the pool's kind. `left`: the
-    job no longer has it, nor will.
+    """A listed instance. `allowed`: the instance carries the pool's tag for this cluster and is of the pool's kind.
+    `left_job`: the job does not have the instance and will not get it.
     """
 
     instance: str
@@ -26,8 +26,8 @@ class ListedInstance:
 
 @dataclass(frozen=True)
 class InstancePlan:
-    """The steps for a pool. `held` and `releasing` are stored before the effects; each effect is repeated until it
-    shows.
+    """The steps for a pool of listed instances. `held` and `releasing` are stored before the steps. Each step is
+    repeated until its effect is visible.
     """
 
     held: tuple[str, ...]
@@ -39,12 +39,14 @@ class InstancePlan:
 
 
 def kept_count(claim: Claim | None) -> int:
-    """How many of the listed instances the pool has and keeps."""
+    """The number of listed instances that the pool holds and keeps."""
     return len([instance for instance in claim.held if instance not in claim.releasing]) if claim is not None else 0
 
 
 def largest_size(listed: Sequence[ListedInstance], claim: Claim | None) -> int:
-    """The largest possible size: instances that it keeps, stopped ones, and released ones that still run."""
+    """The largest possible size of the pool: kept instances, stopped instances, and running instances that are being
+    released.
+    """
     held = claim.held if claim is not None else ()
     releasing = claim.releasing if claim is not None else ()
     available = [
@@ -56,8 +58,8 @@ def largest_size(listed: Sequence[ListedInstance], claim: Claim | None) -> int:
 
 
 def plan_instances(listed: Sequence[ListedInstance], claim: Claim | None, target: int) -> InstancePlan:
-    """Plan the steps. An instance that somebody else started is never touched: the pool stops only what it holds, and
-    only after the job has released it. One that is held but no longer listed or allowed is released as well.
+    """Plan the steps. The pool never touches an instance that somebody else started. The pool stops only instances that
+    it holds, after the job has released them. A held instance that is not listed or allowed any more is released.
     """
     by_id = {candidate.instance: candidate for candidate in listed}
     old_held, old_releasing = (claim.held, claim.releasing) if claim is not None else ((), ())
@@ -98,7 +100,7 @@ def _reclaimable(candidate: ListedInstance, releasing: Sequence[str]) -> bool:
 
 
 def _is_released(candidate: ListedInstance, releasing: bool) -> bool:
-    """Whether the instance is given back, or gone."""
+    """Whether the instance was given back or terminated."""
     return candidate.state in ("shutting-down", "terminated") or (
         releasing and candidate.state == "stopped" and not candidate.tagged
     )

@@ -1,11 +1,8 @@
-"""How many reserved instances each cluster's pool should have: one joint decision over all pools, from one reading of
-everything.
+"""How many reserved instances each cluster's pool should have: one decision on all pools, from one reading.
 
-1. entitlement: in order of priority, each pool gets clamp(base + spare - headroom, min, max) of what the ones before it
-   left
-2. growth: beyond what it has, a pool grows only into what no other pool holds or has claimed, however much it is
-   entitled to
-3. hysteresis: a size is taken up only after `readings` readings in a row that asked for just that size
+1. Entitlement: in order of priority, each pool gets clamp(base + spare - headroom, min, max) of the remaining capacity.
+2. Growth: a pool grows only into capacity that no other pool holds or has claimed, whatever its entitlement.
+3. Hysteresis: a size is applied only after `readings` consecutive readings that asked for exactly this size.
 """
 
 from __future__ import annotations
@@ -44,19 +41,19 @@ _SENTENCES = {
     PoolReason.SHRUNK: "somebody else needs the reserved instances",
     PoolReason.RAISED_TO_MINIMUM: "the pool was below its minimum",
     PoolReason.AWAITING_READINGS: "a change waits until enough readings in a row ask for the same size",
-    PoolReason.HELD_BY_OTHERS: "what the pool is entitled to is still held by another cluster",
+    PoolReason.HELD_BY_OTHERS: "another cluster still holds instances to which the pool is entitled",
     PoolReason.COOLING_DOWN: "no growth now: launches failed a short time ago, or nothing is left to start",
-    PoolReason.WAITS_FOR_WINDOW: "it gives instances back when one of the policy's leave_windows opens",
+    PoolReason.WAITS_FOR_WINDOW: "the pool gives instances back when one of the policy's leave_windows opens",
     PoolReason.FROZEN: "the pool cannot be changed now",
     PoolReason.CLOSED: "the cluster has no use for instances now",
-    PoolReason.PARTIAL_READ: "a read failed or came partly: the last good view stands",
+    PoolReason.PARTIAL_READ: "a read failed or was incomplete: no pool is changed",
 }
 
 
 @dataclass(frozen=True)
 class PoolDecision:
-    """A decision on one pool. `spare`: reserved instances that it may use; `entitled` and `proposal`: after limits, and
-    after what others still hold.
+    """The decision on one pool. `spare` is the number of reserved instances that the pool may use. `entitled` is the
+    size within the limits. `proposal` also respects the instances that other pools still hold.
     """
 
     pool: Pool
@@ -81,8 +78,8 @@ class PoolDecision:
 
 @dataclass(frozen=True)
 class Plan:
-    """The decisions on all pools. `entries`: the arithmetic, line by line. `claims` are stored, over the version that
-    was read, before anything is done.
+    """The decisions on all pools. `entries` are the lines of the arithmetic. `claims` are stored over the version that
+    was read, before any action.
     """
 
     decisions: tuple[PoolDecision, ...]
@@ -91,7 +88,7 @@ class Plan:
 
 
 def plan_pools(inputs: Inputs) -> Plan:
-    """Plan all pools. Pure: the same inputs give the same plan. With `inputs.problem` set it changes nothing."""
+    """Plan all pools. Pure: the same inputs give the same plan. With `inputs.problem` the plan changes nothing."""
     held_counts = {
         pool.cluster: sum(use.count for use in inputs.usage if use.pool == pool.cluster and use.running)
         for pool in inputs.pools
@@ -159,8 +156,8 @@ def _draw(stock: Stock, kind: Pool | Claim, count: int) -> tuple[Stock, int]:
 
 
 def _without_absent_pools(idle: Stock, inputs: Inputs, live_claims: Mapping[str, Claim]) -> Stock:
-    """The idle stock without the unlaunched claims of clusters whose pool is missing (its policy cannot be read just
-    now).
+    """The idle stock without the unlaunched claims of clusters whose pool is missing, because their policy cannot be
+    read now.
     """
     own_clusters = {pool.cluster for pool in inputs.pools}
     for name, claim in sorted(live_claims.items()):
@@ -188,7 +185,7 @@ def _base_size(pool: Pool) -> int:
 
 
 def _within_limits(pool: Pool, count: int) -> int:
-    """The count within the policy's limits, and within those of the group or list that the instances come from."""
+    """The count within the limits of the policy and of the group or list of instances."""
     if pool.closed:
         return pool.least
     policy_size = max(pool.min, min(count, pool.max))
@@ -207,7 +204,7 @@ def _entitlements(order: Sequence[Pool], idle: Stock) -> tuple[dict[str, int], d
 
 
 def _growth_limit(pool: Pool, order: Sequence[Pool], idle: Stock, taken: Mapping[str, int]) -> int:
-    """The size that the pool may grow to while the others keep what they hold or have claimed."""
+    """The size to which the pool may grow while the other pools keep their held or claimed instances."""
     for other_pool in order:
         if other_pool.cluster != pool.cluster:
             idle, _ = _draw(idle, other_pool, taken[other_pool.cluster] - _base_size(other_pool))
@@ -218,11 +215,11 @@ def _growth_limit(pool: Pool, order: Sequence[Pool], idle: Stock, taken: Mapping
 def _decide_pool(
     pool: Pool, entitled: int, growth_limit: int, live_claim: Claim | None, at: float
 ) -> tuple[int, int, PoolReason, tuple[Proposal, ...]]:
-    """Proposal, target, reason, and the readings to remember."""
+    """The proposal, the target, the reason, and the readings to store."""
     earlier = live_claim.readings if live_claim is not None else ()
     if pool.frozen:
         return pool.current, pool.current, PoolReason.FROZEN, earlier
-    if pool.closed:  # at once, whatever the windows: no job is disturbed
+    if pool.closed:  # at once, without waiting for a window, because no job is disturbed
         return pool.least, pool.least, PoolReason.CLOSED, ()
     proposal = entitled if entitled <= pool.current else max(pool.current, min(entitled, growth_limit))
     floor = _within_limits(pool, 0)
@@ -244,8 +241,8 @@ def _decide_pool(
 
 
 def _with_reading(pool: Pool, proposal: int, readings: tuple[Proposal, ...], at: float) -> tuple[Proposal, ...]:
-    """The readings with this one added. One too soon after the last replaces it but keeps its time: a burst of events
-    neither counts as many nor postpones the next.
+    """The readings with the present reading added. A reading too soon after the last reading replaces it, but keeps its
+    time. So a burst of events neither counts as several readings nor delays the next reading.
     """
     if readings and at - readings[-1].at < pool.reading_seconds:
         return (*readings[:-1], Proposal(at=readings[-1].at, proposal=proposal))

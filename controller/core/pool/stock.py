@@ -1,9 +1,9 @@
-"""The idle part of all reservations: supply less demand, and how pools draw on it.
+"""The stock of idle reserved capacity, that is, supply less demand, and how pools draw on the stock.
 
-An instance uses up one thing: the capacity reservation that it runs in, else a zonal Reserved Instance of exactly its
-kind, else a regional one. A capacity reservation is billed like an instance whether it is used or not, and regional
-Reserved Instances discount it; so every one of its slots counts as demand on those, and an idle slot that a regional
-Reserved Instance pays for is one instance, not two.
+An instance uses up the capacity reservation in which it runs, else a zonal Reserved Instance of exactly its kind, else
+a regional Reserved Instance. AWS bills a capacity reservation like an instance, even when unused, and regional Reserved
+Instances discount it. So each slot of a capacity reservation counts as demand on them. An idle slot that a regional
+Reserved Instance pays for is one spare instance, not two.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Key = tuple[str, ...]
 
 
 class Kind(Protocol):
-    """The properties that an instance must match."""
+    """The properties of an instance that a reservation must match."""
 
     @property
     def instance_type(self) -> str: ...
@@ -48,8 +48,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Stock:
-    """Idle capacity: slots by capacity reservation, zonal and regional instances by kind, normalised units by
-    family.
+    """Idle capacity: slots by capacity reservation, zonal and regional instances by kind, and normalised units by
+    instance family.
     """
 
     slots: Mapping[str, int] = field(default_factory=dict)
@@ -58,8 +58,8 @@ class Stock:
     reservations: Mapping[str, Capacity] = field(default_factory=dict)
 
     def draw(self, kind: Kind, zone: str | None, targeted: tuple[str, ...], count: int) -> tuple[Stock, int]:
-        """Take up to `count` instances of a kind. `zone` None: only what counts in any zone. Returns the remaining
-        stock, and how many were taken.
+        """Take up to `count` instances of a kind. With `zone` None, only capacity that is valid in any zone counts.
+        Returns the remaining stock and the number of instances taken.
         """
         slots, kinds, flexible, missing = dict(self.slots), dict(self.kinds), dict(self.units), max(count, 0)
         for name in sorted(slots):
@@ -78,7 +78,7 @@ class Stock:
 
 
 def flexible_units(kind: Kind) -> float | None:
-    """Normalised units of the kind; None: its regional reservations match by exact type."""
+    """Normalised units of the kind; None: regional reservations match the kind by its exact type."""
     flexible = (
         platform_of(kind.platform) == LINUX
         and kind.tenancy == "default"
@@ -88,8 +88,8 @@ def flexible_units(kind: Kind) -> float | None:
 
 
 def stock_of(inputs: Inputs) -> tuple[Stock, tuple[Entry, ...]]:
-    """The capacity that only the pools use, and its derivation: zonal exactly, then regional by type, then regional in
-    units.
+    """The idle capacity for the pools, and the lines of its arithmetic. Zonal reservations are used first, then
+    regional ones by type, then regional ones in units.
     """
     entries: list[Entry] = []
     earliest_end = inputs.at + inputs.end_margin_seconds
@@ -111,7 +111,7 @@ def stock_of(inputs: Inputs) -> tuple[Stock, tuple[Entry, ...]]:
 def _free_slots(
     inputs: Inputs, reservations: Mapping[str, Capacity], own_clusters: set[str], entries: list[Entry]
 ) -> dict[str, int]:
-    """Free slots; a pool's own instances inside a reservation leave room for the pool."""
+    """The free slots of each capacity reservation. The pools' own instances inside a reservation count as free."""
     slots = {}
     for name, entry in sorted(reservations.items()):
         inside = sum(
@@ -186,8 +186,8 @@ def _subtract_demand(
 def _demand_lines(
     inputs: Inputs, reservations: Mapping[str, Capacity], own_clusters: set[str]
 ) -> Iterator[tuple[Kind, str | None, int, str]]:
-    """Each demand's kind, zone (None: zonal reservations do not apply to it), count and label; smallest sizes first, as
-    AWS applies them.
+    """The kind, zone, count and label of each demand. With zone None, zonal reservations do not apply. The smallest
+    sizes come first, as AWS applies reservations.
     """
     other_usage = [
         use
