@@ -1,4 +1,4 @@
-"""Instance-hours from running times, and money where prices are known. Pure."""
+"""Instance-hours from the running times of machines, and their cost where prices are known. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dyntrain.controller.core.history.trail import Metered
 from dyntrain.controller.core.views.view import Rules, View
 
 ROLES = ("master", "base", "elastic")
-Prices = Mapping[tuple[str, str], float | None]  # dollars an hour of a type in a market
+Prices = Mapping[tuple[str, str], float | None]  # dollars an hour, by instance type and market
 
 
 @dataclass(frozen=True)
 class Span:
-    """A machine's run in one role from `began` to `ended`; None: it still runs. `cut`: it ran before, but since when is
-    unknown.
+    """The time in which a machine ran in one role, from `began` to `ended`; `ended` None: it still runs.
+    `start_unknown`: the machine ran before `began`, but its start is not recorded.
     """
 
     instance: str
@@ -33,7 +33,7 @@ class LineItem:
     role: str
     type: str
     market: str
-    instance: str  # "" of several
+    instance: str  # "" for several instances
     instances: int
     running: int
     hours: float
@@ -46,7 +46,9 @@ class LineItem:
 
 @dataclass(frozen=True)
 class Bill:
-    """`unpriced` hours are in no sum of money. `hourly` is what everything that runs now costs an hour."""
+    """A bill with its sums. `unpriced` are hours without a known price, which no sum of money contains. `hourly` is the
+    present cost an hour.
+    """
 
     lines: tuple[LineItem, ...]
     hours: float
@@ -57,11 +59,15 @@ class Bill:
 
 
 def spans_of(entries: Iterable[Metered], views: Iterable[View], rules: Rules, start: float) -> list[Span]:
-    """What ran after `start`; from then on `entries` are the whole trail. A machine whose entries begin with its end,
-    or that runs without any, ran at `start` already: a later beginning would be among them.
+    """The running times after `start`. `entries` are the whole audit trail from `start` on.
+
+    A machine ran at `start` already if its first entry is an end, or if it runs without any entry. A later beginning
+    would be among the entries.
     """
     by_instance: dict[str, list[Metered]] = {}
-    for entry in sorted(entries, key=lambda entry: entry.since):  # functions that overlap write out of order, and twice
+    for entry in sorted(
+        entries, key=lambda entry: entry.since
+    ):  # concurrent functions may write entries out of order, and twice
         by_instance.setdefault(entry.instance, []).append(entry)
     spans = [span for instance_entries in by_instance.values() for span in _spans_of_instance(instance_entries, start)]
     for node in views:
@@ -89,8 +95,8 @@ def spans_after(spans: Iterable[Span], start: float) -> list[Span]:
 def unmetered(
     trail: Iterable[Metered], trained_instances: Iterable[str], views: Iterable[View], rules: Rules
 ) -> list[str]:
-    """Instances that ran or run for the cluster without an entry: they came and went between two readings, or before
-    the trail recorded machines.
+    """Instances that ran or run for the cluster without an entry in the audit trail. They started and ended between two
+    readings, or before the trail recorded machines.
     """
     recorded = {entry.instance for entry in trail}
     nodes = {node.instance: node for node in views}
@@ -100,7 +106,7 @@ def unmetered(
 
 
 def bill(spans: Iterable[Span], prices: Prices, now: float, *, per_instance: bool = False) -> Bill:
-    """The bill. `each`: one line per instance."""
+    """The bill of the spans. With `per_instance`, each instance has its own line."""
     by_line: dict[tuple[str, str, str, str], list[Span]] = {}
     for span in spans:
         by_line.setdefault((span.role, span.type, span.market, span.instance if per_instance else ""), []).append(span)
@@ -163,7 +169,7 @@ def _line_item(key: tuple[str, str, str, str], spans: list[Span], prices: Prices
 
 
 def _rank(role: str) -> tuple[int, int, str]:
-    """Sort key of a role: master, base, elastic; ranks by their number."""
+    """The sort key of a role: master, base, elastic, then the ranks of a job by number."""
     if role in ROLES:
         return (ROLES.index(role), 0, "")
     number = role.rpartition(" ")[2]

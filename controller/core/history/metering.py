@@ -1,4 +1,4 @@
-"""Entries of the trail for the bill: when an instance runs for the cluster, and in which role. Pure."""
+"""Entries of the audit trail for the bill: when an instance runs for the cluster, and in which role. Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dyntrain.controller.core.history.trail import Metered
 from dyntrain.controller.core.views.arbitration import RUNNING
 from dyntrain.controller.core.views.view import MAX_UNSEEN_CALLS, Rules, View
 
-# pending is not billed, but takes seconds, and need not be told apart
+# AWS does not bill the state pending, which lasts seconds and is treated like running
 _BILLED = RUNNING  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
 
 
 def new_entries(views: Iterable[View], rules: Rules, now: float) -> tuple[Metered, ...]:
-    """New entries for each node. A machine whose type has not been read yet has none."""
+    """New entries of the nodes. A machine whose instance type has not been read yet has no entry."""
     return tuple(entry for node in views if (entry := _new_entry(node, rules, now)) is not None)
 
 
 def last_entry(node: View) -> Metered | None:
-    """The node's last entry in the trail; `since` is when it was written."""
+    """The node's last entry in the audit trail. Its `since` is the time when the entry was written."""
     billed = node.facts.acks.billed
     if billed is None:
         return None
@@ -29,7 +29,9 @@ def last_entry(node: View) -> Metered | None:
 
 
 def costs_cluster(node: View, rules: Rules) -> bool:
-    """Whether it costs money on account of the cluster: a borrowed machine does only while it carries the tag."""
+    """Whether the cluster has to pay for the node. For a borrowed machine the cluster pays only while the machine
+    carries the elastic tag.
+    """
     running = node.state in _BILLED and not node.terminated and node.unseen < MAX_UNSEEN_CALLS
     return running and (_belongs_to_cluster(node, rules) or (node.tags is not None and rules.elastic_tag in node.tags))
 

@@ -1,7 +1,8 @@
 """The EventBridge patterns of the handlers of `app.py`, by handler.
 
-`matches` is as much of EventBridge's language as these patterns use, so that recorded events can be replayed where
-neither Chalice nor the embedded cloud is installed; the embedded cloud itself evaluates them by moto's implementation.
+`matches` implements the part of EventBridge's pattern language that these patterns use. So recorded events can be
+replayed without Chalice and without the embedded cloud, that is, the emulated AWS. The embedded cloud evaluates
+patterns by moto's implementation.
 https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-event-patterns.html
 """
 
@@ -93,7 +94,9 @@ def matching_handlers(elastic: ElasticTag, event: Mapping[str, Any]) -> list[str
 
 
 def matches(pattern: Pattern, event: Any) -> bool:
-    """Whether the event matches the pattern. Raises NotImplementedError for an operator that no rule above uses."""
+    """Whether the event matches the pattern. Raises NotImplementedError for operators that the rules above do
+    not use.
+    """
     if not isinstance(event, Mapping):
         return False
     return all(
@@ -105,7 +108,7 @@ def matches(pattern: Pattern, event: Any) -> bool:
 
 
 def _any_matches(allowed: list[Any], actual: Any) -> bool:
-    """Whether the value is allowed. A list matches when one of its elements does."""
+    """Whether the value is allowed. A list matches when one of its elements matches."""
     values = actual if isinstance(actual, list) else [actual]
     return any(_value_matches(rule, value) for rule in allowed for value in values)
 
@@ -117,4 +120,4 @@ def _value_matches(rule: Any, value: Any) -> bool:
         return isinstance(value, str) and value.endswith(rule["suffix"])
     if set(rule) == {"prefix"}:
         return isinstance(value, str) and value.startswith(rule["prefix"])
-    raise NotImplementedError(f"the operators {sorted(rule)} of event patterns")
+    raise NotImplementedError(f"the operators {sorted(rule)} of event patterns are not supported")

@@ -1,4 +1,4 @@
-"""From EventBridge payloads to facts: one table, keyed by (source, detail-type). Events outside it are ignored and
+"""Parse EventBridge events into facts, by a table with the key (source, detail-type). Other events are ignored and
 counted.
 """
 
@@ -68,9 +68,7 @@ _KEPT_TAGS = (OWNER_TAG, BASE_TAG, NODE_TYPE_TAG, GROUP_TAG, LEAVE_TAG)
 
 @dataclass(frozen=True)
 class DroppedEvent:
-    """An event that leads to no facts: `ignored` on purpose, or `quarantined` because it cannot be what it says it
-    is.
-    """
+    """An event without facts: `ignored` on purpose, or `quarantined` because it is malformed or not credible."""
 
     outcome: Literal["ignored", "quarantined"]
     reason: str
@@ -79,7 +77,7 @@ class DroppedEvent:
 
 @dataclass(frozen=True)
 class SeveralNodes:
-    """One event about several instances, each of which is read and written on its own."""
+    """The facts of an event about several instances. The facts of each instance are stored separately."""
 
     nodes: tuple[NodeFacts, ...]
 
@@ -88,8 +86,8 @@ Observation = NodeFacts | JobFacts | GroupFacts | SeveralNodes | DroppedEvent
 
 
 def observe(event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> Observation:
-    """The facts in an event. Never raises on any JSON object: a payload that does not parse is quarantined with the
-    fields that are wrong. With `keys` a report of a node or coordinator must prove that it is the instance's own.
+    """The facts of an event. Never raises for a JSON object; a malformed payload is quarantined, with its wrong fields.
+    With `keys`, a report must prove that it comes from the node or coordinator that it names.
     """
     try:
         envelope = Envelope.model_validate(event)
@@ -113,18 +111,20 @@ def observe(event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> O
 
 
 def kept_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """The tags that decisions read; the others are not ours to store."""
+    """The tags on which decisions depend. Other tags are not stored."""
     return {key: value for key, value in tags.items() if key in _KEPT_TAGS or elastic.has(key)}
 
 
 def read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """The tags of `kept_tags` and the status tag: what a read found there shows whether the mirror must be repaired."""
+    """The tags of `kept_tags` and the status tag. The status tag shows whether the controller has to write it again."""
     kept = kept_tags(tags, elastic)
     return {**kept, STATUS_TAG: tags[STATUS_TAG]} if STATUS_TAG in tags else kept
 
 
 def named_by(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -> str | None:
-    """The cluster that the tags name: the owner, else the elastic tag, else the elastic tag just removed."""
+    """The cluster that the tags name: by the ownership tag, else by an elastic tag, else by an elastic tag that was
+    just removed.
+    """
     if OWNER_TAG in tags:
         return tags[OWNER_TAG]
     present = sorted((key not in changed, key) for key in tags if elastic.has(key))
@@ -133,7 +133,7 @@ def named_by(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -
 
 
 def wished_by(tags: Iterable[str], changed: Iterable[str], elastic: ElasticTag, at: float) -> ClusterStatement | None:
-    """The cluster whose elastic tag the instance carries, or carried until just now."""
+    """The cluster whose elastic tag the instance carries, or carried until this change."""
     present_keys, removed_keys = sorted(filter(elastic.has, tags)), sorted(filter(elastic.has, changed))
     cluster = elastic.cluster((present_keys or removed_keys or [""])[0])
     return ClusterStatement(at=at, cluster=cluster) if cluster else None
@@ -172,7 +172,7 @@ def _state_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
 def _interruption(kind: str) -> Callable[[Envelope, ElasticTag], Observation]:
     def observed(envelope: Envelope, elastic: ElasticTag) -> Observation:
         notice = Interruption.model_validate(envelope.detail)
-        warning = 0.0 if notice.action == "hibernate" else NOTICE_SECONDS  # hibernation begins with its notice
+        warning = 0.0 if notice.action == "hibernate" else NOTICE_SECONDS  # hibernation begins at its notice
         return NodeFacts(instance=notice.instance, notices=(Notice(kind=kind, deadline=envelope.time + warning),))
 
     return observed
@@ -185,7 +185,7 @@ def _capacity_interruption(envelope: Envelope, elastic: ElasticTag) -> Observati
 
 
 def _capacity_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """No facts: reservations are read each time, and the event only prompts a reading."""
+    """No facts, because reservations are read each time. The event only prompts a reading."""
     change = CapacityChange.model_validate(envelope.detail)
     return DroppedEvent(
         "ignored", f"{envelope.detail_type} {change.reservation}: the reserved pool reads reservations itself"
@@ -236,7 +236,9 @@ def _scaling_result(phase: Phase) -> Callable[[Envelope, ElasticTag], Observatio
 
 
 def _launch_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """A failed launch. An instance that the controller abandoned fails too: that says nothing of AWS's capacity."""
+    """The facts of a failed launch. A launch that the controller abandoned also fails, but says nothing about AWS's
+    capacity.
+    """
     result = ScalingResult.model_validate(envelope.detail)
     message = (result.message or "").strip()
     if "lifecycle action" in message.lower():
@@ -246,7 +248,9 @@ def _launch_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
 
 def _instance_refresh(envelope: Envelope, elastic: ElasticTag) -> Observation:
     refresh = InstanceRefresh.model_validate(envelope.detail)
-    return DroppedEvent("ignored", f"group {refresh.group}: its members tell what the refresh does")
+    return DroppedEvent(
+        "ignored", f"group {refresh.group}: the effects of the refresh are read from the group's members"
+    )
 
 
 def _health(envelope: Envelope, elastic: ElasticTag) -> Observation:
@@ -312,8 +316,8 @@ def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
 
 
 def _job_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """A job's report. Reports are compared by when their jobs started: one from the future would outrank all others for
-    ever.
+    """The facts of a job's report. Reports are ordered by the start of their job, so a report from the future would
+    outrank all other reports.
     """
     report = JobReport.model_validate(envelope.detail)
     latest = envelope.time + CLOCK_SECONDS

@@ -1,4 +1,4 @@
-"""The text that people get about an alarm, from SNS's message. Pure."""
+"""The text that people receive about an alarm, from a message of SNS. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dyntrain.controller.contract.errors import Quarantined
 from dyntrain.controller.contract.webhook import Format
 
 VERSION = 1
-LONGEST = 3000  # characters of a message; Slack cuts at 4000, more after they are escaped
+LONGEST = 3000  # characters of a message, before escaping; Slack cuts messages at 4000
 
 
 @dataclass(frozen=True)
 class Notification:
-    """`id` stays the same however often it is sent. `metric` is what was counted (`core.alarms`), "" for a message that
-    is no CloudWatch alarm.
+    """A message for people. `id` is the same for each delivery of the message. `metric` is the counted metric
+    (`decisions.alarms`), or "" for a message that is no CloudWatch alarm.
     """
 
     id: str
@@ -36,7 +36,7 @@ def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
     """
     message = record.get("Sns")
     if not isinstance(message, Mapping) or not isinstance(message.get("MessageId"), str):
-        raise Quarantined("Sns.MessageId: this is no message of SNS")
+        raise Quarantined("Sns.MessageId is missing: the event is no message of SNS")
     text, at = str(message.get("Message", "")), str(message.get("Timestamp", ""))
     common_fields = {"id": message["MessageId"], "stage": stage, "at": at}
     try:
@@ -59,7 +59,8 @@ def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
 
 
 def payload_of(notification: Notification, message_format: Format) -> dict[str, Any]:
-    """The payload to post. `slack`: the one field that Slack's incoming webhooks, and compatible ones, all take.
+    """The payload to post. The format `slack` has the single field that Slack's incoming webhooks and compatible
+    services accept.
 
     https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
     """

@@ -1,7 +1,7 @@
-"""The controller's memory of its own actions on a node: effects that took place, statuses that were announced.
+"""The acknowledgements of a node: the controller's record of its own actions and announcements.
 
-Every kind is a field with a join of its own, built in one place: effects by `actions.acknowledgement`, announcements by
-converge, notes about reads by the resync.
+Each kind is a field with its own join, that is, a merge that ignores order and repetition. `actions.acknowledgement`
+records the effects of actions. The loop `converge` records announcements, and the resync records notes about reads.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, Literal
 from dyntrain.controller.core.records.registers import Fact, latest, union
 from pydantic import Field
 
-# `stale`: the lifecycle action was over already; `refused`: AWS does not let it be kept alive any longer
+# the result of a lifecycle action for which AWS refuses further heartbeats; `stale`: the action was over already
 NO_HEARTBEAT = "refused"
-Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # refused: a heartbeat was refused, which answers no hook
+Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # `refused` still needs an answer
 
 
 class Effect(Fact):
-    """An action that was seen to have taken effect at `at`."""
+    """An action that took effect, as seen at `at`."""
 
     at: float
 
@@ -27,7 +27,7 @@ class Effect(Fact):
 
 
 class Announcement(Fact):
-    """`value` was written or announced at `at`."""
+    """A value that was written or announced at `at`."""
 
     at: float
     value: str
@@ -38,7 +38,7 @@ class Announcement(Fact):
 
 
 class Termination(Fact):
-    """An ordered termination, at `at`; `lowered`: the size of its `group` was lowered with it."""
+    """A termination that was ordered at `at`. `lowered`: the order also lowered the size of the `group`."""
 
     at: float
     group: str = ""
@@ -50,7 +50,7 @@ class Termination(Fact):
 
 
 class LifecycleResult(Fact):
-    """A lifecycle action that needs no answer any more."""
+    """The result of a lifecycle action that was completed, is stale, or gets no more heartbeats."""
 
     at: float
     result: Answer
@@ -61,7 +61,7 @@ class LifecycleResult(Fact):
 
 
 class MissedReads(Fact):
-    """How many describe calls in a row, the last at `at`, did not show the instance."""
+    """How many consecutive describe calls, the last at `at`, did not show the instance."""
 
     at: float
     times: int
@@ -72,7 +72,9 @@ class MissedReads(Fact):
 
 
 class Doubt(Fact):
-    """Whether the read that began at `at` lost the node together with most others."""
+    """Whether a read that began at `at` missed the node together with most other nodes, which makes the read
+    doubtful.
+    """
 
     at: float
     lost: bool
@@ -83,7 +85,7 @@ class Doubt(Fact):
 
 
 class Acks(Fact):
-    """All acknowledgements of a node. Every field starts empty, which is the identity of its join."""
+    """All acknowledgements of a node. Every field starts empty, and joining with an empty field changes nothing."""
 
     status: Announcement | None = Field(None, description="the status and reason that were last told (`Standing.line`)")
     mirror: Announcement | None = Field(None, description="the status that was written into the tag")

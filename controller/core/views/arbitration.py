@@ -1,8 +1,8 @@
-"""Which of two registers counts where an event and a read of a node disagree. Pure.
+"""Which value counts when an event and a read of a node disagree. Pure.
 
-EC2 is eventually consistent: a read that began within the settling margin after an event may show the older state, and
-does not override it. But events arrive late as well. Where a status was announced by such a read, and an earlier event
-arrives after that, the read stands: it showed the later state, or the next one will correct it.
+EC2 is eventually consistent. A read that began within the settling margin after an event may show the older state, and
+does not override the event. But events may be late as well. If a status was announced after a read, and an earlier
+event arrives only then, the read counts: the read showed the later state, or the next read will correct it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Register = Literal["tags", "state", "group"]
 
 
 def reads_that_count(facts: NodeFacts, settling: float, elastic_key: str) -> frozenset[Register]:
-    """The registers whose read counts. `wish`: the key of the elastic tag."""
+    """The registers whose read counts. `elastic_key` is the key of the elastic tag."""
     return frozenset(_counting_reads(facts, settling, elastic_key))
 
 
@@ -46,7 +46,9 @@ def _counting_reads(facts: NodeFacts, settling: float, elastic_key: str) -> Iter
 
 
 def _read_counts(facts: NodeFacts, settling: float, times: tuple[float, float], node_stays: tuple[bool, bool]) -> bool:
-    """Whether the read counts. `times` of the event and the read; `stays`: whether the node stays by each of them."""
+    """Whether the read counts. `times` are those of the event and the read; `node_stays` says for each whether the node
+    stays.
+    """
     (event_at, started), (by_event, by_read) = times, node_stays
     if started > event_at + settling:
         return True

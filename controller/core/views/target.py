@@ -1,4 +1,4 @@
-"""The nodes that the job should consist of: the target, its revision, and who was dropped at which revision."""
+"""Plan the target, that is, the nodes of which the job should consist, and its revision."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ _LEAVE_CAUSES = {
 
 
 class Membership(Fact):
-    """The cluster's stored target. The cluster's own record of its target; `leaving` maps an instance to the revision
-    that dropped it, `back` one that was dropped before to the revision that lists it again.
+    """The cluster's stored target. `leaving` maps an instance to the revision that dropped it. `back` maps an instance
+    that was dropped before to the revision that lists it again.
 
-    `coordinator`, `term` and `replacing` are as in the target: None in a term above 0 means that no base node is left.
-    `rebuilt_at`: the table was empty then, and this was taken over from the published target; `listed` False: without
-    its members, which it did not hold itself. `finished_at`: since when it is `finished`, where that was seen.
+    `coordinator`, `term` and `replacing` are as in `Target`. `coordinator` None in a term above 0 means that no base
+    node is left. `rebuilt_at` is the time when an empty table was rebuilt from the published target. `listed` False:
+    the published target did not contain the members. `finished_at` is the time since when the target is `finished`, if
+    known.
     """
 
     revision: int = 0
@@ -60,8 +61,8 @@ class Membership(Fact):
 
 
 def rebuilt_membership(target: Target, nodes: Iterable[str], now: float) -> Membership:
-    """The membership of a controller that lost its table, from the published target. Those of the cluster's `nodes`
-    that are not in it count as dropped last.
+    """The membership of a controller that lost its table, rebuilt from the published target. The cluster's `nodes` that
+    are not in the target count as dropped last.
     """
     members = target.members or ()
     return Membership(
@@ -80,8 +81,9 @@ def rebuilt_membership(target: Target, nodes: Iterable[str], now: float) -> Memb
 
 
 def membership_above(membership: Membership, published: Target) -> Membership:
-    """The membership to continue with where somebody else has published `other`. A later nomination than ours stands:
-    its coordinator may hold the job, and would be refused if the target named the one before.
+    """The membership with which to continue when another controller has published the target `published`. A later
+    nomination in `published` stays. Its coordinator may hold the job, and would be refused if the target named an
+    earlier coordinator.
     """
     changes: dict[str, object] = {"revision": published.revision + 1}
     if published.term > membership.term:
@@ -90,9 +92,10 @@ def membership_above(membership: Membership, published: Target) -> Membership:
 
 
 def with_reported_members(membership: Membership, job_facts: JobFacts | None, wished: Iterable[str]) -> Membership:
-    """The membership with the members that the job reports, or, while the job is silent, with those whose tags ask for
-    it: never empty, which a living coordinator would obey. At a new revision, as nobody can know whether the target had
-    the same members.
+    """The membership with the members that the job reports, at a new revision.
+
+    Without a report, the instances whose tags ask for the cluster become members. An empty list would be dangerous,
+    because a living coordinator obeys it. The revision grows because the published members are unknown.
     """
     ranked = sorted(job_facts.report.members, key=lambda member: member.rank) if job_facts is not None else []
     members = tuple(member.instance_id for member in ranked) or tuple(wished)
@@ -100,7 +103,7 @@ def with_reported_members(membership: Membership, job_facts: JobFacts | None, wi
 
 
 def with_end_time(old: Membership, new: Membership, now: float) -> Membership:
-    """`new` with the time at which the job ended, once it has."""
+    """`new` with the time at which the job ended, if the job has ended."""
     if new.finished == old.finished:
         return new
     return new.model_copy(update={"finished_at": now if new.finished else None})
@@ -108,8 +111,8 @@ def with_end_time(old: Membership, new: Membership, now: float) -> Membership:
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """A new target. `membership` is the old object itself when nothing changed. `reasons` says why a node is in or out
-    against its wish.
+    """A new target. `membership` is the same object as before when nothing changed. `reasons` says why a node is in or
+    out of the target against its request.
     """
 
     membership: Membership
@@ -124,9 +127,10 @@ def plan_target(
     replacing: Mapping[str, str] = MappingProxyType({}),
     pending_waits: Collection[str] = (),
 ) -> TargetPlan:
-    """Plan the members, first come, first served: base nodes (master first), then elastic ones in order of joining,
-    between minimum and maximum. `replacing`: base nodes that were given up, with their successors; the views already
-    show it. `waits`: members that wait for a window before they leave.
+    """Plan the members: base nodes (master first), then elastic nodes in order of joining, between minimum and maximum.
+
+    `replacing` maps replaced base nodes to their successors; in the views they are no base nodes any more.
+    `pending_waits` are members that wait for a window before they leave.
     """
     nodes = {node.instance: node for node in views}
     reasons: dict[str, Reason] = {}
@@ -154,7 +158,9 @@ def plan_target(
 
 
 def as_parameter(target: Target, pointer: str) -> str:
-    """JSON of at most one standard parameter; when the list does not fit, `pointer` names the item that holds it."""
+    """The target as JSON that fits into a standard SSM parameter. If the list of members does not fit, `pointer` names
+    the item that holds the list.
+    """
     for candidate in (target, target.model_copy(update={"causes": {}})):
         text = candidate.model_dump_json()
         if len(text.encode()) <= PARAMETER_BYTES:
@@ -163,13 +169,11 @@ def as_parameter(target: Target, pointer: str) -> str:
     text = shortened.model_dump_json()
     if len(text.encode()) <= PARAMETER_BYTES:
         return text
-    return shortened.model_copy(
-        update={"leave_by": {}}
-    ).model_dump_json()  # deadlines that many are in the item as well
+    return shortened.model_copy(update={"leave_by": {}}).model_dump_json()  # the item also contains the deadlines
 
 
 def _seniority(node: View, old_positions: dict[str, int]) -> tuple[float, float, str]:
-    """Sort key: members keep their order; newcomers follow by the time they were prepared."""
+    """Sort key: members keep their order, and new nodes follow by the time of their preparation."""
     prepared_at = node.preparation.at if node.preparation is not None else 0.0
     return (old_positions.get(node.instance, float("inf")), prepared_at, node.instance)
 
@@ -181,8 +185,8 @@ def _held_reason(node: View, pending_waits: Collection[str]) -> Reason:
 def _kept_leavers(
     old: Membership, nodes: dict[str, View], shortage: int, pending_waits: Collection[str]
 ) -> Sequence[View]:
-    """Members that are kept although they lost their tag, longest standing first. What AWS or the group takes away
-    cannot be kept.
+    """Members that lost their elastic tag but are kept because of the minimum, in the order of the target. A node that
+    AWS or its group takes cannot be kept.
     """
     leavers = [nodes[instance] for instance in old.members if instance in nodes and not nodes[instance].wanted]
     voluntary = [
@@ -233,7 +237,7 @@ def _next_membership(
 
 
 def _causes(old: Sequence[str], new: Sequence[str], nodes: Mapping[str, View]) -> dict[str, str]:
-    """Why each instance came or went, for people; for the first CAUSES of them."""
+    """Why each instance joined or left, for people. Only the first CAUSES instances are listed."""
     joined = {instance: _join_cause(nodes[instance]) for instance in new if instance not in old}
     left = {instance: _leave_cause(nodes.get(instance)) for instance in old if instance not in new}
     return dict([*joined.items(), *left.items()][:CAUSES])
