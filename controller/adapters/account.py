@@ -13,8 +13,8 @@ _SINGLE_TRY = Config(connect_timeout=2, read_timeout=5, retries={"total_max_atte
 
 
 def account_and_region(clients: Clients) -> str:
-    """Account and region in words, with the profile, and the endpoint where that is not AWS's. Raises Misconfigured
-    where no region is set.
+    """Account, region and profile in words, and the endpoint unless it is AWS's own. Raises Misconfigured when no
+    region is set.
     """
     session = clients.session
     with creating_client():

@@ -1,4 +1,4 @@
-"""Auto Scaling groups: members, lifecycle actions, termination of members, protection, sizes."""
+"""Auto Scaling groups: their members, lifecycle actions, terminations, protection and sizes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from mypy_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef, InstanceTypeDef
 
 GROUPS_PER_CALL = 50
-# Without the first, members that do not run are not marked as unhealthy; without the second, what was marked before is
-# left alone, until it is resumed. Launch and Terminate go on: the controller's own wishes need them.
+# The processes that replace members: without HealthCheck, stopped members are not marked as unhealthy; without
+# ReplaceUnhealthy, marked members are not replaced. The controller still needs Launch and Terminate.
 # https://docs.aws.amazon.com/autoscaling/ec2/userguide/understand-how-suspending-processes-affects-other-processes.html
 REPLACEMENT_PROCESSES = ["HealthCheck", "ReplaceUnhealthy"]
-LAUNCH_PROCESSES = ["Launch"]  # alone: people see it on the group, and a resumed one launches what it lacks; as there
-# On each group that CloudFormation makes, and on no other: the prefix is AWS's own, refused where people tag.
+LAUNCH_PROCESSES = ["Launch"]  # see the same page; a group whose launches are resumed launches its missing members
+# A tag of exactly the groups that CloudFormation makes: people cannot set tags with the prefix `aws:`.
 # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html
 STACK_TAG = "aws:cloudformation:stack-name"
-INSTANCES_PER_CALL = 50  # ids of one SetInstanceProtection
+INSTANCES_PER_CALL = 50  # ids in one call of SetInstanceProtection
 
 
 class AutoScalingGroups:
@@ -105,7 +105,7 @@ class AutoScalingGroups:
         return {group: tags[key] for group, tags in self._tags(key).items() if tags.get(STACK_TAG) == tags[key]}
 
     def _tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
-        """All tags of the groups that carry the tag key, by group."""
+        """All tags of each group that carries the tag key."""
         tags_by_group: dict[str, dict[str, str]] = {}
         with translated_errors(f"describing the groups tagged {key}"):
             pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
@@ -173,7 +173,7 @@ def _false_if_stale(error: ClientError) -> bool:
 
 
 def _member(entry: InstanceTypeDef, group: str) -> SeenMember | None:
-    """The group's member; None for an instance that is being detached, which is no member any more."""
+    """The group's member; None for an instance that is being detached, because it is no member any more."""
     lifecycle_state: str = entry["LifecycleState"]
     waiting_hook: Transition | None = None
     if lifecycle_state.startswith("Warmed"):

@@ -1,6 +1,6 @@
-"""Create AWS clients on first use, and translate AWS's errors into the controller's.
+"""Create AWS clients on first use, and translate AWS's errors into the controller's errors.
 
-botocore itself retries throttled calls, in adaptive mode; what still fails then is RetryLater.
+botocore itself retries throttled calls, in adaptive mode. A call that still fails raises RetryLater.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _TRANSIENT = {
 }
 
 
-# EC2 answers some of them with 500, as if a retry could help
+# Error codes for missing capacity. EC2 sends some of them with HTTP status 500, although a retry does not help.
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 NO_CAPACITY_CODES = (
     "InsufficientInstanceCapacity",
@@ -74,7 +74,7 @@ NO_CAPACITY_CODES = (
     "VcpuLimitExceeded",
 )
 SERVICES = ("autoscaling", "cloudformation", "dynamodb", "ec2", "logs", "pricing", "s3", "ssm")
-# botocore creates clients of these itself, for profiles with a role or a login
+# services whose clients botocore creates itself, for profiles with a role or a login
 CREDENTIAL_SERVICES = (
     "signin",
     "sso",
@@ -84,8 +84,8 @@ CREDENTIAL_SERVICES = (
 
 
 class _ServiceModels(Loader):
-    """A loader that opens one service's model at once: botocore's own searches the folders of every AWS service twice
-    per client.
+    """A loader that opens the model of a service directly. For each client, botocore's own loader searches the folders
+    of all AWS services twice.
     """
 
     def list_available_services(self, type_name: str) -> list[str]:
@@ -93,11 +93,11 @@ class _ServiceModels(Loader):
 
 
 class Clients:
-    """The clients of one configuration; `endpoint` None: AWS's own, or AWS_ENDPOINT_URL. Creating one may raise
-    Misconfigured.
+    """The clients of one configuration. `endpoint` None stands for AWS's own endpoints, or AWS_ENDPOINT_URL. Creating a
+    client may raise Misconfigured.
 
-    `session` is not shared with other code. It is botocore's: boto3 adds nothing that is used here, and loads S3's
-    transfer code before the first event.
+    `session` is a botocore session that no other code uses. boto3 would add nothing useful, and would load its code for
+    S3 transfers before the first event.
     """
 
     def __init__(self, endpoint: str | None = None, attempts: int = 6) -> None:
@@ -109,7 +109,7 @@ class Clients:
         self.session.register_component("data_loader", _ServiceModels())
         self._until = ContextVar[float | None]("until", default=None)
 
-    @cache  # noqa: B019 - one object for the life of the process
+    @cache  # noqa: B019 - the one Clients object lives as long as the process
     def ec2(self) -> EC2Client:
         client: EC2Client = self._client("ec2")
         client.meta.events.register("before-send.ec2", self._check_deadline)
@@ -117,7 +117,9 @@ class Clients:
 
     @contextmanager
     def requests_until(self, until: float | None) -> Iterator[None]:
-        """A context in which no EC2 request is sent or repeated after `until`: RetryLater is raised instead."""
+        """A context in which no EC2 request is sent or repeated after the time `until`. RetryLater is raised
+        instead.
+        """
         token = self._until.set(until)
         try:
             yield
@@ -125,10 +127,12 @@ class Clients:
             self._until.reset(token)
 
     def _check_deadline(self, **_request: Any) -> None:
-        """Raise RetryLater after the deadline; called before each of botocore's attempts, too."""
+        """Raise RetryLater after the deadline. botocore calls this function before each attempt."""
         until = self._until.get()
         if until is not None and time.time() > until:
-            raise RetryLater("this run took too long and another may have taken over: nothing more is sent to EC2")
+            raise RetryLater(
+                "this run took too long, and another run may have replaced it: no more requests are sent to EC2"
+            )
 
     @cache  # noqa: B019
     def autoscaling(self) -> AutoScalingClient:
@@ -154,7 +158,7 @@ class Clients:
         return self._client("s3")
 
     def pricing(self, region: str) -> Any:
-        """A client for the price list, whose API exists in a few regions only, whatever region the prices are for."""
+        """A client for the price list. Its API exists in a few regions only, and has the prices of all regions."""
         with creating_client():
             return self.session.create_client("pricing", region_name=region, config=self._config)
 
@@ -169,8 +173,8 @@ class Clients:
 
 @contextmanager
 def creating_client() -> Iterator[None]:
-    """A context for creating a client, in which errors mean wrong settings: botocore raises a bare ValueError for an
-    invalid region or endpoint.
+    """A context for creating a client. Errors in it mean wrong settings, because botocore raises a bare ValueError for
+    an invalid region or endpoint.
     """
     with translated_errors("making a client"):
         try:
@@ -183,8 +187,8 @@ def creating_client() -> Iterator[None]:
 
 @contextmanager
 def translated_errors(operation: str) -> Iterator[None]:
-    """A context that raises RetryLater, Misconfigured or Refused in place of botocore's errors; `doing` says what was
-    being done.
+    """A context that raises RetryLater, Misconfigured or Refused in place of botocore's errors. `operation` describes
+    the failed operation in messages.
     """
     try:
         yield
@@ -202,7 +206,7 @@ def translated_errors(operation: str) -> Iterator[None]:
         raise RetryLater(f"{operation}: {error}") from error
     except ClientError as error:
         raise _client_error(operation, error) from error
-    except (BotoCoreError, ResponseParserError) as error:  # a proxy's error page
+    except (BotoCoreError, ResponseParserError) as error:  # ResponseParserError: a proxy's error page
         raise RetryLater(f"{operation}: {error}") from error
 
 

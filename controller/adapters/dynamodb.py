@@ -1,7 +1,8 @@
-"""The facts table. Every write except ticks and the audit trail is conditional on the version that was read.
+"""The controller's DynamoDB table. Every write, except ticks and the audit trail, is conditional on the version that
+was read.
 
-A write that times out after it took effect is repeated by botocore and then conflicts with itself: the caller reads
-again and finds its own facts.
+botocore repeats a write that timed out after taking effect. The repeated write then raises Conflict. The caller reads
+the item again and finds its own facts.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.notify import StoredNotice
 from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn, TrailEntry
 
-BATCH = 100  # keys of one BatchGetItem
+BATCH = 100  # keys in one call of BatchGetItem
 BATCH_ROUNDS = 6
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html: 400 KB an item, names included
 TRAIL_BYTES = 300_000
@@ -57,8 +58,8 @@ NOTICE_KEPT_SECONDS = 86_400.0  # longer than SNS and Lambda retry a message
 
 
 def trail_parts(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Split the entries, in order, into parts that fit into an item each: a node's last words may be 2,000
-    characters.
+    """Split the entries, in order, into parts that fit into one item each. An entry may be long, because a node's last
+    output may have 2,000 characters.
     """
     parts: list[list[Entry]] = []
     free_bytes = 0
@@ -73,7 +74,7 @@ def trail_parts(entries: Sequence[Entry]) -> list[list[Entry]]:
 
 
 class Table:
-    """The common base of the three stores."""
+    """The common base of the stores in the table."""
 
     def __init__(self, clients: Clients, table: str) -> None:
         self._clients = clients
@@ -84,7 +85,7 @@ class Table:
             return self._clients.dynamodb().get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item")
 
     def _put(self, item: Item, version: int) -> None:
-        """Write the item over `version`; 0: there must be no item. Raises Conflict."""
+        """Write the item over the given version. Version 0 means that no item may exist. Raises Conflict."""
         condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
         if version:
             condition = {
@@ -100,7 +101,9 @@ class Table:
                 raise
 
     def _of_cluster(self, cluster: str, kind: str) -> Iterator[Mapping[str, Any]]:
-        """The cluster's items, by the index, so slightly stale; raises RetryLater rather than leave a page out."""
+        """The cluster's items from the index, which may be slightly stale. Raises RetryLater rather than leave a page
+        out.
+        """
         with translated_errors(f"listing the {kind}s of {cluster} in table {self._table}"):
             pages = (
                 self._clients.dynamodb()
@@ -138,7 +141,9 @@ class TableNodes(Table):
         return {node.facts.instance: node for node in map(node_of, self._of_cluster(cluster, "node"))}
 
     def _batch(self, keys: list[Item]) -> Iterator[Mapping[str, Any]]:
-        """All the items, or RetryLater: DynamoDB may answer with only a part."""
+        """All items of the keys. DynamoDB may return only a part, which is repeated. Raises RetryLater when keys stay
+        unread.
+        """
         pending: Any = {self._table: {"Keys": keys, "ConsistentRead": True}}
         for attempt in range(BATCH_ROUNDS):
             with translated_errors(f"reading nodes in table {self._table}"):
@@ -148,7 +153,7 @@ class TableNodes(Table):
             if not pending:
                 return
             time.sleep(random.uniform(0, 0.05 * 2**attempt))
-        raise RetryLater(f"table {self._table} left keys unread {BATCH_ROUNDS} times in a row")
+        raise RetryLater(f"table {self._table} returned only a part of the items {BATCH_ROUNDS} times in a row")
 
 
 class TableGroups(Table):

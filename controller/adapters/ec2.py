@@ -1,4 +1,4 @@
-"""EC2 instances: reads of everything at once, tags and terminations in batches."""
+"""EC2 instances: complete reads, and changes in batches."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Ec2Instances:
         return self._describe("tag-key", keys)
 
     def of_templates(self, names: Iterable[str]) -> Mapping[str, Sequence[SeenInstance]]:
-        """Instances by launch template, by the tag that EC2 itself sets at the launch and that nobody can change: it
-        names the template's id.
+        """Instances by the name of their launch template. EC2 itself tags each launched instance with the template's
+        id, and nobody can change this tag.
         """
         unique_names = sorted(set(names))
         template_names: dict[str, str] = {}
@@ -51,7 +51,9 @@ class Ec2Instances:
         return by_template
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
-        """Instances by a filter: a call with ids fails as a whole for one that EC2 does not show (yet)."""
+        """Instances by a filter on ids. A call with ids as arguments would fail as a whole for one id that EC2 does not
+        show (yet).
+        """
         return self._describe("instance-id", instances)
 
     def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
@@ -123,15 +125,18 @@ class Ec2Instances:
         return list(by_id.values())
 
     def each_batch(self, instances: Sequence[str], call: Callable[[Sequence[str]], None], operation: str) -> Batch:
-        """Call in batches, around instances that EC2 refuses: it refuses a whole batch for one instance. Those that it
-        names are set aside and the rest is tried again; when it names none the batch is halved until the refused ones
-        are alone.
+        """Call in batches, and find the instances that EC2 refuses. EC2 refuses a whole batch because of one instance.
+
+        The instances that the error names are left out, and the other instances are tried again. If the error names no
+        instance, the batch is halved until the refused instances are alone.
         """
         missing: set[str] = set()
         refused: dict[str, str] = {}
-        instances = random.sample(list(instances), len(instances))  # otherwise the same ones come last each time
+        instances = random.sample(
+            list(instances), len(instances)
+        )  # in random order, so that not always the same instances come last
         pending = [list(instances[start : start + BATCH]) for start in reversed(range(0, len(instances), BATCH))]
-        failed_calls = 0  # calls since one had an effect: without rights all fail, so not each instance is tried
+        failed_calls = 0  # since the last success; without rights every call fails, so not all instances are tried
         while pending:
             batch = pending.pop()
             try:

@@ -1,8 +1,8 @@
-"""The format of the table's items, and how older ones are read.
+"""The format number of the table's items, and the conversion of older items.
 
-An item without `format` is of format 1, from before items carried it: there, acknowledgements were one map from keys
-such as `complete:TOKEN` to a time and a text. A change that an older controller must not ignore takes the next number:
-an older controller then refuses the item, rather than write it back without the part that it does not know.
+An item without `format` has format 1. In format 1 the acknowledgements were one map from keys such as `complete:TOKEN`
+to a time and a text. A change that older controllers must not ignore gets the next number. An older controller then
+refuses the item, rather than write the item back without its new part.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _FIELDS_BY_KIND = {
 
 
 def format_attribute() -> dict[str, Any]:
-    """The attribute that says the item's format."""
+    """The attribute with the item's format number."""
     return {"format": {"N": str(FORMAT)}}
 
 
 def format_of(item: Mapping[str, Any]) -> int:
-    """The item's format. Raises GiveUp for one that is newer than this version."""
+    """The item's format number. Raises GiveUp for a format that this version does not know."""
     number = int(item.get("format", {}).get("N", "1"))
     if number > FORMAT:
         name = item.get("pk", {}).get("S", "an item")
@@ -41,7 +41,7 @@ def format_of(item: Mapping[str, Any]) -> int:
 
 
 def facts_of_format_1(facts: dict[str, Any]) -> dict[str, Any]:
-    """Node facts of format 1 in the current form."""
+    """Convert node facts of format 1 into the present format."""
     acks: dict[str, Any] = {}
     for key, ack in facts.get("acks", {}).items():
         kind, separator, name = key.partition(":")
@@ -59,5 +59,5 @@ def facts_of_format_1(facts: dict[str, Any]) -> dict[str, Any]:
     if status and cluster_statement and status.get("value", "").startswith(("ADDED", "REMOVAL_QUEUED")):
         acks["joined"] = {
             cluster_statement["cluster"]: {"at": status["at"]}
-        }  # it trained before such acknowledgements existed
+        }  # the node trained before this acknowledgement existed
     return {**facts, "acks": acks}

@@ -1,7 +1,7 @@
-"""The layout of the table's items, and of stream records, which have the same shape.
+"""The layout of the table's items. Stream records have the same layout.
 
-Facts are one JSON string (DynamoDB has no floats); beside it are the few attributes that indexes, filters and
-conditions need.
+Facts are one JSON string, because DynamoDB has no floats. Only the values that indexes, filters and conditions need are
+attributes of their own.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def job_of(item: Mapping[str, Any]) -> tuple[JobFacts, int]:
 
 
 def membership_item(cluster: str, stored: StoredMembership, version: int) -> Item:
-    """The item of a membership. `members` is the full ordered list, to which `Target.pointer` leads the coordinator."""
+    """The item of a membership. `members` is the full ordered list, which the coordinator finds through
+    `Target.pointer`.
+    """
     membership = stored.membership
     return {
         **cluster_key(cluster),
@@ -132,7 +134,7 @@ def turn_of(item: Mapping[str, Any]) -> StoredTurn:
 
 
 def trail_item(cluster: str, at: float, name: str, entries: Sequence[Entry], expires: float) -> Item:
-    """An item of the audit trail. `name` distinguishes it from others of the same moment."""
+    """An item of the audit trail. `name` distinguishes items of the same millisecond."""
     moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
     return {
         **trail_key(cluster),
@@ -160,10 +162,11 @@ def tick_item(cluster: str, at: float, surveyed: bool) -> Item:
 
 
 def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
-    """What to look at after a batch of stream records (`dynamodb` of each, as they come); of several images of a node
-    the newest counts.
+    """The nodes, clusters and groups to process after a batch of stream records. Of several images of a node the newest
+    counts.
 
-    Raises Quarantined for the first record that cannot be read; `readable` filters those out.
+    Each record is the `dynamodb` part of Lambda's record. Raises Quarantined for the first unreadable record;
+    `readable_records` removes such records.
     """
     nodes: dict[str, StoredNode] = {}
     clusters, ticked, groups, surveyed = set(), set(), set(), set()
@@ -188,7 +191,7 @@ def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
 
 
 def readable_records(records: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The readable records, and what is wrong with the others: one poison record must not block a batch."""
+    """The readable records, and the problems of the other records. So one malformed record cannot block a batch."""
     readable, problems = [], []
     for record in records:
         try:
@@ -204,7 +207,7 @@ def _key_parts(image: Mapping[str, Any]) -> tuple[str, str]:
     try:
         kind, _, name = image["pk"]["S"].partition("#")
     except (KeyError, TypeError, AttributeError) as error:
-        raise Quarantined(f"a record without a key: {error!r}") from error
+        raise Quarantined(f"a stream record has no key: {error!r}") from error
     return kind, name
 
 

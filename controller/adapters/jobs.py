@@ -1,4 +1,4 @@
-"""Jobs on AWS: their records in the controller's table, their machines, and their files in the bucket."""
+"""Jobs of any framework on AWS: their records in the table, their machines, and their files in the bucket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dyntrain.controller.jobs.verdict import Machine
 
 log = logging.getLogger("dyntrain.jobs")
 
-LIVE = "-jobs-"  # the index's key for live jobs; no cluster's name begins so
+LIVE = "-jobs-"  # the key of live jobs in the index by cluster; no cluster's name begins with a hyphen
 UNREADABLE = ("NoSuchKey", "NoSuchBucket", "AccessDenied")
 
 
@@ -49,7 +49,7 @@ class TableJobRecords(Table):
             try:
                 jobs.append(_stored(item))
             except GiveUp as error:
-                log.error("a job's record is passed over", extra={"problem": str(error)})
+                log.error("a job's record cannot be read and is ignored", extra={"problem": str(error)})
         return jobs
 
     def all(self) -> Sequence[StoredJob]:

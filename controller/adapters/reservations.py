@@ -1,4 +1,4 @@
-"""Capacity reservations, all instances that could use them, and the ledger of the pools' claims."""
+"""Reservations, all instances that could use them, and the ledger of the pools' claims on reservations."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Ec2Reservations:
 
 
 class TableLedger(Table):
-    """The ledger: one item for all clusters, written over the version that was read."""
+    """The ledger, which is one item for all clusters. It is written only over the version that was read."""
 
     def get(self) -> StoredLedger:
         item = self._get(_KEY)
@@ -84,7 +84,7 @@ class TableLedger(Table):
 
 
 def _reserved(entry: ReservedInstancesTypeDef) -> Reserved:
-    """Parse a reservation. A regional one has no zone, whatever the key may hold."""
+    """Parse a Reserved Instances purchase. A regional purchase has no zone, even when the entry contains one."""
     zonal = entry.get("Scope", "Availability Zone" if "AvailabilityZone" in entry else "Region") == "Availability Zone"
     return Reserved(
         id=entry["ReservedInstancesId"],

@@ -1,4 +1,4 @@
-"""The parameters of the clusters, under `/dyntrain/`."""
+"""The SSM parameters of the clusters under `/dyntrain/`, and the secrets of a stage."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from dyntrain.controller.contract.webhook import webhook_parameter
 from dyntrain.controller.core.views.target import as_parameter
 
 ROOT = "/dyntrain/"
-NAMES_PER_DELETION = 10  # names of one DeleteParameters
+NAMES_PER_DELETION = 10  # names in one call of DeleteParameters
 
 
 class SsmParameters:
-    """The clusters' parameters. `stage` is written into each target, so that a coordinator knows whose it is."""
+    """The clusters' parameters. Each target contains `stage`, so that a coordinator knows which controller wrote it."""
 
     def __init__(self, clients: Clients, stage: str | None = None) -> None:
         self._clients, self._stage = clients, stage
 
     def policies(self) -> Mapping[str, str]:
-        """The policies by cluster. Secrets under the path come back encrypted and are ignored."""
+        """The policies by cluster. Secrets in the same path are returned encrypted and ignored."""
         policies = {}
         with translated_errors(f"reading the parameters under {ROOT}"):
             pages = (
@@ -89,7 +89,7 @@ class SsmParameters:
 
 
 class SsmSecrets:
-    """A stage's secrets; none for `stage` None."""
+    """The secrets of a stage. Without a stage, there are no secrets."""
 
     def __init__(self, clients: Clients, stage: str | None) -> None:
         self._clients, self._stage = clients, stage

@@ -1,5 +1,5 @@
-"""CloudFormation stacks of jobs that are clusters, and the resources that block such a stack's deletion. Runs in
-people's commands, never in Lambda.
+"""CloudFormation stacks of jobs that run as clusters, and the removal of resources that block a stack's deletion. Only
+people's commands use this module, never Lambda functions.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dyntrain.controller.jobs.submission.ports import Hardware, Stack
 
 SUBMISSION_TAG = "dyntrain:submission"
 TEMPLATE, FILE_SYSTEM = "AWS::EC2::LaunchTemplate", "AWS::EFS::FileSystem"
-GROUPS = ("master", "base", "workers")  # of the cluster's template, after the cluster's name
+GROUPS = ("master", "base", "workers")  # suffixes of the names of the groups in the cluster's template
 LIVING_STATES = ("pending", "running", "shutting-down", "stopping", "stopped")
 
 
 class AwsStacks:
-    """CloudFormation behind the port `Stacks`. `template` is the text of the cluster's template."""
+    """The port `Stacks` on CloudFormation. `template` is the text of the cluster's template."""
 
     def __init__(self, clients: Clients, template: str) -> None:
         self._clients, self._template = clients, template
 
     def hardware(self, instance_type: str) -> Hardware:
-        ec2: Any = self._clients.ec2()  # a type is what a person typed, rather than one that the stubs know
+        ec2: Any = self._clients.ec2()  # untyped, because the stubs do not know each instance type that people type
         with translated_errors(f"looking up {instance_type}"):
             description = ec2.describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"][0]
         makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
@@ -101,13 +101,13 @@ class AwsStacks:
         return len(machines)
 
     def _end_groups(self, names: Sequence[str]) -> None:
-        """Delete the groups with their instances, which are protected from scale-in and would block the stack's
-        deletion (https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html).
+        """Delete the groups with their instances. The instances are protected from scale-in, which would block the
+        stack's deletion (https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html).
         """
         client = self._clients.autoscaling()
         with translated_errors(f"deleting the groups {', '.join(names)}"):
             for group in client.describe_auto_scaling_groups(AutoScalingGroupNames=list(names))["AutoScalingGroups"]:
-                if "Status" not in group:  # it is not yet being deleted
+                if "Status" not in group:  # the group is not yet being deleted
                     client.delete_auto_scaling_group(
                         AutoScalingGroupName=group["AutoScalingGroupName"], ForceDelete=True
                     )
@@ -119,7 +119,7 @@ class AwsStacks:
 
 
 def _ids_of(resources: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
-    """The physical ids of the existing resources of a type."""
+    """The physical ids of the existing resources of this type."""
     existing = [
         resource
         for resource in resources

@@ -1,4 +1,6 @@
-"""Launching jobs on AWS: S3 for code and plan, EC2, and prices. Runs in people's commands, never in Lambda."""
+"""Launch jobs on AWS: code and plan in S3, machines in EC2, and prices. Only people's commands use this module, never
+Lambda functions.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,20 @@ from dyntrain.controller.jobs.verdict import Machine
 
 # https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/
 IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
-# What the cluster's template takes, too: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
+# The cluster's template uses the same image: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
 GPU_IMAGE = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
-PRICES_REGION = "us-east-1"  # of the Pricing API, whatever region is asked about
-NO_BUCKET = ("301", "403", "404")  # HeadBucket's answers have no body: their codes are those of HTTP
-DEFAULTS = "/dyntrain/-jobs-/"  # what the stack of `dyntrain job template` has made
+PRICES_REGION = "us-east-1"  # a region that has the Pricing API, which knows the prices of all regions
+NO_BUCKET = (
+    "301",
+    "403",
+    "404",
+)  # error codes of HeadBucket, which are HTTP status codes because its responses have no body
+DEFAULTS = "/dyntrain/-jobs-/"  # parameters that the stack of `dyntrain job template` creates
 
 
 def stack_defaults(clients: Clients) -> dict[str, str]:
-    """Defaults from the template of `dyntrain job template`: bucket, profile, security-group; empty without its
-    stack.
-    """
+    """Defaults from the stack of `dyntrain job template`: bucket, profile, security-group; empty without the stack."""
     with translated_errors(f"reading the parameters under {DEFAULTS}"):
         parameters = clients.ssm().get_parameters_by_path(Path=DEFAULTS)["Parameters"]
     return {entry["Name"].removeprefix(DEFAULTS): entry["Value"] for entry in parameters}
@@ -145,7 +149,7 @@ class AwsLauncher:
         return len(alive_keys & {entry["Key"] for entry in self._run_objects(record, record.run)})
 
     def signs(self, record: JobRecord, attempt: int) -> dict[str, float]:
-        """When the attempt's objects in the bucket were last written, by key."""
+        """The time when each of the attempt's objects in the bucket was last written, by key."""
         entries = self._run_objects(record, run_id(record.submission, attempt))
         return {entry["Key"]: entry["LastModified"].timestamp() for entry in entries}
 
@@ -162,16 +166,16 @@ class AwsLauncher:
         try:
             return self._spot_price(instance_type) if spot else self._listed_price(instance_type)
         except (ControllerError, KeyError, ValueError, IndexError, StopIteration):
-            return None  # no rights, no entry, or another format: the price is unknown
+            return None  # without rights, without an entry, or in an unknown format, the price is unknown
 
     def price_in(self, instance_type: str, market: str) -> float | None:
-        """The price as `price`. A capacity reservation costs the price on demand; a Capacity Block is paid
-        beforehand.
+        """The hourly price in the market. An instance in a capacity reservation costs the on-demand price. Capacity
+        Blocks are paid beforehand, and have no hourly price.
         """
         return None if market == "capacity-block" else self.price(instance_type, spot=market == "spot")
 
     def _ec2(self) -> Any:
-        """The EC2 client, untyped: an instance type is what a person typed, rather than one that the stubs know."""
+        """The EC2 client, untyped because the stubs do not know each instance type that people type."""
         return self._clients.ec2()
 
     def _spot_price(self, instance_type: str) -> float:
@@ -179,7 +183,7 @@ class AwsLauncher:
             answer = self._ec2().describe_spot_price_history(
                 InstanceTypes=[instance_type],
                 ProductDescriptions=["Linux/UNIX"],
-                StartTime=datetime.now(UTC),  # the price of each zone as it is now
+                StartTime=datetime.now(UTC),  # returns the present price of each zone
             )
         return max(float(entry["SpotPrice"]) for entry in answer["SpotPriceHistory"])
 
@@ -202,6 +206,6 @@ class AwsLauncher:
 
 
 def listed_price(product: Mapping[str, Any]) -> float:
-    """The price on demand in an entry of the price list."""
+    """The on-demand price in an entry of the price list."""
     term = next(iter(product["terms"]["OnDemand"].values()))
     return float(next(iter(term["priceDimensions"].values()))["pricePerUnit"]["USD"])

@@ -1,4 +1,6 @@
-"""Make AWS match a pool's decision: set the desired capacity, or start and tag, untag and stop. Terminates nothing."""
+"""Apply a pool's decision to AWS: set the desired capacity, or start and tag, untag and stop instances. Nothing is
+terminated.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ log = logging.getLogger("dyntrain.pools")
 
 @dataclass(frozen=True)
 class ActionResults:
-    """Results of the actions. `failures` are worth a retry; what AWS refused is in the log and the audit trail, and is
-    tried again at the next run.
+    """Results of the actions on a cluster's pool. `failures` are worth a retry. Actions that AWS refused are in the log
+    and the audit trail, and are tried again at the next run.
     """
 
     cluster: str
@@ -43,7 +45,7 @@ def act(
     instance_plan: InstancePlan | None,
     elastic: ElasticTag,
 ) -> ActionResults:
-    """Carry out the decision. Never raises for errors of AWS or the table."""
+    """Apply the decision. Never raises for errors of AWS or the table."""
     ports, cluster = pool_ports.ports, policy.cluster
     performed = perform(ports, cluster, _actions(policy, decision, instance_plan, elastic), why="POOL")
     trail = [*performed.trail, *performed.refused]
@@ -51,7 +53,7 @@ def act(
         try:
             ports.clusters.record(cluster, ports.clock(), trail)
         except ControllerError as error:
-            log.error("not recorded", extra={"cluster": cluster, "problem": str(error)})
+            log.error("the pool's actions were not recorded", extra={"cluster": cluster, "problem": str(error)})
     return ActionResults(
         cluster, bool(performed.done), tuple(f"{cluster}: {failure}" for failure in performed.failures)
     )

@@ -1,7 +1,7 @@
-"""Read what the reserved pool decides on: reservations, all instances of the account, groups and listed instances of
-every pool.
+"""Read the inputs of the reserved pool's decision: reservations, all instances of the account, and the groups and
+listed instances of every pool.
 
-Any read that fails, or contradicts another, leaves a problem in the reading, and nothing is decided on it.
+If a read fails or contradicts another read, the reading contains a problem. Then nothing is decided.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ POLICY_TIMING_FIELDS = ("reading_seconds", "lease_seconds", "priority", "dry_run
 
 @dataclass(frozen=True)
 class PoolReading:
-    """Everything that one run read. `holders`: the cluster whose pool holds an instance. `sizes` by cluster; `waiting`:
-    whose group answers failed launches; `lost`: an instance that the cluster's pool holds and EC2 does not show;
-    `closed`: why a cluster has no use for any.
+    """The data that one run read. `holders` maps an instance to the cluster whose pool holds it. `sizes` is by cluster.
+
+    `retrying` are clusters whose group is recovering from failed launches. `lost_instances` maps a cluster to an
+    instance that its pool holds and EC2 does not show. `closed_reasons` says why a cluster cannot use any instance.
     """
 
     at: float
@@ -61,7 +62,7 @@ class PoolReading:
 
 
 def group_of(policy: ClusterPolicy) -> str | None:
-    """The group whose capacity the pool decides; None: there is none, or it is ambiguous."""
+    """The group whose capacity the pool sets; None when the cluster has none or several groups."""
     assert policy.pool is not None
     if policy.pool.instances:
         return None
@@ -75,7 +76,7 @@ def read_pools(
     stored: StoredLedger,
     elastic: ElasticTag,
 ) -> PoolReading:
-    """Read everything. Never raises for a read that failed: the reading says so."""
+    """Read all inputs. Never raises for a failed read; the reading then contains the problem."""
     at = pool_ports.ports.clock()
     groups = {
         group: cluster
@@ -121,7 +122,7 @@ def read_pools(
 
 
 def inputs_of(reading: PoolReading, policies: Mapping[str, ClusterPolicy], stored: StoredLedger) -> Inputs:
-    """The inputs of the plan; instances that are alike become one line. Pure."""
+    """The inputs of the plan, in which like instances are one line. Pure."""
     counted = Counter(
         Usage(
             instance_type=machine.instance_type,
@@ -177,20 +178,20 @@ def _pool(cluster: str, policy: ClusterPolicy, reading: PoolReading, claim: Clai
             cluster=cluster, frozen=f"the group {group} does not exist, or another cluster's pool has it", **fields
         )
     growable = cluster not in reading.retrying
-    # In a closed cluster's group each ended member gives up its place; the pool leaves the size alone.
+    # In a closed cluster, terminating a member also lowers the group's size. So the pool must not change the size.
     least = size.desired if closed else size.minimum
     return Pool(cluster=cluster, current=size.desired, least=least, most=size.maximum, growable=growable, **fields)
 
 
 def _handles_failed_launches(ports: Ports, group: str) -> bool:
-    """Whether failed launches of the group are being handled: a higher capacity would undo that."""
+    """Whether the controller is handling failed launches of the group. A higher capacity would undo its response."""
     stored = ports.group_records.get(group)
     response = stored.facts.capacity if stored is not None else None
     return response is not None and (not response.done or response.wanted > response.desired)
 
 
 def _closed_reason(decision: Decision) -> str:
-    """Why the cluster cannot use any instance; "" when it may."""
+    """Why the cluster cannot use any instance; "" when it can."""
     if decision.ending is not None:
         return decision.ending.reason.sentence
     return Reason.JOB_OVER.sentence if decision.job.over else ""
@@ -203,7 +204,7 @@ def _listed_instances(
     elastic: ElasticTag,
     decision: Decision,
 ) -> tuple[ListedInstance, ...]:
-    """The policy's instances, then those that are held but no longer listed, which will be released."""
+    """The policy's instances, then held instances that are no longer listed and will be released."""
     assert policy.pool is not None
     key = elastic.of(policy.cluster)
     held = claim.held if claim is not None else ()
@@ -221,8 +222,8 @@ def _listed_instances(
 
 
 def _lost_instance(ports: Ports, claim: Claim | None, by_id: Mapping[str, SeenMachine]) -> str | None:
-    """A lost instance. One that EC2 does not show may still run: it is lost once it is known to be terminated, or was
-    not shown for long.
+    """An instance that the pool holds but EC2 does not show; None when there is none. Instances that are known to be
+    terminated, or that EC2 has not shown for long, do not count.
     """
     for name in claim.held if claim is not None else ():
         if name not in by_id:
@@ -235,13 +236,13 @@ def _lost_instance(ports: Ports, claim: Claim | None, by_id: Mapping[str, SeenMa
 def _is_allowed(machine: SeenMachine, cluster: str, pool: PoolPolicy) -> bool:
     actual = (machine.instance_type, platform_of(machine.platform), machine.tenancy, machine.lifecycle)
     expected = (pool.instance_type, platform_of(pool.platform), pool.tenancy, "on-demand")
-    # an owned instance would be terminated when it leaves
+    # an instance with the ownership tag would be terminated when it leaves
     tagged_for_cluster = machine.tags.get(POOL_TAG) == cluster and OWNER_TAG not in machine.tags
     return tagged_for_cluster and actual == expected and pool.zone in (None, machine.zone)
 
 
 def _cluster_decision(ports: Ports, policy: ClusterPolicy, elastic: ElasticTag) -> Decision:
-    """The cluster's state and target, by the facts, as the controller itself sees it."""
+    """The cluster's state and target, as the controller itself derives them from the facts."""
     cluster = policy.cluster
     stored = ports.clusters.get(cluster)
     facts = [node.facts for node in ports.nodes.of_cluster(cluster).values()]
@@ -251,7 +252,9 @@ def _cluster_decision(ports: Ports, policy: ClusterPolicy, elastic: ElasticTag) 
 
 
 def _left_job(released_names: Sequence[str], decision: Decision) -> frozenset[str]:
-    """Instances that the job does not have and will not be given, once the controller knows of the untagging."""
+    """The instances that are neither in the job nor in the target, once the controller knows that they were
+    untagged.
+    """
     nodes = {node.view.instance: node for node in decision.nodes}
     unknown = {name for name in released_names if name not in nodes}
     removed = {

@@ -1,11 +1,11 @@
-"""Give idle reserved instances to clusters, and take them back when somebody else needs them.
+"""Give idle reserved instances to clusters, and take them back when somebody else needs the reservations.
 
-1. gather: the ledger of claims, then reservations, all instances, the groups; whatever fails makes the reading partial
-2. decide: all pools at once (`reserved`, `reserved_instances`)
-3. apply: store the claims over the version that was read, then record the decision with its inputs, then act on it
+1. Read the ledger of claims, the reservations, all instances and the groups. A failed read makes the reading partial.
+2. Decide on all pools at once (`core.pool.plan`, `core.pool.instances`).
+3. Store the claims over the version that was read, record the decisions with their inputs, and act on the decisions.
 
-The claims are stored first: of two runs at once only one gets to act, and what a crash leaves undone is done by the
-next run.
+The claims are stored first, so only one of two simultaneous runs acts. The next run completes the actions of a crashed
+run.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from dyntrain.controller.pool.ports import PoolPorts, StoredLedger
 
 log = logging.getLogger("dyntrain.rebalance")
 
-PAUSE_SECONDS = 10.0  # between two runs prompted by events; scheduled runs come anyway
+PAUSE_SECONDS = 10.0  # at least, between two runs that events started; scheduled runs need no pause
 
 
 @dataclass(frozen=True)
 class RebalanceResult:
-    """The result of a run. `complete` False: a read failed, and nothing was changed. `skipped`: why nothing was
+    """The result of a run. `complete` False: a read failed, and nothing was changed. `skipped` says why nothing was
     read.
     """
 
@@ -46,35 +46,35 @@ class RebalanceResult:
 def rebalance(
     pool_ports: PoolPorts, registry: Registry, elastic: ElasticTag, *, prompted: bool = False
 ) -> RebalanceResult:
-    """Run once. `prompted`: by an event, of which there may be very many. Raises RetryLater when an action failed;
-    repeating it is safe.
+    """Decide and act once. `prompted`: an event started this run, and there may be very many events. Raises RetryLater
+    when an action failed; repeating the run is safe.
     """
     policies = pool_policies(registry)
     if not policies:
         return RebalanceResult(0, skipped="no cluster has a pool")
     stored = pool_ports.ledger.get()
     if prompted:
-        # Claimed before anything is read: of a burst of events only one reads, even when the reads fail.
+        # The run is registered before any read, so that of a burst of events only one run reads, even if reads fail.
         now = pool_ports.ports.clock()
         if now - stored.at < PAUSE_SECONDS:
-            return RebalanceResult(len(policies), skipped="looked at a moment ago")
+            return RebalanceResult(len(policies), skipped="another run was a moment ago")
         try:
             pool_ports.ledger.put(replace(stored, at=now))
         except Conflict:
-            return RebalanceResult(len(policies), skipped="another run looks at this moment")
+            return RebalanceResult(len(policies), skipped="another run is in progress")
         stored = replace(stored, at=now, version=stored.version + 1)
     reading = read_pools(pool_ports, registry, policies, stored, elastic)
     inputs = inputs_of(reading, policies, stored)
     plan = plan_pools(inputs)
     if inputs.problem:
         _record(pool_ports, plan, inputs)
-        log.error("a read failed: the last good view stands", extra={"problem": inputs.problem})
+        log.error("a read failed: the pools stay as they are", extra={"problem": inputs.problem})
         return RebalanceResult(len(policies), complete=False)
     listed = _instance_plans(plan, reading)
     try:
         pool_ports.ledger.put(_updated_ledger(plan, listed, stored, inputs.at))
     except Conflict:
-        return RebalanceResult(len(policies), skipped="another run decided meanwhile")
+        return RebalanceResult(len(policies), skipped="another run has decided meanwhile")
     _record(pool_ports, plan, inputs)
     results = [
         act(pool_ports, policies[decision.pool.cluster], decision, listed.get(decision.pool.cluster), elastic)
@@ -85,7 +85,7 @@ def rebalance(
 
 
 def pool_policies(registry: Registry) -> dict[str, ClusterPolicy]:
-    """The clusters that have a pool."""
+    """The policies of the clusters that have a pool."""
     return {cluster: policy for cluster, policy in registry.all().items() if policy.pool is not None}
 
 
@@ -107,8 +107,8 @@ def _updated_ledger(plan: Plan, listed: Mapping[str, InstancePlan], stored: Stor
 
 
 def _record(pool_ports: PoolPorts, plan: Plan, inputs: Inputs) -> None:
-    """Record the decisions with their inputs, which `dyntrain pool plan --from-file` takes to repeat any decision by
-    hand.
+    """Record the decisions with their inputs. `dyntrain pool plan --from-file` repeats a decision from recorded
+    inputs.
     """
     text = inputs.model_dump_json(exclude_defaults=True)
     for decision in plan.decisions:
@@ -117,8 +117,10 @@ def _record(pool_ports: PoolPorts, plan: Plan, inputs: Inputs) -> None:
             pool_ports.ports.clusters.record(decision.pool.cluster, inputs.at, [entry])
         except (
             ControllerError
-        ) as error:  # a failed audit must not block giving capacity back; the log has the decision too
-            log.error("not recorded", extra={"cluster": decision.pool.cluster, "problem": str(error)})
+        ) as error:  # a failed record must not stop the return of capacity, and the log contains the decision, too
+            log.error(
+                "the pool's decision was not recorded", extra={"cluster": decision.pool.cluster, "problem": str(error)}
+            )
         log.info("rebalance", extra={"cluster": decision.pool.cluster, **_without_inputs(entry)})
 
 

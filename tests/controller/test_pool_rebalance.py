@@ -79,7 +79,7 @@ def test_of_two_runs_at_once_only_one_acts() -> None:
     pools.reserve(2)
     pools.world.before["ledger.put"] = [lambda: rebalance(pools.ports, pools.world.registry, ELASTIC)]
     loser = pools.run()
-    assert loser.skipped == "another run decided meanwhile"
+    assert loser.skipped == "another run has decided meanwhile"
     assert (pools.desired("alpha"), pools.desired("beta")) == (2, 0)
     assert pools.world.count("groups.set_desired") == 1
 
@@ -138,7 +138,7 @@ def test_a_burst_of_events_is_looked_at_once_and_readings_are_not_counted_from_i
     pools.reserve(2)
     pools.run()
     skipped = [pools.run(prompted=True, wait=0.1).skipped for _ in range(20)]
-    assert set(skipped) == {"looked at a moment ago"}
+    assert set(skipped) == {"another run was a moment ago"}
     pools.run(prompted=True, wait=20.0)
     assert pools.desired() == 0, "20 s later is still the same reading"
     pools.run(prompted=True, wait=60.0)
