@@ -20,7 +20,7 @@ GROUPS_PER_CALL = 50
 # ReplaceUnhealthy, marked members are not replaced. The controller still needs Launch and Terminate.
 # https://docs.aws.amazon.com/autoscaling/ec2/userguide/understand-how-suspending-processes-affects-other-processes.html
 REPLACEMENT_PROCESSES = ["HealthCheck", "ReplaceUnhealthy"]
-LAUNCH_PROCESSES = ["Launch"]  # see the same page; a group whose launches are resumed launches its missing members
+LAUNCH_PROCESSES = ["Launch"]  # a group whose launches are resumed launches its missing members
 # A tag of exactly the groups that CloudFormation makes: people cannot set tags with the prefix `aws:`.
 # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html
 STACK_TAG = "aws:cloudformation:stack-name"

@@ -60,7 +60,7 @@ _TRANSIENT = {
 }
 
 
-# Error codes for missing capacity. EC2 sends some of them with HTTP status 500, although a retry does not help.
+# Error codes for missing capacity. EC2 sends some of these codes with HTTP status 500, although a retry does not help.
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 NO_CAPACITY_CODES = (
     "InsufficientInstanceCapacity",
@@ -158,7 +158,7 @@ class Clients:
         return self._client("s3")
 
     def pricing(self, region: str) -> Any:
-        """A client for the price list. Its API exists in a few regions only, and has the prices of all regions."""
+        """A client for the Pricing API, which exists in a few regions only but has the prices of all regions."""
         with creating_client():
             return self.session.create_client("pricing", region_name=region, config=self._config)
 
@@ -173,8 +173,8 @@ class Clients:
 
 @contextmanager
 def creating_client() -> Iterator[None]:
-    """A context for creating a client. Errors in it mean wrong settings, because botocore raises a bare ValueError for
-    an invalid region or endpoint.
+    """A context for creating a client. Errors while creating a client mean wrong settings, because botocore raises a
+    bare ValueError for an invalid region or endpoint.
     """
     with translated_errors("making a client"):
         try:

@@ -1,4 +1,5 @@
-"""Write metrics as log lines in CloudWatch's embedded metric format. This needs no API call and no permission.
+"""Write metrics as log lines in CloudWatch's embedded metric format. Writing a log line needs no API call and no
+permission.
 
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 """

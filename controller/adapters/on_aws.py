@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def aws_ports(table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None) -> Ports:
-    """Ports on AWS, with the given clients or new ones. This function creates no client and makes no call."""
+    """Ports on AWS, with `clients` or with new clients. This function creates no client and makes no call."""
     from dyntrain.controller.adapters import aws
     from dyntrain.controller.adapters.autoscaling import AutoScalingGroups
     from dyntrain.controller.adapters.dynamodb import TableClusters, TableGroups, TableJobs, TableNodes

@@ -1,4 +1,4 @@
-"""Reservations, all instances that could use them, and the ledger of the pools' claims on reservations."""
+"""Reservations, all instances of the account, and the ledger of the pools' claims on reservations."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Ec2Reservations:
 
 
 class TableLedger(Table):
-    """The ledger, which is one item for all clusters. It is written only over the version that was read."""
+    """The ledger of claims, which is one item for all clusters. A write replaces only the version that was read."""
 
     def get(self) -> StoredLedger:
         item = self._get(_KEY)

@@ -54,7 +54,7 @@ class AwsLauncher:
         with translated_errors(f"looking up {instance_type}"):
             description = self._ec2().describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"][0]
             if problem := lacks_driver(instance_type):
-                raise GiveUp(f"{problem}; or give --image, one with a driver for them")
+                raise GiveUp(f"{problem}; or name an image with a driver for these GPUs by --image")
             names = description.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
             supported = [name for name in names if name in ARCHITECTURES] or ["x86_64"]
             makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
@@ -115,7 +115,7 @@ class AwsLauncher:
                 )
             except ClientError as error:
                 if error_code(error) in NOT_FOUND_CODES:
-                    raise RetryLater(f"EC2 does not show yet what it has launched: {error}") from error
+                    raise RetryLater(f"EC2 does not show the launched machines yet: {error}") from error
                 raise
 
     def put(self, bucket: str, key: str, content: bytes) -> None:

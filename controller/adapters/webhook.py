@@ -1,7 +1,7 @@
 """Post JSON to a webhook over https, only to public addresses and in bounded time.
 
-urllib3 is installed with botocore. Its own retries would log the address, which is a secret, so this module implements
-retries.
+urllib3 is installed with botocore. The retries of urllib3 would log the secret address, so this module implements its
+own retries.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def addresses(host: str, port: int) -> list[str]:
 
 def is_public(address: str) -> bool:
     """Whether the address is public, and belongs neither to this machine, to its metadata service, nor to a private
-    network. A webhook's name may resolve to such an address.
+    network. The host name of a webhook may resolve to a private address.
     """
     ip = ipaddress.ip_address(address)
     embedded = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)

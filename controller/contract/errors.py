@@ -1,4 +1,4 @@
-"""The controller's one error tree, split by what the caller does about it.
+"""The controller's errors, in a tree by what the caller should do.
 
 ControllerError
   RetryLater      nothing is wrong with the request: the same call later may work (throttled, network, lost race)

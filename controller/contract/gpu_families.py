@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 GPU_BUILD = "mxnet-cu112"
 
-# The compute capabilities for which each distribution was built. Those of mxnet-cu112 were also read from its library,
-# and tested on an H100.
+# The compute capabilities for which each distribution was built. For mxnet-cu112 the list was also read from the
+# library, and tested on an H100.
 # https://github.com/apache/mxnet/tree/1.9.1/config/distribution
 BUILD_CAPABILITIES: Mapping[str, tuple[str, ...]] = {
     "mxnet-cu112": ("5.0", "6.0", "7.0", "8.0", "8.6"),
@@ -31,7 +31,7 @@ class Family:
     """The GPUs of an instance family. `capability` is CUDA's compute capability; "" for GPUs of other makers.
 
     `driver` says whether AWS's image with NVIDIA's driver supports the GPUs. The cluster's template and jobs use this
-    image. It supports neither fractions of a GPU nor chips older than Turing.
+    image. The image supports neither fractions of a GPU nor chips older than Turing.
     """
 
     gpu: str
@@ -123,7 +123,9 @@ def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:
 
 
 def unknown_gpu_warning(instance_type: str) -> str:
-    """A warning for a type whose GPUs are missing in the table; "" for other types. Such types are accepted."""
+    """A warning for a type whose GPUs are missing in the table; "" for other types. A type with unknown GPUs is
+    accepted.
+    """
     if family_of(instance_type) is not None:
         return ""
     return f"it is unknown whether MXNet has code for the GPUs of {instance_type}: each node tests this before it joins"
@@ -136,7 +138,7 @@ def usable_families(build: str = GPU_BUILD) -> str:
 
 
 def distribution(build: str) -> str:
-    """The package's name without its version: `mxnet-cu112` for `mxnet-cu112==1.9.1`. For "" it is the template's
+    """The package's name without its version: `mxnet-cu112` for `mxnet-cu112==1.9.1`. For "" the name is the template's
     default.
     """
     return build.partition("==")[0] or GPU_BUILD

@@ -3,7 +3,7 @@
 EC2 signs each instance's document with PKCS#1 v1.5 over SHA-256. Only the instance itself can read the document and the
 signature. AWS publishes the region's certificate:
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/verify-signature.html . A document is valid as long as its instance
-lives. So whoever reads an instance's metadata or its messages can copy the document, and a document does not prove that
+lives. Anyone who can read an instance's metadata or messages can copy its document, and a document does not prove that
 a message is new.
 
 This module verifies signatures itself (RFC 8017, section 8.2.2): it builds the expected block and compares the whole
@@ -56,7 +56,7 @@ def parse_keys(text: str) -> Keys:
     """Parse one or several RSA public keys as `openssl x509 -pubkey -noout` prints them. The PEM frame may be missing.
     Raises ValueError.
 
-    Parameters and settings may turn line breaks into spaces, `\\n` or nothing. Such keys are parsed, too.
+    Parameters and settings may turn line breaks into spaces, `\\n` or nothing. Keys with such changes are parsed, too.
     """
     bodies = ["".join(part.split()) for part in _FRAME.split(text.replace("\\r", " ").replace("\\n", " "))]
     if not any(bodies):

@@ -1,8 +1,8 @@
-"""The S3 keys of a job's files, and the format of the reports of its machines. The job's machines, the command line and
-the resync use this module.
+"""The S3 keys of a job's files, and the format of the reports of the job's machines. The job's machines, the command
+line and the resync use this module.
 
-This file is copied to machines that have only their image's software. So it runs on Python 3.9 and imports only the
-standard library.
+This file is copied to machines that have only their image's software. So the file supports Python 3.9 and imports only
+the standard library.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def rank_exit_key(name: str, run: str, rank: int) -> str:
 
 
 def alive_key(name: str, run: str, rank: int) -> str:
-    """The key of an object that the node of this rank rewrites every minute while it lives."""
+    """The key of an object that the node of this rank rewrites every minute as a sign of life."""
     return f"{run_prefix(name, run)}{rank}/alive"
 
 

@@ -155,7 +155,7 @@ class ClusterPolicy(Wire):
     @classmethod
     def _has_closing_action(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("after_job", "keep") == "keep":
-            raise ValueError("needs after_job stop or terminate, which says what is done then")
+            raise ValueError("needs after_job to be stop or terminate, which says how the cluster is closed")
         return value
 
     @field_validator("pool")
@@ -338,8 +338,8 @@ def members_digest(members: tuple[str, ...]) -> str:
 class SignedDocument(Wire):
     """An instance identity document, exactly as the metadata service returns it, and its base64 signature.
 
-    Whoever has the document and the signature can impersonate the instance. So they are sent only to the coordinator
-    and the controller, and are never logged.
+    Whoever has the document and the signature can impersonate the instance. So the document and the signature are sent
+    only to the coordinator and the controller, and never logged.
     """
 
     document: str = Field(max_length=8192, repr=False)
@@ -360,8 +360,8 @@ class CoordinatorEndpoint(Wire):
 
 
 class ControlFile(Wire):
-    """The data with which a worker process connects to its coordinator. It is JSON in a file of mode 0600, whose path
-    is in `DYNTRAIN_CONTROL_FILE`.
+    """The data with which a worker process connects to its coordinator: JSON in a file of mode 0600 at the path
+    `DYNTRAIN_CONTROL_FILE`.
     """
 
     cluster: ClusterName
@@ -381,5 +381,5 @@ class ControlFile(Wire):
     progress_seconds: float = Field(600.0, gt=0)
 
     def to_json(self) -> str:
-        """JSON with the token in plain text. It may only be written into the file of mode 0600."""
+        """JSON with the token in plain text, only for the file of mode 0600."""
         return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})

@@ -17,7 +17,7 @@ _KEY = re.compile(PATTERN)
 
 
 def refused_keys(keys: Iterable[str]) -> list[str]:
-    """The keys that EC2 refuses, sorted. AWS's own keys are never among them."""
+    """The keys that EC2 refuses, sorted. AWS's own keys are never refused."""
     return sorted(
         key for key in keys if not key.startswith("aws:") and (key in RESERVED or _KEY.fullmatch(key) is None)
     )

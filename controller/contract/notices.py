@@ -17,14 +17,17 @@ GROUP_ENDS = "autoscaling-terminated"  # the node's Auto Scaling group terminate
 
 @dataclass(frozen=True)
 class Rebalance:
-    """How a cluster reacts to a rebalance recommendation. EC2 may leave the instance running for hours after it."""
+    """How a cluster reacts to a rebalance recommendation. EC2 may leave the instance running for hours after a
+    recommendation.
+    """
 
     choice: Literal["leave", "ignore"] = "leave"
     grace_seconds: float = NOTICE_SECONDS
 
     def deadline(self, kind: str, notice_deadline: float) -> float | None:
         """When a node leaves after a notice of this kind; None: the node stays. AWS sets no deadline for a
-        recommendation. Its notice carries a deadline NOTICE_SECONDS later, which the policy's grace period replaces.
+        recommendation. The notice of a recommendation carries a deadline NOTICE_SECONDS later, which the policy's grace
+        period replaces.
         """
         if kind != RECOMMENDED:
             return notice_deadline

@@ -92,6 +92,6 @@ class PoolPolicy(BaseModel):
             )
         if waits and self.capacity_reservations:
             raise ValueError(
-                "capacity_reservations: AWS takes machines when their reservation ends, so they cannot wait for "
+                "capacity_reservations: AWS takes machines when their reservation ends, so the pool cannot wait for "
                 "leave_windows"
             )

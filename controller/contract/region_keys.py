@@ -1,4 +1,4 @@
-"""AWS's public keys that sign the instance identity documents of each region, and the choice of trusted keys.
+"""AWS's public keys that sign the instance identity documents of each region, and which keys a setting trusts.
 
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/regions-certs.html, the certificates for the base64-encoded
 signature ("RSA"), as of 2026-08-14. Each key is in at least two of four copies of that page that other projects made

@@ -71,8 +71,8 @@ class JobMember(Wire):
 
 
 class Unreachable(Wire):
-    """A request that the coordinator repeats without an answer. Meanwhile the coordinator cannot read the target, and
-    so cannot obey it.
+    """A request that the coordinator repeats without an answer. Meanwhile the coordinator cannot read and obey the
+    target.
     """
 
     what: str = Field(max_length=100, description='completes "it cannot reach ..."')
@@ -85,8 +85,7 @@ class JobReport(Wire):
     enough to serve as a lease.
 
     `members` are all workers that train or are being formed into a generation. An instance that is neither in `members`
-    nor in the target of `revision` is not admitted before a later target lists it. Such an instance is safe to
-    terminate.
+    nor in the target of `revision` is safe to terminate, because only a later target can admit the instance.
     """
 
     cluster: ClusterName

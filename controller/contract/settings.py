@@ -49,5 +49,7 @@ class Settings:
     def of_function(self) -> Stage:
         """The stage of a Lambda function. The function's stack sets the table. Raises Misconfigured without a table."""
         if self.table is None:
-            raise Misconfigured("DYNTRAIN_TABLE is not set: the controller's stack sets it to the table that it made")
+            raise Misconfigured(
+                "DYNTRAIN_TABLE is not set: the controller's stack has to set it to the name of its table"
+            )
         return Stage(self.stage, self.table, self.elastic)

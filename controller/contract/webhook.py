@@ -1,6 +1,7 @@
-"""The webhook that receives alarms in addition to mail. The operator writes it as a secret of the stage.
+"""The webhook that receives alarms in addition to mail. The operator stores the webhook's address as a secret of the
+stage.
 
-Whoever has the address can write into the channel behind it. So the address appears in no log and no error.
+Anyone with the address can post to the channel. So the address appears in no log and no error.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 
 
 def webhook_parameter(stage: str) -> str:
-    """The name of the webhook's parameter. It is not below /dyntrain/, where nodes and other functions may read."""
+    """The name of the webhook's parameter. The name is not below /dyntrain/, where nodes and other functions
+    may read.
+    """
     return f"/dyntrain-webhook/{stage}"
 
 

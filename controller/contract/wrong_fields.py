@@ -9,6 +9,8 @@ if TYPE_CHECKING:  # not needed by commands that only print their help
 
 
 def wrong_fields(error: ValidationError, model_name: str) -> str:
-    """Each wrong field with its problem. `model_name` stands for errors that concern no single field."""
+    """A sentence that lists each wrong field and its error. `model_name` stands for errors that concern no single
+    field.
+    """
     problems = [(".".join(map(str, detail["loc"])) or model_name, detail["msg"]) for detail in error.errors()]
     return "; ".join(f"{field}: {message}" for field, message in problems)

@@ -1,3 +1,3 @@
-"""A cluster's state and the decisions that follow from it. Pure: nothing here calls AWS, reads a clock or opens
+"""A cluster's state, and the decisions that follow from the state. Pure: nothing here calls AWS, reads a clock or opens
 a file.
 """

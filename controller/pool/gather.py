@@ -1,7 +1,7 @@
 """Read the inputs of the reserved pool's decision: reservations, all instances of the account, and the groups and
 listed instances of every pool.
 
-If a read fails or contradicts another read, the reading contains a problem. Then nothing is decided.
+If a read fails or contradicts another read, the reading contains a problem. Nothing is decided on such a reading.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def read_pools(
 
 
 def inputs_of(reading: PoolReading, policies: Mapping[str, ClusterPolicy], stored: StoredLedger) -> Inputs:
-    """The inputs of the plan, in which like instances are one line. Pure."""
+    """The inputs of the plan, in which all instances of the same kind are one line. Pure."""
     counted = Counter(
         Usage(
             instance_type=machine.instance_type,
@@ -184,7 +184,9 @@ def _pool(cluster: str, policy: ClusterPolicy, reading: PoolReading, claim: Clai
 
 
 def _handles_failed_launches(ports: Ports, group: str) -> bool:
-    """Whether the controller is handling failed launches of the group. A higher capacity would undo its response."""
+    """Whether the controller is handling failed launches of the group. Raising the capacity would undo the controller's
+    response.
+    """
     stored = ports.group_records.get(group)
     response = stored.facts.capacity if stored is not None else None
     return response is not None and (not response.done or response.wanted > response.desired)

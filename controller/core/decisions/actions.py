@@ -109,7 +109,7 @@ class Terminate:
 
 @dataclass(frozen=True)
 class SuspendReplacement:
-    """Stop the group from replacing members that do not run. This action precedes the stopping of members."""
+    """Stop the group from replacing members that do not run. The controller does this before it stops members."""
 
     instances: tuple[str, ...]
     group: str

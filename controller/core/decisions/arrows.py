@@ -56,8 +56,8 @@ ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
 def unexplained_statuses(
     statuses: Iterable[tuple[float, Status]], cause_events: Iterable[tuple[float, Cause]]
 ) -> list[str]:
-    """The statuses of one instance that no allowed transition explains, one sentence each. The arguments are pairs of a
-    time and a value, oldest first.
+    """The statuses of one instance that no allowed transition explains, with one sentence for each status. The
+    arguments are pairs of a time and a value, oldest first.
 
     Each cause explains one transition and uses up all earlier causes. So an instance that was asked to join once comes
     back only once.

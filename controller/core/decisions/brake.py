@@ -1,5 +1,5 @@
 """A brake on the termination of instances that never reported. When more than five such instances are due within ten
-minutes, all wait until people release them. Pure.
+minutes, all these instances wait until people release them. Pure.
 
 An instance that never reported may have another purpose. Many such instances suggest a mistake: a policy with a wrong
 group, tags removed by a script, or a forged report. The brake does not stop the termination of nodes that reported or

@@ -1,5 +1,5 @@
-"""The response to failed launches: lower a group's desired capacity to its running members, and raise it again after a
-cool-down. The cool-down grows with each failure.
+"""The response to failed launches: lower a group's desired capacity to its running members, and raise the capacity
+again after a cool-down. The cool-down grows with each failure.
 
 Otherwise a group for which AWS has no capacity retries for ever. AWS suspends such a group after a day, and the group
 never recovers by itself.
@@ -74,8 +74,8 @@ def plan_capacity(
 
 
 def _unanswered_failure(facts: GroupFacts, now: float) -> LaunchFailure | None:
-    """The failed launch that still needs a response. Any decision after the failure has answered it, even when the
-    event arrives late. Lowering the capacity again would terminate members that were launched since.
+    """The failed launch that still needs a response. A decision after the failure counts as the response, even when the
+    failure's event arrives late. Lowering the capacity again would terminate members that were launched since.
     """
     failure, memory = facts.failed, facts.capacity
     answered_until = now - FRESH_SECONDS if memory is None else max(now - FRESH_SECONDS, memory.failure, memory.at)

@@ -33,7 +33,7 @@ PAUSE_SECONDS = 60.0  # after a refusal by AWS, and after a call without visible
 @dataclass(frozen=True)
 class Closing:
     """How a cluster is being closed. Nodes that were started until `started_until` are affected; with `everything`, all
-    running nodes. `complete`: every base node has been closed.
+    running nodes. `complete` is true when every base node has been closed.
     """
 
     method: Literal["keep", "stop", "terminate"]

@@ -1,8 +1,8 @@
 """Stop the launches of an elastic group whose nodes fail alike repeatedly, until prepare-data has changed. Pure.
 
-prepare-data is the cluster's script that prepares a node. With a mistake in it a group would launch machine after
-machine until somebody notices. Failures are alike when the same prepare-data ends in the same way (exit code, signal,
-time-out), whatever its last output. Machines that never report also fail alike.
+prepare-data is the cluster's script that prepares a node. With a mistake in this script, a group would launch machine
+after machine until somebody notices. Failures are alike when the same prepare-data ends in the same way (exit code,
+signal, time-out), whatever its last output. Machines that never report also fail alike.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ def _machine_taken(node: View) -> bool:
 
 
 def _lost_by_job(node: View, job: Job) -> bool:
-    """Whether the job trains without the node. The answer is False while the job is being formed or its coordinator is
-    silent, because it is unknown then.
+    """Whether the job trains without the node. The answer is unknown, and so False, while the job is being formed or
+    its coordinator is silent.
     """
     running = job.alive and job.report is not None and job.report.state == "running"
     return running and not job.member(node.instance)

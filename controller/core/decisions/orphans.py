@@ -1,8 +1,8 @@
-"""Running instances that cost money and serve no job. They carry the cluster's elastic or ownership tag, or came from
-its launch template. Pure.
+"""Orphans: running instances that cost money and serve no job. An orphan carries the cluster's elastic or ownership
+tag, or came from the cluster's launch template. Pure.
 
-An orphan is reported after the policy's grace period. It is terminated if the policy says so, if it carries the
-ownership tag, and if somebody had requested it.
+An orphan is reported after the policy's grace period. An orphan is terminated if the policy says so, the orphan carries
+the ownership tag, and somebody had requested the orphan.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Replace a base node on purpose: the successor's base tag names the replaced node. Pure.
 
-`dyntrain:base=i-OLD` makes a node a base node in the place of i-OLD. One tag on one instance cannot be set by half. The
-successor starts ps-lite processes, and the target names both nodes. The coordinator exchanges the two nodes at one
-boundary once the successor can serve. Then the replaced node is released like an elastic node.
+`dyntrain:base=i-OLD` makes a node a base node in the place of i-OLD. A single tag cannot be half set. The successor
+starts ps-lite processes, and the target names both nodes. The coordinator exchanges the two nodes at one boundary once
+the successor can serve. Then the replaced node is released like an elastic node.
 """
 
 from __future__ import annotations

@@ -167,8 +167,8 @@ def _unprepared_standing(node: View, now: float) -> Standing:
 
 
 def _member_standing(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
-    """The status of a member of the target. It is ADDED only after the worker took part in a step. A member that was
-    released before is not ADDED until the coordinator obeys the target that lists the member again.
+    """The status of a member of the target. The status is ADDED only after the worker took part in a step. A member
+    that was released before is not ADDED until the coordinator obeys the target that lists the member again.
     """
     if job.active(node.instance) and job.revision >= membership.back.get(node.instance, 0):
         return Standing("ADDED", reason or Reason.TRAINING, job.lease_ends)

@@ -1,6 +1,6 @@
 """Nominate the base node that runs the coordinator. Pure.
 
-The nominated node claims the job on the shared volume as soon as it runs no coordinator itself
+The nominated node claims the job on the shared volume as soon as the node runs no coordinator itself
 (`dyntrain.node_bootstrap.supervision.master`, `dyntrain.training.coordinator.terms`). So a needless nomination, while
 reports are lost, changes nothing.
 """
@@ -32,7 +32,7 @@ class NominationReason(StrEnum):
 
 @dataclass(frozen=True)
 class Nomination:
-    """A nominated node. `term` grows with each nomination: it is the time in whole seconds, or the last term plus one.
+    """A nominated node. `term` grows with each nomination, and is the time in whole seconds or the last term plus one.
     In term 0 no node was ever nominated, and the node tagged as master starts the coordinator.
     """
 

@@ -38,8 +38,8 @@ def next_opening(windows: Iterable[LeaveWindow], now: float) -> Opening | None:
 
 
 def opening_after(window: LeaveWindow, bound: float) -> float:
-    """The first opening later than `bound`. cronsim uses wall-clock times, so when clocks go back it may return an
-    opening that has passed.
+    """The first opening later than `bound`. cronsim uses wall-clock times, so after clocks go back cronsim may return
+    an opening that has passed.
     """
     start = datetime.fromtimestamp(bound, zone(window.time_zone))
     return next(at for moment in CronSim(window.schedule, start) if (at := moment.timestamp()) > bound)

@@ -15,7 +15,7 @@ Prices = Mapping[tuple[str, str], float | None]  # dollars an hour, by instance 
 
 @dataclass(frozen=True)
 class Span:
-    """The time in which a machine ran in one role, from `began` to `ended`; `ended` None: it still runs.
+    """The time in which a machine ran in one role, from `began` to `ended`; `ended` None: the machine still runs.
     `start_unknown`: the machine ran before `began`, but its start is not recorded.
     """
 
@@ -61,8 +61,8 @@ class Bill:
 def spans_of(entries: Iterable[Metered], views: Iterable[View], rules: Rules, start: float) -> list[Span]:
     """The running times after `start`. `entries` are the whole audit trail from `start` on.
 
-    A machine ran at `start` already if its first entry is an end, or if it runs without any entry. A later beginning
-    would be among the entries.
+    A machine ran at `start` already if its first entry is an end, or if the machine runs without any entry. A later
+    beginning would be among the entries.
     """
     by_instance: dict[str, list[Metered]] = {}
     for entry in sorted(
@@ -95,8 +95,8 @@ def spans_after(spans: Iterable[Span], start: float) -> list[Span]:
 def unmetered(
     trail: Iterable[Metered], trained_instances: Iterable[str], views: Iterable[View], rules: Rules
 ) -> list[str]:
-    """Instances that ran or run for the cluster without an entry in the audit trail. They started and ended between two
-    readings, or before the trail recorded machines.
+    """Instances that ran or run for the cluster without an entry in the audit trail. Such instances started and ended
+    between two readings, or before the trail recorded machines.
     """
     recorded = {entry.instance for entry in trail}
     nodes = {node.instance: node for node in views}

@@ -18,7 +18,7 @@ def new_entries(views: Iterable[View], rules: Rules, now: float) -> tuple[Metere
 
 
 def last_entry(node: View) -> Metered | None:
-    """The node's last entry in the audit trail. Its `since` is the time when the entry was written."""
+    """The node's last entry in the audit trail. The field `since` is the time when the entry was written."""
     billed = node.facts.acks.billed
     if billed is None:
         return None

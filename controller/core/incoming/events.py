@@ -68,7 +68,7 @@ _KEPT_TAGS = (OWNER_TAG, BASE_TAG, NODE_TYPE_TAG, GROUP_TAG, LEAVE_TAG)
 
 @dataclass(frozen=True)
 class DroppedEvent:
-    """An event without facts: `ignored` on purpose, or `quarantined` because it is malformed or not credible."""
+    """An event without facts: `ignored` on purpose, or `quarantined` because the event is malformed or not credible."""
 
     outcome: Literal["ignored", "quarantined"]
     reason: str
@@ -116,7 +116,9 @@ def kept_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
 
 
 def read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """The tags of `kept_tags` and the status tag. The status tag shows whether the controller has to write it again."""
+    """The tags of `kept_tags` and the status tag. The status tag that a read found shows whether the controller has to
+    write the tag again.
+    """
     kept = kept_tags(tags, elastic)
     return {**kept, STATUS_TAG: tags[STATUS_TAG]} if STATUS_TAG in tags else kept
 

@@ -4,6 +4,6 @@ A Reserved Instance is a discount, which is lost while no instance uses it. AWS 
 instance type, or in units of instance size within a family. The reservations less all running instances give the spare
 instances of a pool's type.
 
-`controller.pool` reads the inputs and acts: it sets desired capacities, or starts and tags the instances that the
-policy lists. Leases in the table keep two clusters from claiming one reservation. An incomplete read changes nothing.
+`controller.pool` reads the inputs, and sets desired capacities, or starts and tags the instances that the policy lists.
+Leases in the table keep two clusters from claiming one reservation. An incomplete read changes nothing.
 """

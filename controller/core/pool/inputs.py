@@ -1,5 +1,5 @@
 """Inputs of the reserved pool's arithmetic: reservations, running instances, pools and their claims. The audit trail
-and the command line contain them as JSON.
+and the command line show the inputs as JSON.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Reserved(InventoryItem):
 
 
 class Capacity(InventoryItem):
-    """An on-demand capacity reservation or a Capacity Block. With `targeted`, only instances that name the reservation
-    run in it. With `end` None, the reservation lasts until it is cancelled.
+    """An on-demand capacity reservation or a Capacity Block. With `targeted`, the reservation accepts only instances
+    that name it. With `end` None, the reservation lasts until it is cancelled.
     """
 
     id: str
@@ -118,8 +118,8 @@ class Proposal(InventoryItem):
 
 
 class Claim(InventoryItem):
-    """The reservations that a cluster has claimed, with or without launched instances. Other clusters may use them
-    after `expires`.
+    """The reservations that a cluster has claimed, with or without launched instances. After `expires` other clusters
+    may use these reservations.
     """
 
     count: int = Field(ge=0)

@@ -241,8 +241,9 @@ def _decide_pool(
 
 
 def _with_reading(pool: Pool, proposal: int, readings: tuple[Proposal, ...], at: float) -> tuple[Proposal, ...]:
-    """The readings with the present reading added. A reading too soon after the last reading replaces it, but keeps its
-    time. So a burst of events neither counts as several readings nor delays the next reading.
+    """The readings with the present reading added. A reading too soon after the last reading replaces the last
+    proposal, but keeps the last time. So a burst of events neither counts as several readings nor delays the next
+    reading.
     """
     if readings and at - readings[-1].at < pool.reading_seconds:
         return (*readings[:-1], Proposal(at=readings[-1].at, proposal=proposal))

@@ -2,8 +2,8 @@
 
 An instance uses up the capacity reservation in which it runs, else a zonal Reserved Instance of exactly its kind, else
 a regional Reserved Instance. AWS bills a capacity reservation like an instance, even when unused, and regional Reserved
-Instances discount it. So each slot of a capacity reservation counts as demand on them. An idle slot that a regional
-Reserved Instance pays for is one spare instance, not two.
+Instances discount it. So each slot of a capacity reservation counts as demand on regional Reserved Instances. An idle
+slot that a regional Reserved Instance pays for is one spare instance, not two.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class LaunchFailure(Fact):
 
 
 class Capacity(Fact):
-    """The response to failed launches. It is stored before its effect and again (`done`) after it, so that a crash in
-    between is repaired.
+    """The response to failed launches. The response is stored before its effect, and again with `done` after its
+    effect, so that a crash in between is repaired.
 
     `wanted` is the capacity to restore, `desired` is the capacity that was set, `times` is the number of consecutive
     failures, and `failure` is the time of the latest failure with a response.
@@ -56,8 +56,8 @@ class Capacity(Fact):
 
 class Hold(Fact):
     """Whether the group's launches are stopped, after `times` consecutive nodes failed alike with the prepare-data
-    `script`. `reason` is the reason of the last failure. The hold is stored before its effect, and again (`done`) after
-    it.
+    `script`. `reason` is the reason of the last failure. The hold is stored before its effect, and again with `done`
+    after its effect.
     """
 
     at: float

@@ -30,7 +30,9 @@ class JobFacts(Fact):
 
 @dataclass(frozen=True)
 class Job:
-    """A job as decisions see it. `alive`: the coordinator reports. `over`: the coordinator has reported the end."""
+    """A job as decisions see it. `alive` is true while the coordinator reports, and `over` after the coordinator
+    reported the end.
+    """
 
     report: JobReport | None
     alive: bool
@@ -63,8 +65,8 @@ class Job:
 
 
 def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: bool = False) -> Job:
-    """The job at the time `now`. A coordinator that is silent for longer than its lease counts as no job. `finished`:
-    the target says that the job is over, which counts until a report arrives.
+    """The job at the time `now`. A coordinator that is silent for longer than its lease counts as no job. `finished`
+    says that the job is over according to the target, and counts until a report arrives.
     """
     if facts is None:
         return Job(None, alive=False, over=finished, lease_ends=None)
@@ -89,8 +91,8 @@ def gauges_of(report: JobReport) -> dict[str, float]:
 
 
 def may_lead(facts: NodeFacts, cluster: str, term: int, elastic: ElasticTag) -> bool:
-    """Whether the node's tags allow it to run the coordinator of `cluster` while no node is nominated. Before the first
-    nomination only the tagged master may; after the last nominated node was lost, any base node may.
+    """Whether the node's tags allow the node to run the coordinator of `cluster` while no node is nominated. Before the
+    first nomination only the tagged master may; after the last nominated node was lost, any base node may.
     """
     tag_facts = facts.tags_event or facts.tags_read
     tags = tag_facts.tags if tag_facts is not None else {}

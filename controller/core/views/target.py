@@ -82,7 +82,7 @@ def rebuilt_membership(target: Target, nodes: Iterable[str], now: float) -> Memb
 
 def membership_above(membership: Membership, published: Target) -> Membership:
     """The membership with which to continue when another controller has published the target `published`. A later
-    nomination in `published` stays. Its coordinator may hold the job, and would be refused if the target named an
+    nomination in `published` stays. The later coordinator may hold the job, and would be refused if the target named an
     earlier coordinator.
     """
     changes: dict[str, object] = {"revision": published.revision + 1}
@@ -94,8 +94,8 @@ def membership_above(membership: Membership, published: Target) -> Membership:
 def with_reported_members(membership: Membership, job_facts: JobFacts | None, wished: Iterable[str]) -> Membership:
     """The membership with the members that the job reports, at a new revision.
 
-    Without a report, the instances whose tags ask for the cluster become members. An empty list would be dangerous,
-    because a living coordinator obeys it. The revision grows because the published members are unknown.
+    Without a report, the instances whose tags ask for the cluster become members. The list is never empty, because a
+    living coordinator would obey an empty list. The revision grows because the published members are unknown.
     """
     ranked = sorted(job_facts.report.members, key=lambda member: member.rank) if job_facts is not None else []
     members = tuple(member.instance_id for member in ranked) or tuple(wished)
@@ -111,8 +111,8 @@ def with_end_time(old: Membership, new: Membership, now: float) -> Membership:
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """A new target. `membership` is the same object as before when nothing changed. `reasons` says why a node is in or
-    out of the target against its request.
+    """A new target. `membership` is the same object as before when nothing changed. `reasons` says why a node is in the
+    target although it should leave, or outside although it should join.
     """
 
     membership: Membership
@@ -129,7 +129,7 @@ def plan_target(
 ) -> TargetPlan:
     """Plan the members: base nodes (master first), then elastic nodes in order of joining, between minimum and maximum.
 
-    `replacing` maps replaced base nodes to their successors; in the views they are no base nodes any more.
+    `replacing` maps replaced base nodes to their successors; in the views replaced nodes are no base nodes any more.
     `pending_waits` are members that wait for a window before they leave.
     """
     nodes = {node.instance: node for node in views}

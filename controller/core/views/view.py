@@ -31,7 +31,7 @@ from dyntrain.controller.core.views.reasons import Reason
 GROUP_TAG = "aws:autoscaling:groupName"
 OUTLIVED_SECONDS = 900.0  # a machine that still runs so long after its deadline will not be taken
 LONGEST_DESCRIBE_PAUSE = 3600.0
-MAX_UNSEEN_CALLS = 7  # in about an hour; then the node leaves, but it may return, because NotFound is never final
+MAX_UNSEEN_CALLS = 7  # in about an hour; then the node leaves, but may return, because NotFound is not final
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class View:
     view changes by itself.
 
     `launched`: the node came from the cluster's launch template. `proven`: the launch template, a group of the cluster
-    or a part in its job shows that the node is the cluster's; tags, which people can set, prove nothing. `requested`:
-    the node carries or carried the cluster's elastic tag, or took part in its job.
+    or a part in its job shows that the node is the cluster's; tags prove nothing, because people can set tags.
+    `requested`: the node carries or carried the cluster's elastic tag, or took part in its job.
     """
 
     instance: str
@@ -107,8 +107,8 @@ class View:
 
     @property
     def closed(self) -> Reason | None:
-        """Why the controller has stopped or terminated the node as a base node of a closed cluster; None after somebody
-        started it again.
+        """Why the controller has stopped or terminated the node as a base node of a closed cluster; The result is None
+        after somebody started the node again.
         """
         mark = self.facts.acks.closed
         if mark is None or not self.base or (self.started or 0.0) > mark.at:
@@ -303,7 +303,7 @@ def ask_again_at(facts: NodeFacts, period: float) -> float:
 
 
 def launch_abandoned(facts: NodeFacts) -> bool:
-    """Whether a launch of this instance was answered with ABANDON. Then its group takes the instance away, whatever the
+    """Whether a launch of this instance was answered with ABANDON. The group then terminates the instance, whatever the
     instance reports later.
     """
     answers = [facts.acks.answers.get(key) for key, hook in facts.hooks.items() if hook.transition == "launch"]
