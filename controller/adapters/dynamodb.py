@@ -49,7 +49,7 @@ from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.notify import StoredNotice
 from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn, TrailEntry
 
-BATCH = 100  # keys in one call of BatchGetItem
+KEYS_PER_BATCH = 100  # keys in one call of BatchGetItem
 BATCH_ROUNDS = 6
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html: 400 KB an item, names included
 TRAIL_BYTES = 300_000
@@ -128,8 +128,8 @@ class TableNodes(Table):
     def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
         ids = list(dict.fromkeys(instances))
         nodes: dict[str, StoredNode] = {}
-        for start in range(0, len(ids), BATCH):
-            for item in self._batch([node_key(instance) for instance in ids[start : start + BATCH]]):
+        for start in range(0, len(ids), KEYS_PER_BATCH):
+            for item in self._batch([node_key(instance) for instance in ids[start : start + KEYS_PER_BATCH]]):
                 node = node_of(item)
                 nodes[node.facts.instance] = node
         return nodes

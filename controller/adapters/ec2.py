@@ -15,8 +15,8 @@ from dyntrain.controller.loops.ports import Batch, SeenInstance
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef
 
-FILTER_VALUES = 200
-BATCH = 500
+VALUES_PER_FILTER = 200
+INSTANCES_PER_BATCH = 500
 TEMPLATE_TAG = "aws:ec2launchtemplate:id"
 MAX_FAILED_CALLS = 8
 _ID = re.compile(r"i-[0-9a-f]{8,17}")
@@ -37,9 +37,9 @@ class Ec2Instances:
         unique_names = sorted(set(names))
         template_names: dict[str, str] = {}
         with translated_errors("describing launch templates"):
-            for start in range(0, len(unique_names), FILTER_VALUES):
+            for start in range(0, len(unique_names), VALUES_PER_FILTER):
                 filters: list[FilterTypeDef] = [
-                    {"Name": "launch-template-name", "Values": unique_names[start : start + FILTER_VALUES]}
+                    {"Name": "launch-template-name", "Values": unique_names[start : start + VALUES_PER_FILTER]}
                 ]
                 for page in self._clients.ec2().get_paginator("describe_launch_templates").paginate(Filters=filters):
                     template_names.update(
@@ -116,8 +116,10 @@ class Ec2Instances:
         unique_values = sorted(set(values))
         by_id: dict[str, SeenInstance] = {}
         with translated_errors(f"describing instances by {name}"):
-            for start in range(0, len(unique_values), FILTER_VALUES):
-                filters: list[FilterTypeDef] = [{"Name": name, "Values": unique_values[start : start + FILTER_VALUES]}]
+            for start in range(0, len(unique_values), VALUES_PER_FILTER):
+                filters: list[FilterTypeDef] = [
+                    {"Name": name, "Values": unique_values[start : start + VALUES_PER_FILTER]}
+                ]
                 for page in self._clients.ec2().get_paginator("describe_instances").paginate(Filters=filters):
                     for reservation in page["Reservations"]:
                         for instance in reservation.get("Instances", []):
@@ -135,7 +137,10 @@ class Ec2Instances:
         instances = random.sample(
             list(instances), len(instances)
         )  # in random order, so that not always the same instances come last
-        pending = [list(instances[start : start + BATCH]) for start in reversed(range(0, len(instances), BATCH))]
+        pending = [
+            list(instances[start : start + INSTANCES_PER_BATCH])
+            for start in reversed(range(0, len(instances), INSTANCES_PER_BATCH))
+        ]
         failed_calls = 0  # since the last success; without rights every call fails, so not all instances are tried
         while pending:
             batch = pending.pop()

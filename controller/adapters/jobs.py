@@ -9,7 +9,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 from dyntrain.controller.adapters.aws import Clients, error_code, translated_errors
 from dyntrain.controller.adapters.dynamodb import Table
-from dyntrain.controller.adapters.ec2 import FILTER_VALUES, Ec2Instances
+from dyntrain.controller.adapters.ec2 import VALUES_PER_FILTER, Ec2Instances
 from dyntrain.controller.adapters.formats import format_attribute, format_of
 from dyntrain.controller.contract.errors import Conflict, GiveUp, Quarantined
 from dyntrain.controller.contract.job_files import Exit, exit_of, rank_exit_key, verdict_key
@@ -19,8 +19,8 @@ from dyntrain.controller.jobs.verdict import Machine
 
 log = logging.getLogger("dyntrain.jobs")
 
-LIVE = "-jobs-"  # the key of live jobs in the index by cluster; no cluster's name begins with a hyphen
-UNREADABLE = ("NoSuchKey", "NoSuchBucket", "AccessDenied")
+LIVE_JOBS_KEY = "-jobs-"  # the key of live jobs in the index by cluster; no cluster's name begins with a hyphen
+UNREADABLE_CODES = ("NoSuchKey", "NoSuchBucket", "AccessDenied")
 
 
 class TableJobRecords(Table):
@@ -40,12 +40,12 @@ class TableJobRecords(Table):
         if over and (record.ended or not record.elastic):
             item["expires"] = {"N": str(int(record.changed + KEPT_SECONDS))}
         if not over:
-            item["cluster"] = {"S": LIVE}
+            item["cluster"] = {"S": LIVE_JOBS_KEY}
         self._put(item, stored.version)
 
     def live(self) -> Sequence[StoredJob]:
         jobs: list[StoredJob] = []
-        for item in self._of_cluster(LIVE, "run"):
+        for item in self._of_cluster(LIVE_JOBS_KEY, "run"):
             try:
                 jobs.append(_stored(item))
             except GiveUp as error:
@@ -91,12 +91,12 @@ class Ec2JobMachines:
         unique_tokens = sorted(set(tokens))
         machines: list[Machine] = []
         with translated_errors("describing the machines of jobs"):
-            for start in range(0, len(unique_tokens), FILTER_VALUES):
+            for start in range(0, len(unique_tokens), VALUES_PER_FILTER):
                 pages = (
                     self._clients.ec2()
                     .get_paginator("describe_instances")
                     .paginate(
-                        Filters=[{"Name": "client-token", "Values": unique_tokens[start : start + FILTER_VALUES]}]
+                        Filters=[{"Name": "client-token", "Values": unique_tokens[start : start + VALUES_PER_FILTER]}]
                     )
                 )
                 for page in pages:
@@ -127,7 +127,7 @@ class BucketResults:
             except ValueError:
                 return None
             except ClientError as error:
-                if error_code(error) in UNREADABLE:
+                if error_code(error) in UNREADABLE_CODES:
                     return None
                 raise
 

@@ -12,7 +12,7 @@ from dyntrain.controller.contract.stage import STAGES
 from dyntrain.controller.contract.webhook import webhook_parameter
 from dyntrain.controller.core.views.target import as_parameter
 
-ROOT = "/dyntrain/"
+PARAMETERS_PATH = "/dyntrain/"
 NAMES_PER_DELETION = 10  # names in one call of DeleteParameters
 
 
@@ -25,15 +25,15 @@ class SsmParameters:
     def policies(self) -> Mapping[str, str]:
         """The policies by cluster. Secrets in the same path are returned encrypted and ignored."""
         policies = {}
-        with translated_errors(f"reading the parameters under {ROOT}"):
+        with translated_errors(f"reading the parameters under {PARAMETERS_PATH}"):
             pages = (
                 self._clients.ssm()
                 .get_paginator("get_parameters_by_path")
-                .paginate(Path=ROOT, Recursive=True, WithDecryption=False)
+                .paginate(Path=PARAMETERS_PATH, Recursive=True, WithDecryption=False)
             )
             for page in pages:
                 for entry in page["Parameters"]:
-                    cluster, _, leaf = entry["Name"].removeprefix(ROOT).partition("/")
+                    cluster, _, leaf = entry["Name"].removeprefix(PARAMETERS_PATH).partition("/")
                     if leaf == "policy":
                         policies[cluster] = entry["Value"]
         return policies
@@ -74,11 +74,11 @@ class SsmParameters:
 
     def delete(self, cluster: str) -> Sequence[str]:
         deleted: list[str] = []
-        with translated_errors(f"deleting the parameters under {ROOT}{cluster}/"):
+        with translated_errors(f"deleting the parameters under {PARAMETERS_PATH}{cluster}/"):
             pages = (
                 self._clients.ssm()
                 .get_paginator("get_parameters_by_path")
-                .paginate(Path=f"{ROOT}{cluster}/", Recursive=True, WithDecryption=False)
+                .paginate(Path=f"{PARAMETERS_PATH}{cluster}/", Recursive=True, WithDecryption=False)
             )
             names = [entry["Name"] for page in pages for entry in page["Parameters"]]
             for start in range(0, len(names), NAMES_PER_DELETION):

@@ -14,7 +14,7 @@ from dyntrain.controller.jobs.submission.ports import Hardware, Stack
 
 SUBMISSION_TAG = "dyntrain:submission"
 TEMPLATE, FILE_SYSTEM = "AWS::EC2::LaunchTemplate", "AWS::EFS::FileSystem"
-GROUPS = ("master", "base", "workers")  # suffixes of the names of the groups in the cluster's template
+GROUP_SUFFIXES = ("master", "base", "workers")  # suffixes of the names of the groups in the cluster's template
 LIVING_STATES = ("pending", "running", "shutting-down", "stopping", "stopped")
 
 
@@ -78,7 +78,7 @@ class AwsStacks:
 
     def end_machines(self, name: str) -> int:
         templates = _ids_of(self._resources(name), TEMPLATE)
-        self._end_groups([f"{name}-{group}" for group in GROUPS])
+        self._end_groups([f"{name}-{group}" for group in GROUP_SUFFIXES])
         if not templates:
             return 0
         filters = [

@@ -27,19 +27,19 @@ IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp
 GPU_IMAGE = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 PRICES_REGION = "us-east-1"  # a region that has the Pricing API, which knows the prices of all regions
-NO_BUCKET = (
+NO_BUCKET_CODES = (
     "301",
     "403",
     "404",
 )  # error codes of HeadBucket, which are HTTP status codes because its responses have no body
-DEFAULTS = "/dyntrain/-jobs-/"  # parameters that the stack of `dyntrain job template` creates
+DEFAULTS_PATH = "/dyntrain/-jobs-/"  # parameters that the stack of `dyntrain job template` creates
 
 
 def stack_defaults(clients: Clients) -> dict[str, str]:
     """Defaults from the stack of `dyntrain job template`: bucket, profile, security-group; empty without the stack."""
-    with translated_errors(f"reading the parameters under {DEFAULTS}"):
-        parameters = clients.ssm().get_parameters_by_path(Path=DEFAULTS)["Parameters"]
-    return {entry["Name"].removeprefix(DEFAULTS): entry["Value"] for entry in parameters}
+    with translated_errors(f"reading the parameters under {DEFAULTS_PATH}"):
+        parameters = clients.ssm().get_parameters_by_path(Path=DEFAULTS_PATH)["Parameters"]
+    return {entry["Name"].removeprefix(DEFAULTS_PATH): entry["Value"] for entry in parameters}
 
 
 class AwsLauncher:
@@ -76,7 +76,7 @@ class AwsLauncher:
             try:
                 self._clients.s3().head_bucket(Bucket=bucket)
             except ClientError as error:
-                if error_code(error) not in NO_BUCKET:
+                if error_code(error) not in NO_BUCKET_CODES:
                     raise
                 messages = {
                     "301": f"the bucket {bucket} is in another region than the machines would be ({self.region})",

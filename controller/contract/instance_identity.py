@@ -22,7 +22,7 @@ from enum import Enum
 
 from dyntrain.controller.contract.messages import SignedDocument
 
-LEAST_BITS = 1024  # AWS signs with 1024 bits in most regions
+MIN_KEY_BITS = 1024  # AWS signs with 1024 bits in most regions
 _ALGORITHM = bytes.fromhex("300d06092a864886f70d0101010500")  # RFC 3279: rsaEncryption, NULL
 _FRAME = re.compile(r"-----(?:BEGIN|END)\s*PUBLIC\s*KEY-----|,")
 _SHA256 = bytes.fromhex("3031300d060960864801650304020105000420")  # RFC 8017, section 9.2, note 1
@@ -111,8 +111,8 @@ def _parse_key(body: str) -> PublicKey:
         raise ValueError(
             "holds something that is no RSA public key: give what `openssl x509 -pubkey -noout -in CERTIFICATE` prints"
         ) from error
-    if algorithm.data != _ALGORITHM[2:] or modulus < 0 or modulus.bit_length() < LEAST_BITS or exponent < 3:
-        raise ValueError(f"holds a key that is no RSA public key of at least {LEAST_BITS} bits")
+    if algorithm.data != _ALGORITHM[2:] or modulus < 0 or modulus.bit_length() < MIN_KEY_BITS or exponent < 3:
+        raise ValueError(f"holds a key that is no RSA public key of at least {MIN_KEY_BITS} bits")
     return PublicKey(modulus, exponent)
 
 

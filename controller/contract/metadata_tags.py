@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-PATTERN = r"[0-9a-zA-Z\-_+=,.@:]{1,255}"
-RESERVED = (".", "..", "_index")
-_KEY = re.compile(PATTERN)
+TAG_KEY_PATTERN = r"[0-9a-zA-Z\-_+=,.@:]{1,255}"
+RESERVED_KEYS = (".", "..", "_index")
+_KEY = re.compile(TAG_KEY_PATTERN)
 
 
 def refused_keys(keys: Iterable[str]) -> list[str]:
     """The keys that EC2 refuses, sorted. AWS's own keys are never refused."""
     return sorted(
-        key for key in keys if not key.startswith("aws:") and (key in RESERVED or _KEY.fullmatch(key) is None)
+        key for key in keys if not key.startswith("aws:") and (key in RESERVED_KEYS or _KEY.fullmatch(key) is None)
     )

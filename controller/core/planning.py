@@ -25,7 +25,7 @@ from dyntrain.controller.core.decisions.actions import (
     instances,
 )
 from dyntrain.controller.core.decisions.alarms import Alarm, alarms_of
-from dyntrain.controller.core.decisions.brake import WHY, held_endings, without_endings
+from dyntrain.controller.core.decisions.brake import ENDINGS_HELD_TEXT, held_endings, without_endings
 from dyntrain.controller.core.decisions.closing import (
     Closing,
     closing_actions,
@@ -48,7 +48,7 @@ from dyntrain.controller.core.views.target import Membership, plan_target, with_
 from dyntrain.controller.core.views.view import Rules, View, view
 
 _DIVISIBLE = (StampOwner, SetStatusTag, Protect, Terminate, SuspendReplacement, StopBase)
-MIRRORED: tuple[Status, ...] = ("PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED")
+TAGGED_STATUSES: tuple[Status, ...] = ("PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Decision:
     changes: tuple[Change, ...]
     alarms: tuple[Alarm, ...] = ()
     nomination: Nomination | None = None  # only a new nomination
-    new_entries: tuple[Metered, ...] = ()
+    metered: tuple[Metered, ...] = ()
     ending: Closing | None = None  # set while the cluster is being closed, and afterwards
 
     @property
@@ -113,7 +113,9 @@ def decide(
     if held_back := held_endings(nodes, actions, rules, now):
         actions = tuple(without_endings(actions, held_back))
         nodes = tuple(
-            replace(node, standing=replace(node.standing, detail=WHY)) if node.view.instance in held_back else node
+            replace(node, standing=replace(node.standing, detail=ENDINGS_HELD_TEXT))
+            if node.view.instance in held_back
+            else node
             for node in nodes
         )
     if membership.revision > 0 and membership.revision != published:
@@ -190,7 +192,7 @@ def _needs_stamp(node: View, rules: Rules) -> bool:
 
 
 def _tags(nodes: list[NodeStatus]) -> Iterator[Action]:
-    to_tag: Mapping[Status, list[str]] = {status: [] for status in MIRRORED}
+    to_tag: Mapping[Status, list[str]] = {status: [] for status in TAGGED_STATUSES}
     for node in nodes:
         standing = node.standing
         untagged_on_purpose = node.view.base or standing.reason is Reason.NEVER_ASKED or node.view.unseen > 0

@@ -22,7 +22,7 @@ from dyntrain.controller.contract.messages import (
     launch_template_name,
 )
 from dyntrain.controller.core.decisions.alarms import POLICY_INVALID, READ_FAILED
-from dyntrain.controller.core.incoming.events import named_by, read_tags, wished_by
+from dyntrain.controller.core.incoming.events import elastic_tag_cluster, read_tags, tagged_cluster
 from dyntrain.controller.core.records.acks import NO_ACKS, NO_HEARTBEAT, Acks, Doubt, MissedReads
 from dyntrain.controller.core.records.facts import (
     ClusterStatement,
@@ -114,13 +114,13 @@ def facts_of_instance(
     """Facts from a describe call that began at `started`. `template`: the cluster whose launch template it came from,
     if known.
     """
-    cluster = named_by(instance.tags, [], elastic) or template
+    cluster = tagged_cluster(instance.tags, [], elastic) or template
     return NodeFacts(
         instance=instance.instance,
         named=ClusterStatement(at=started, cluster=cluster) if cluster else None,
         template=ClusterStatement(at=started, cluster=template) if template else None,
         based=base_tag(instance.tags, started),
-        wished=wished_by(instance.tags, (), elastic, started),
+        wished=elastic_tag_cluster(instance.tags, (), elastic, started),
         tags_read=TagsRead(started=started, tags=read_tags(instance.tags, elastic)),
         state_read=StateRead(
             started=started, state=instance.state, launched_at=instance.launched_at, private_ip=instance.private_ip

@@ -13,7 +13,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.session import Session
 from dyntrain.controller.adapters.aws import creating_client, error_code, translated_errors
-from dyntrain.controller.adapters.ssm import ROOT
+from dyntrain.controller.adapters.ssm import PARAMETERS_PATH
 from dyntrain.controller.cli.doctor.observations import (
     ClusterSeen,
     GroupSeen,
@@ -180,13 +180,17 @@ class Reader:
 
     def _clusters(self, only: str | None, stage: Stage | None) -> dict[str, ClusterSeen]:
         """The clusters with a policy; `only` one is read with or without."""
-        held = self._try("the parameters", lambda: self._below(f"{ROOT}{only}/" if only else ROOT))
+        held = self._try(
+            "the parameters", lambda: self._below(f"{PARAMETERS_PATH}{only}/" if only else PARAMETERS_PATH)
+        )
         groups = self._try("the groups", self._groups)
         if only is not None:
             return {only: self._cluster(only, held, groups, stage)}
         if isinstance(held, Unread):
             raise GiveUp(held.why)
-        names = sorted(name.split("/")[2] for name in held if re.fullmatch(rf"{ROOT}[^/-][^/]*/policy", name))
+        names = sorted(
+            name.split("/")[2] for name in held if re.fullmatch(rf"{PARAMETERS_PATH}[^/-][^/]*/policy", name)
+        )
         return {name: self._cluster(name, held, groups, stage) for name in names}
 
     def _cluster(
@@ -201,7 +205,7 @@ class Reader:
         template = self._try("the launch template", lambda: self._template(launch_template_name(name)))
         image = template.image if isinstance(template, TemplateSeen) else ""
         source = stack.parameters.get("PackageSource", "") if isinstance(stack, StackSeen) else ""
-        below = f"{ROOT}{name}/"
+        below = f"{PARAMETERS_PATH}{name}/"
         own: Mapping[str, str] | Unread = held
         if not isinstance(held, Unread):
             own = {key.removeprefix(below): value for key, value in held.items() if key.startswith(below)}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from dyntrain.controller.core.decisions.brake import ENDINGS_HELD, WHY
+from dyntrain.controller.core.decisions.brake import ENDINGS_HELD, ENDINGS_HELD_TEXT
 from dyntrain.controller.core.decisions.orphans import orphaned_since
 from dyntrain.controller.core.decisions.status import NodeStatus
 from dyntrain.controller.core.records.acks import Announcement
@@ -79,7 +79,7 @@ def alarms_of(
             sentence = f"a base node could not be prepared, and waits for people: {node.standing.detail}"
             by_alarm.setdefault((BASE_PREPARE_FAILED, sentence), {})[node.view.instance] = line
         if node.view.instance in held_back:
-            by_alarm.setdefault((ENDINGS_HELD, WHY), {})[node.view.instance] = line
+            by_alarm.setdefault((ENDINGS_HELD, ENDINGS_HELD_TEXT), {})[node.view.instance] = line
         if orphaned_since(node.standing, node.view, rules, now) is not None:
             sentence = "it runs, and nobody has wanted it for longer than orphan_grace_seconds"
             by_alarm.setdefault((ORPHAN, sentence), {})[node.view.instance] = line

@@ -13,15 +13,19 @@ from dyntrain.controller.contract.messages import Status
 
 
 class Cause(Enum):
-    COURSE = "the transition completes the last request, and needs no other cause"
+    CONTINUATION = "the transition completes the last request, and needs no other cause"
     JOIN_REQUESTED = "the node was asked to join: it was tagged (again) or launched, or its group was enlarged"
-    LET_GO = "the node has to leave: untagged, its group made smaller, taken by AWS, failed, or the job is over"
+    MUST_LEAVE = "the node has to leave: untagged, its group made smaller, taken by AWS, failed, or the job is over"
     RESTARTED = "the machine or its bootstrap restarted or failed"
-    JOB_LOST_IT = "the job lost the node, has no place for it, or stopped reporting"
+    LOST_BY_JOB = "the job lost the node, has no place for it, or stopped reporting"
 
 
-_COURSE, _JOIN, _LET_GO = frozenset({Cause.COURSE}), frozenset({Cause.JOIN_REQUESTED}), frozenset({Cause.LET_GO})
-_RESTART, _LOST = frozenset({Cause.RESTARTED}), frozenset({Cause.JOB_LOST_IT})
+_COURSE, _JOIN, _LET_GO = (
+    frozenset({Cause.CONTINUATION}),
+    frozenset({Cause.JOIN_REQUESTED}),
+    frozenset({Cause.MUST_LEAVE}),
+)
+_RESTART, _LOST = frozenset({Cause.RESTARTED}), frozenset({Cause.LOST_BY_JOB})
 
 # None: the instance has no status tag yet. All other transitions are errors.
 ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
@@ -66,7 +70,7 @@ def unexplained_statuses(
     before: Status | None = None
     for at, after in statuses:
         allowed = ARROWS.get((before, after), frozenset())
-        if after != before and Cause.COURSE not in allowed:
+        if after != before and Cause.CONTINUATION not in allowed:
             cause_index = next(
                 (index for index, (cause_at, cause) in enumerate(causes) if cause in allowed and cause_at <= at), None
             )

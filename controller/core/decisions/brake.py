@@ -23,7 +23,7 @@ from dyntrain.controller.core.views.view import Rules, View
 MAX_ENDINGS = 5
 WITHIN_SECONDS = 600.0
 ENDINGS_HELD = "EndingsHeld"
-WHY = (
+ENDINGS_HELD_TEXT = (
     f"its termination is held: it never reported, and more than {MAX_ENDINGS} such instances were due within ten "
     f"minutes; check the instance, then tag it {LEAVE_TAG}={LEAVE_NOW}"
 )

@@ -13,7 +13,7 @@ from typing import Literal
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.core.records.groups import Capacity, GroupFacts, GroupSize, LaunchFailure
 
-FRESH_SECONDS = 900.0  # older failures, such as those replayed from an archive, are ignored
+FAILURE_VALID_SECONDS = 900.0  # older failures, such as those replayed from an archive, are ignored
 LONGEST_COOLDOWN = 7200.0
 
 
@@ -78,7 +78,9 @@ def _unanswered_failure(facts: GroupFacts, now: float) -> LaunchFailure | None:
     failure's event arrives late. Lowering the capacity again would terminate members that were launched since.
     """
     failure, memory = facts.failed, facts.capacity
-    answered_until = now - FRESH_SECONDS if memory is None else max(now - FRESH_SECONDS, memory.failure, memory.at)
+    answered_until = (
+        now - FAILURE_VALID_SECONDS if memory is None else max(now - FAILURE_VALID_SECONDS, memory.failure, memory.at)
+    )
     return None if failure is None or failure.at <= answered_until else failure
 
 

@@ -17,7 +17,7 @@ from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View
 
-_ENDLESS = float("inf")
+_NO_LIMIT = float("inf")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _latest_leave(node: View, job: Job, rules: Rules) -> float | None:
     if node.tags.get(LEAVE_TAG, "").strip().lower() == LEAVE_NOW:
         return None
     if node.leave_reason is None:
-        return None if node.elastic else _ENDLESS
+        return None if node.elastic else _NO_LIMIT
     hooks: Mapping[str, float] = {key: hook.at for key, hook in node.waiting_hooks("terminate")}
     if node.leave_reason is not Reason.GROUP_TERMINATES or not hooks:
         return None

@@ -25,7 +25,7 @@ class ReplacementRefusal(StrEnum):
     SAME = "{old} cannot replace itself; name another node that is prepared"
     OLD_UNKNOWN = "nothing is known of {old} in the cluster of {new}; `dyntrain status` lists its nodes"
     NOT_BASE = "{old} is no base node; an elastic node leaves when its elastic tag is removed"
-    LEADS = (
+    RUNS_COORDINATOR = (
         "{old} runs the coordinator; stop or terminate the instance, so that another base node takes over from the "
         "last commit, then repeat this command"
     )
@@ -54,7 +54,7 @@ def refusal(
     if predecessor(successor) == old:
         return None
     if not old_terminated and _runs_coordinator(membership, nodes[old]):
-        return ReplacementRefusal.LEADS
+        return ReplacementRefusal.RUNS_COORDINATOR
     if successor.terminated or successor.leave_reason is not None:
         return ReplacementRefusal.NEW_GONE
     if successor.base:

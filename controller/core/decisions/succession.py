@@ -106,10 +106,10 @@ def _first_choice(
     if candidates and candidates[0].master:
         return NominationReason.FIRST, candidates[0].instance
     master_expected = any(node.master and not _cannot_serve(node) for node in base_nodes)
-    waited = any(node.preparation is not None and now - node.preparation.at > silence_limit for node in candidates)
+    waited_long = any(node.preparation is not None and now - node.preparation.at > silence_limit for node in candidates)
     return (
         (NominationReason.NO_MASTER, candidates[0].instance)
-        if waited and not master_expected
+        if waited_long and not master_expected
         else (NominationReason.WAITS_FOR_MASTER, None)
     )
 

@@ -12,7 +12,7 @@ from dyntrain.controller.contract.reports import NodeReport
 from dyntrain.controller.core.records.facts import NodeFacts, Preparation
 
 CLOCK_SECONDS = 300.0  # how far the clock of a node or a coordinator may be ahead of EventBridge's clock
-NOTICE_AHEAD_SECONDS = 3600.0  # no notice on a node has a later deadline
+MAX_NOTICE_SECONDS = 3600.0  # no notice on a node has a later deadline
 FORMER_ATTEMPTS = 1000  # attempts before the machine's last start
 
 
@@ -21,7 +21,7 @@ def impossible_claim(report: NodeReport, sent: float) -> str:
     latest = sent + CLOCK_SECONDS
     if not report.at <= latest:
         return "at: the report is from the future; look at the node's clock"
-    if report.deadline is not None and not report.deadline <= report.at + NOTICE_AHEAD_SECONDS:
+    if report.deadline is not None and not report.deadline <= report.at + MAX_NOTICE_SECONDS:
         return "deadline: notices do not come so long before their deadline"
     if report.attempt > latest:
         return "attempt: the number is impossibly high"

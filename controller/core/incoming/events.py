@@ -123,7 +123,7 @@ def read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
     return {**kept, STATUS_TAG: tags[STATUS_TAG]} if STATUS_TAG in tags else kept
 
 
-def named_by(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -> str | None:
+def tagged_cluster(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -> str | None:
     """The cluster that the tags name: by the ownership tag, else by an elastic tag, else by an elastic tag that was
     just removed.
     """
@@ -134,7 +134,9 @@ def named_by(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -
     return elastic.cluster(keys[0]) or None if keys else None
 
 
-def wished_by(tags: Iterable[str], changed: Iterable[str], elastic: ElasticTag, at: float) -> ClusterStatement | None:
+def elastic_tag_cluster(
+    tags: Iterable[str], changed: Iterable[str], elastic: ElasticTag, at: float
+) -> ClusterStatement | None:
     """The cluster whose elastic tag the instance carries, or carried until this change."""
     present_keys, removed_keys = sorted(filter(elastic.has, tags)), sorted(filter(elastic.has, changed))
     cluster = elastic.cluster((present_keys or removed_keys or [""])[0])
@@ -151,12 +153,12 @@ def _tag_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
     if not any(elastic.has(key) or key == LEAVE_TAG for key in change.changed_tag_keys):
         return DroppedEvent("ignored", "no elastic tag changed", instance)
     at = change.version_timestamp / 1000 if change.version_timestamp is not None else envelope.time
-    cluster = named_by(change.tags, change.changed_tag_keys, elastic)
+    cluster = tagged_cluster(change.tags, change.changed_tag_keys, elastic)
     return NodeFacts(
         instance=instance,
         named=ClusterStatement(at=at, cluster=cluster) if cluster else None,
         based=base_tag(change.tags, at),
-        wished=wished_by(change.tags, change.changed_tag_keys, elastic, at),
+        wished=elastic_tag_cluster(change.tags, change.changed_tag_keys, elastic, at),
         tags_event=TagsEvent(version=change.version, at=at, tags=kept_tags(change.tags, elastic)),
     )
 

@@ -11,7 +11,7 @@ from dyntrain.controller.contract.errors import Quarantined
 from dyntrain.controller.contract.webhook import Format
 
 VERSION = 1
-LONGEST = 3000  # characters of a message, before escaping; Slack cuts messages at 4000
+MAX_TEXT_CHARACTERS = 3000  # characters of a message, before escaping; Slack cuts messages at 4000
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
         alarm = None
     if not isinstance(alarm, dict) or "AlarmName" not in alarm:
         return Notification(
-            **common_fields, subject=_one_line(message.get("Subject") or "dyntrain"), text=text[:LONGEST]
+            **common_fields, subject=_one_line(message.get("Subject") or "dyntrain"), text=text[:MAX_TEXT_CHARACTERS]
         )
     trigger = alarm.get("Trigger")
     metric = str(trigger.get("MetricName", "")) if isinstance(trigger, dict) else ""
     return Notification(
         **{**common_fields, "at": str(alarm.get("StateChangeTime", at))},
         subject=_one_line(f"{alarm.get('NewStateValue', 'ALARM')}: {metric or alarm['AlarmName']}"),
-        text=str(alarm.get("AlarmDescription") or alarm.get("NewStateReason") or "")[:LONGEST],
+        text=str(alarm.get("AlarmDescription") or alarm.get("NewStateReason") or "")[:MAX_TEXT_CHARACTERS],
         metric=metric,
         region=str(alarm.get("Region", "")),
     )

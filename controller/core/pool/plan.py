@@ -14,7 +14,7 @@ from enum import StrEnum
 from dyntrain.controller.core.pool.inputs import Claim, Inputs, Pool, Proposal
 from dyntrain.controller.core.pool.stock import Entry, Stock, stock_of
 
-ALL = 1_000_000  # more instances than anybody has
+UNLIMITED = 1_000_000  # more instances than anybody has
 
 
 class PoolReason(StrEnum):
@@ -196,7 +196,7 @@ def _within_limits(pool: Pool, count: int) -> int:
 def _entitlements(order: Sequence[Pool], idle: Stock) -> tuple[dict[str, int], dict[str, int]]:
     entitled, spare = {}, {}
     for pool in order:
-        _, spare[pool.cluster] = _draw(idle, pool, ALL)
+        _, spare[pool.cluster] = _draw(idle, pool, UNLIMITED)
         entitled[pool.cluster] = _within_limits(pool, pool.base + spare[pool.cluster] - pool.headroom)
         headroom = 0 if pool.closed else pool.headroom
         idle, _ = _draw(idle, pool, max(entitled[pool.cluster] - _base_size(pool), 0) + headroom)
@@ -208,7 +208,7 @@ def _growth_limit(pool: Pool, order: Sequence[Pool], idle: Stock, taken: Mapping
     for other_pool in order:
         if other_pool.cluster != pool.cluster:
             idle, _ = _draw(idle, other_pool, taken[other_pool.cluster] - _base_size(other_pool))
-    _, available = _draw(idle, pool, ALL)
+    _, available = _draw(idle, pool, UNLIMITED)
     return _within_limits(pool, pool.base + available - pool.headroom)
 
 

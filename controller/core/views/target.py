@@ -14,7 +14,7 @@ from dyntrain.controller.core.views.view import Rules, View
 from pydantic import Field
 
 PARAMETER_BYTES = 4096  # of a standard SSM parameter
-CAUSES = 12  # in one target
+MAX_CAUSES = 12  # in one target
 _LEAVE_CAUSES = {
     Reason.GROUP_TERMINATES: "ended by its group",
     Reason.INTERRUPTED: "interrupted by AWS",
@@ -204,8 +204,8 @@ def _kept_leavers(
 def _next_membership(
     old: Membership, members: tuple[str, ...], nodes: dict[str, View], over: bool, replacing: Mapping[str, str]
 ) -> Membership:
-    dropped_members = [instance for instance in old.members if instance not in set(members)]
-    tracked = {*dropped_members, *old.leaving}
+    dropped = [instance for instance in old.members if instance not in set(members)]
+    tracked = {*dropped, *old.leaving}
     living_nodes = {instance: node for instance, node in nodes.items() if not node.terminated}
     deadlines = {
         node.instance: node.leave_by
@@ -220,11 +220,11 @@ def _next_membership(
     leaving = {
         instance: at for instance, at in old.leaving.items() if instance not in members and instance in living_nodes
     }
-    leaving.update(dict.fromkeys(dropped_members, revision))
+    leaving.update(dict.fromkeys(dropped, revision))
     back = {instance: at for instance, at in old.back.items() if instance in members}
     back.update(dict.fromkeys((instance for instance in members if instance in old.leaving), revision))
     leave_by = {instance: deadline for instance, deadline in deadlines.items() if instance not in members}
-    news_of_members = {
+    membership_changes = {
         "revision": revision,
         "members": members,
         "leave_by": leave_by,
@@ -233,14 +233,14 @@ def _next_membership(
         "finished": finished,
         "causes": {} if over else _causes(old.members, members, nodes),
     }
-    return old.model_copy(update={**news_of_members, "replacing": dict(replacing)})
+    return old.model_copy(update={**membership_changes, "replacing": dict(replacing)})
 
 
 def _causes(old: Sequence[str], new: Sequence[str], nodes: Mapping[str, View]) -> dict[str, str]:
-    """Why each instance joined or left, for people. Only the first CAUSES instances are listed."""
+    """Why each instance joined or left, for people. Only the first MAX_CAUSES instances are listed."""
     joined = {instance: _join_cause(nodes[instance]) for instance in new if instance not in old}
     left = {instance: _leave_cause(nodes.get(instance)) for instance in old if instance not in new}
-    return dict([*joined.items(), *left.items()][:CAUSES])
+    return dict([*joined.items(), *left.items()][:MAX_CAUSES])
 
 
 def _join_cause(node: View) -> str:

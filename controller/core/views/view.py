@@ -230,7 +230,12 @@ def _life_began(facts: NodeFacts) -> float:
 
 
 def _elastic(
-    facts: NodeFacts, rules: Rules, tags: Mapping[str, str] | None, from_read: bool, launched_for_us: bool, now: float
+    facts: NodeFacts,
+    rules: Rules,
+    tags: Mapping[str, str] | None,
+    from_read: bool,
+    launched_for_cluster: bool,
+    now: float,
 ) -> tuple[bool, float | None]:
     """Whether the node is elastic, and when this answer settles. A read soon after the launch may not show all tags
     yet, and never proves that a tag is missing. Until a later read, an instance that was launched for the cluster
@@ -240,7 +245,7 @@ def _elastic(
         return (tags is not None), None
     launched = facts.state_read.launched_at if facts.state_read is not None else None
     based = facts.based is not None or is_base_value(tags.get(BASE_TAG))
-    if from_read and launched_for_us and not based and launched is not None and facts.tags_read is not None:
+    if from_read and launched_for_cluster and not based and launched is not None and facts.tags_read is not None:
         settled_at = launched + rules.policy.settling_seconds
         if facts.tags_read.started < settled_at:
             return True, settled_at if now < settled_at else None

@@ -87,7 +87,7 @@ def shortcomings(report: dict[str, Any]) -> list[str]:
 def goes_back(report: dict[str, Any], statuses: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
     """Statuses by instance that none of the demo's requests explains."""
     requests = [(join["instance"], join["requested_at"], Cause.JOIN_REQUESTED) for join in report["joins"]]
-    requests += [(leave["instance"], leave["requested_at"], Cause.LET_GO) for leave in report["leaves"]]
+    requests += [(leave["instance"], leave["requested_at"], Cause.MUST_LEAVE) for leave in report["leaves"]]
     for instance, history in statuses.items():
         happened = [(at, cause) for about, at, cause in requests if about == instance]
         for line in unexplained_statuses([(entry["at"], entry["status"]) for entry in history], happened):
