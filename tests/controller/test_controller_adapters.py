@@ -230,7 +230,7 @@ def test_a_tag_is_not_sent_again_once_its_time_is_over(endpoint: str, clients: C
 
     patient.ec2().meta.events.register("before-send.ec2.CreateTags", throttled)
     instances = Ec2Instances(patient)
-    with pytest.raises(RetryLater, match="nothing more is sent"):
+    with pytest.raises(RetryLater, match="no more requests are sent"):
         instances.tag(["i-00000000000000001"], "k", "v", until=115.0)
     assert sent == [100.0, 110.0]
     with pytest.raises(RetryLater, match="RequestLimitExceeded"):

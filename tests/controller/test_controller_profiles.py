@@ -48,7 +48,7 @@ SIGNED_ON = """
 import io, json, os
 os.environ["AWS_PROFILE"] = "signed-on"
 from botocore.awsrequest import AWSResponse
-from dyntrain.controller.adapters.aws import Clients, translated
+from dyntrain.controller.adapters.aws import Clients, translated_errors
 from dyntrain.controller.contract.errors import Misconfigured
 class Body(io.BytesIO):
     def stream(self):
@@ -60,7 +60,7 @@ def answer(request, **_):
 clients = Clients(attempts=1)
 clients.session.register("before-send.sso.GetRoleCredentials", answer)
 try:
-    with translated("reading"):
+    with translated_errors("reading"):
         clients.ssm().describe_parameters()
     print(clients.session.get_credentials().method)
 except Misconfigured as error:
