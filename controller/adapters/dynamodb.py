@@ -141,8 +141,8 @@ class TableNodes(Table):
         return {node.facts.instance: node for node in map(node_of, self._of_cluster(cluster, "node"))}
 
     def _batch(self, keys: list[Item]) -> Iterator[Mapping[str, Any]]:
-        """All items of the keys. DynamoDB may return only a part, which is repeated. Raises RetryLater when keys stay
-        unread.
+        """All items with these keys. DynamoDB may return only a part of the items; then the call is repeated for the
+        others. Raises RetryLater when keys stay unread.
         """
         pending: Any = {self._table: {"Keys": keys, "ConsistentRead": True}}
         for attempt in range(BATCH_ROUNDS):

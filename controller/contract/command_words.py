@@ -12,8 +12,8 @@ _EXPANDED = frozenset("$`")
 
 
 def command_words(command: Sequence[str], exists: Callable[[str], bool]) -> tuple[str, ...]:
-    """The words of the command, ready to execute. Raises Misconfigured when only a shell could run the command, or when
-    only a part of the command is quoted.
+    """The words of the command, with which it can be executed without a shell. Raises Misconfigured when only a shell
+    could run the command, or when only a part of the command is quoted.
 
     A single quoted string that names no program is split by the rules of a shell, as MXNet's launcher does.
     """

@@ -107,8 +107,8 @@ def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
 
 
 def lacks_driver(instance_type: str) -> str:
-    """An advice to use other families, when AWS's image has no driver for the type's GPUs; "" when the image has a
-    driver or the family is unknown.
+    """Advice to use other families, when AWS's image has no driver for the type's GPUs; "" when the image has a driver
+    or the family is unknown.
     """
     family = family_of(instance_type)
     if family is None or family.driver:

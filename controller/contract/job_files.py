@@ -67,7 +67,7 @@ def alive_key(name: str, run: str, rank: int) -> str:
 
 
 def output_key(name: str, run: str, rank: int) -> str:
-    """The key of the output of the node's command, which is also in CloudWatch."""
+    """The key of the output of the node's command. CloudWatch contains the same output."""
     return f"{run_prefix(name, run)}{rank}/output.log"
 
 

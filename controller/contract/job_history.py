@@ -30,7 +30,9 @@ class JobProgress(Wire):
     """The completed fraction of the job and the expected time until its end."""
 
     version: int = Field(VERSION, ge=1, le=VERSION)
-    fraction: float | None = Field(None, ge=0, le=1, description="of all samples of all epochs; null: not known yet")
+    fraction: float | None = Field(
+        None, ge=0, le=1, description="completed part of all samples of all epochs; null: not known yet"
+    )
     eta_seconds: float | None = Field(
         None, ge=0, description="at the pace of the last minutes, pauses included; a script may stop earlier"
     )
@@ -58,7 +60,7 @@ class HistoryMark(Wire):
     event: str
     instance: str = ""
     generation: int | None = None
-    seconds: float | None = Field(None, description="how long it kept the others from training, or will last")
+    seconds: float | None = Field(None, description="pause of the other workers, or expected duration")
     reason: str = ""
     phases: dict[str, float] = Field({})
 
@@ -71,7 +73,7 @@ class JobHistory(Wire):
     version: int = Field(VERSION, ge=1, le=VERSION)
     points: tuple[HistoryPoint, ...] = ()
     marks: tuple[HistoryMark, ...] = ()
-    counts: dict[str, int] = Field({}, description="event: how many there were, also those whose mark is not kept")
+    counts: dict[str, int] = Field({}, description="number of events of each kind, including those without a kept mark")
     paused_seconds: float = Field(0.0, description="all pauses of the survivors together")
 
 

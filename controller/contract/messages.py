@@ -81,17 +81,23 @@ class ClusterPolicy(Wire):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cluster: ClusterName
-    stage: StageName | None = Field(None, description="the controller that serves it; None: the only one there is")
+    stage: StageName | None = Field(
+        None, description="the controller that serves the cluster; None: the only controller"
+    )
     groups: tuple[str, ...] = ()
     min_workers: int = Field(1, ge=1)
     max_workers: int = Field(64, ge=1, le=MOST_WORKERS)
-    lease_seconds: float = Field(30.0, gt=0, description="a coordinator silent for longer than this counts as no job")
+    lease_seconds: float = Field(
+        30.0, gt=0, description="after this silence of its coordinator, a job counts as not running"
+    )
     boundary: Literal["epoch", "segment"] = "epoch"
-    heartbeat_seconds: float = Field(60.0, gt=0, description="how often a waiting lifecycle action is kept alive")
-    settling_seconds: float = Field(10.0, ge=0, description="a read this young does not overrule an event")
+    heartbeat_seconds: float = Field(60.0, gt=0, description="interval of heartbeats for a waiting lifecycle action")
+    settling_seconds: float = Field(
+        10.0, ge=0, description="a read within this time after an event does not overrule it"
+    )
     resync_seconds: float = Field(60.0, gt=0)
     takeover_seconds: float = Field(
-        120.0, ge=60, description="a coordinator silent for longer than this has another base node nominated"
+        120.0, ge=60, description="after this silence of the coordinator, another base node is nominated"
     )
     hook_cap_seconds: float = Field(
         21_600.0,
@@ -102,7 +108,7 @@ class ClusterPolicy(Wire):
         900.0, ge=0, description="how long before a scheduled AWS maintenance a node leaves"
     )
     rebalance: Literal["leave", "ignore"] = Field(
-        "leave", description="what a rebalance recommendation does, which is advice: the machine may stay for hours"
+        "leave", description="whether nodes leave at a rebalance recommendation, which is only advice"
     )
     rebalance_grace_seconds: float = Field(
         120.0,
@@ -110,15 +116,17 @@ class ClusterPolicy(Wire):
         description="how long after the recommendation a node may stay, for the next boundary to take it out",
     )
     leave_windows: tuple[LeaveWindow, ...] = Field(
-        (), max_length=20, description="when nodes leave because people wish it; none: at any time"
+        (), max_length=20, description="when nodes leave at people's request; none: at any time"
     )
     launch_cooldown_seconds: float = Field(
-        300.0, gt=0, description="after failed launches, before capacity is asked for again; doubles with each failure"
+        300.0,
+        gt=0,
+        description="pause after failed launches before capacity is raised again; doubles with each failure",
     )
     alike_failures: int = Field(
         3,
         ge=1,
-        description="after so many nodes of a group in a row that failed alike it launches no more, until "
+        description="after so many consecutive nodes failed alike, their group launches no more until "
         "prepare-data has changed",
     )
     orphan_grace_seconds: float = Field(
@@ -129,8 +137,8 @@ class ClusterPolicy(Wire):
     )
     hold_endings: bool = Field(
         True,
-        description="stop, and tell people, when more than five instances that never reported are to be ended within "
-        "ten minutes",
+        description="stop and raise an alarm when more than five instances that never reported are to be terminated "
+        "within ten minutes",
     )
     after_job: Literal["keep", "stop", "terminate"] = Field(
         "keep", description="what becomes of base nodes ten minutes after the job is over, and at the limits below"
@@ -180,13 +188,15 @@ class NodeConfig(Wire):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cluster: ClusterName
-    stage: StageName | None = Field(None, description="of the controller; targets of another one are not obeyed")
-    elastic_suffix: str = Field(ELASTIC_TAG_SUFFIX, min_length=1, description="of the tag by which instances join")
+    stage: StageName | None = Field(None, description="the controller's stage; targets of other stages are not obeyed")
+    elastic_suffix: str = Field(
+        ELASTIC_TAG_SUFFIX, min_length=1, description="suffix of the tag by which instances join"
+    )
     mount: str = Field(description="absolute path of the volume that all nodes share")
     volume: str | None = Field(
         None,
         pattern=r"^fs-[0-9a-f]{8,40}$",
-        description="EFS file system to mount there, with TLS; None: it is there already",
+        description="EFS file system to mount at `mount`, with TLS; None: it is mounted already",
     )
     prepare_script: str | None = Field(None, description="absolute path; None: nothing to prepare")
     code: str | None = Field(
@@ -196,7 +206,7 @@ class NodeConfig(Wire):
         "if it has one, in place of prepare_script; None: people bring the code",
     )
     prepare_sha256: str | None = Field(
-        None, pattern=r"^[0-9a-f]{64}$", description="of the script: another one is not run"
+        None, pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the script; a script with another digest is not run"
     )
     prepare_user: str | None = Field(
         None,
@@ -226,7 +236,7 @@ class NodeConfig(Wire):
         1, ge=1, le=64, description="worker processes a node, such as one for each GPU: they come and go together"
     )
     engine: Literal["pslite", "horovod"] = Field(
-        "pslite", description="what sums the gradients; horovod, all-reduce among the workers, must be on each node"
+        "pslite", description="how gradients are summed; horovod (all-reduce among workers) must be on each node"
     )
     servers: Literal["base", "all"] = Field(
         "base",
@@ -237,7 +247,7 @@ class NodeConfig(Wire):
     warm_spares: int = Field(
         0,
         ge=0,
-        description="worker processes a node keeps beside its own, ready to take over; each has a worker's memory",
+        description="idle worker processes of a node, ready to take over; each needs a worker's memory",
     )
     segment_steps: int | None = Field(None, ge=1)
     boundary: Literal["epoch", "segment"] = Field(
@@ -255,12 +265,12 @@ class NodeConfig(Wire):
         description="s3://BUCKET/PREFIX: commits, output/ and TensorBoard's curves go there when an epoch ends",
     )
     state_transfer: Literal["encrypted", "clear"] = Field(
-        "encrypted", description="how the state goes from node to node; clear: for a network that is nobody else's"
+        "encrypted", description="how the state is sent between nodes; clear: only for a private network"
     )
     min_workers: int = Field(1, ge=1)
     max_workers: int = Field(64, ge=1, le=MOST_WORKERS)
     liveness_seconds: float = Field(
-        20.0, gt=0, description="without an answer for so long a process of the job counts as hung"
+        20.0, gt=0, description="a process of the job without an answer for so long counts as hung"
     )
     progress_seconds: float = Field(
         600.0, gt=0, description="a job that makes no step, or a started worker that does not connect, counts as stuck"
@@ -268,7 +278,7 @@ class NodeConfig(Wire):
     pause_seconds: float = Field(3600.0, gt=0, description="a job below its minimum of workers fails after so long")
     environment: dict[str, str] = Field({})
     isolation_seconds: float = Field(
-        120.0, gt=0, description="without a coordinator for so long, a node stops its worker and asks the controller"
+        120.0, gt=0, description="a node without a coordinator for so long stops its worker and asks the controller"
     )
     identity_keys: str = Field(
         "",
@@ -307,7 +317,7 @@ class Target(Wire):
     coordinator: InstanceId | None = None
     term: int = Field(0, ge=0)
     replacing: dict[InstanceId, InstanceId] = Field({})
-    stage: str | None = Field(None, description="of the controller that wrote it")
+    stage: str | None = Field(None, description="stage of the controller that wrote the target")
     causes: dict[InstanceId, str] = Field({}, exclude_if=lambda causes: not causes)
 
     @classmethod
@@ -372,9 +382,11 @@ class ControlFile(Wire):
     certificate: str
     token: SecretStr
     mount: str
-    slot: int = Field(0, ge=0, description="which of the node's worker processes it is for")
-    slots: int = Field(1, ge=1, description="how many worker processes the node has")
-    identity: SignedDocument | None = Field(None, description="the node's: the worker speaks for it")
+    slot: int = Field(0, ge=0, description="the number of the worker process on its node")
+    slots: int = Field(1, ge=1, description="the number of worker processes on the node")
+    identity: SignedDocument | None = Field(
+        None, description="the node's identity document, with which the worker proves its node"
+    )
     liveness_seconds: float = Field(
         20.0, gt=0, description="the job's two clocks (`NodeConfig`), which bound the worker's waits too"
     )

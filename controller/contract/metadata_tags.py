@@ -1,4 +1,5 @@
-"""The tag keys that EC2 accepts on instances whose metadata service shows their tags. Nodes read their tags there.
+"""The tag keys that EC2 accepts on instances whose metadata service shows their tags. Nodes read their tags from the
+metadata service.
 
 EC2 refuses to launch an instance with another key, and to add another key to a running instance:
 kubernetes/cloud-provider-aws#762, eksctl-io/eksctl#8383, and

@@ -24,7 +24,8 @@ class PoolPolicy(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     instance_type: str = Field(
-        pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$", description="what the group launches, or what the listed instances are"
+        pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$",
+        description="type of the instances that the group launches or the policy lists",
     )
     zone: str | None = Field(None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z0-9-]*$")
     platform: str = Field("Linux/UNIX", min_length=1)
@@ -32,18 +33,16 @@ class PoolPolicy(BaseModel):
     group: str | None = None
     instances: tuple[Annotated[str, Field(pattern=r"^i-[0-9a-f]{8}([0-9a-f]{9})?$")], ...] = ()
     capacity_reservations: tuple[str, ...] = Field(
-        (), description="targeted reservations and Capacity Blocks that its instances launch into"
+        (), description="targeted reservations and Capacity Blocks in which the pool's instances run"
     )
     min: int = Field(0, ge=0)
     max: int = Field(8, ge=0)
     base: int = Field(
         0,
         ge=0,
-        description=(
-            "instances of the pool that count as wanted whether reserved or not; `min` is what is never gone below"
-        ),
+        description=("instances that the pool wants whether reserved or not; the size never falls below `min`"),
     )
-    headroom: int = Field(0, ge=0, description="idle reserved instances that are left for whoever comes back")
+    headroom: int = Field(0, ge=0, description="idle reserved instances that the pool leaves for other users")
     readings: int = Field(2, ge=1, le=20, description="how many readings in a row must ask for the same size")
     reading_seconds: float = Field(60.0, ge=0, description="readings closer together than this count as one")
     end_margin_seconds: float = Field(
@@ -53,9 +52,9 @@ class PoolPolicy(BaseModel):
         900.0, gt=0, description="a claim that is not renewed for so long is free for other clusters"
     )
     priority: int = Field(
-        0, description="clusters of higher priority are served first; of the same, the one that came first"
+        0, description="clusters of higher priority are served first; at equal priority, the earlier claim"
     )
-    dry_run: bool = Field(True, description="record what would be done, and do nothing")
+    dry_run: bool = Field(True, description="only record the decisions, without acting on them")
 
     @field_validator("max")
     @classmethod

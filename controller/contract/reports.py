@@ -32,10 +32,10 @@ class NodeReport(Wire):
     script: str = Field(
         "",
         pattern=r"^([0-9a-f]{64})?$",
-        description="SHA-256 of the prepare-data that it ran, or, alive, sees",
+        description="SHA-256 of the prepare-data that the node ran or, when alive, sees",
         exclude_if=lambda script: not script,
     )
-    identity: SignedDocument | None = Field(None, description="that the report is the instance's own")
+    identity: SignedDocument | None = Field(None, description="proves that the report comes from the instance")
 
     @property
     def detail_type(self) -> str:
@@ -60,13 +60,13 @@ class JobMember(Wire):
     rank: int = Field(ge=0, description="the coordinator's own number for the worker, not ps-lite's rank")
     active: bool
     processes: int = Field(
-        1, ge=1, description="how many worker processes it has", exclude_if=lambda processes: processes == 1
+        1, ge=1, description="the number of the node's worker processes", exclude_if=lambda processes: processes == 1
     )
     joined_epoch: int = Field(ge=0)
     joined_at: float
-    leaving: bool = Field(False, description="it is in no generation any more, and has not left yet")
+    leaving: bool = Field(False, description="the worker is in no generation any more, but has not left yet")
     step_seconds: float | None = Field(
-        None, ge=0, description="what a step takes this worker itself, without waiting for the others; null: not known"
+        None, ge=0, description="time of a step on this worker, without waiting for other workers; null: unknown"
     )
 
 
@@ -101,16 +101,16 @@ class JobReport(Wire):
     step: int = 0
     samples_per_second: float = 0.0
     reason: str = Field("", max_length=MAX_TEXT_LENGTH, description="why it is paused, or has failed")
-    closed: bool = Field(
-        False, description="over, with nothing left to say: a coordinator that starts now begins another job"
-    )
+    closed: bool = Field(False, description="the job is over, and a coordinator that starts now begins another job")
     traceback: str = Field(
-        "", max_length=MAX_TEXT_LENGTH, description="the script's, when it raised and got no further since"
+        "",
+        max_length=MAX_TEXT_LENGTH,
+        description="the script's traceback, if the script raised and made no progress since",
     )
-    instance_id: str = Field("", description="of the node that runs the coordinator")
+    instance_id: str = Field("", description="the node that runs the coordinator")
     private_ip: str = ""
     unreachable: tuple[Unreachable, ...] = ()
-    identity: SignedDocument | None = Field(None, description="that the report is that node's own")
+    identity: SignedDocument | None = Field(None, description="proves that the report comes from this node")
     progress: Annotated[JobProgress | None, WrapValidator(readable_or_none)] = None
     history: Annotated[JobHistory | None, WrapValidator(readable_or_none)] = None
 

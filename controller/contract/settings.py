@@ -47,7 +47,9 @@ class Settings:
             raise Misconfigured(f"{IDENTITY_KEYS} {error}; or say {REGION} or {UNVERIFIED}") from error
 
     def of_function(self) -> Stage:
-        """The stage of a Lambda function. The function's stack sets the table. Raises Misconfigured without a table."""
+        """The stage of a Lambda function. The function's stack sets the name of the table. Raises Misconfigured without
+        a table.
+        """
         if self.table is None:
             raise Misconfigured(
                 "DYNTRAIN_TABLE is not set: the controller's stack has to set it to the name of its table"

@@ -49,8 +49,8 @@ class StampOwner:
 
 @dataclass(frozen=True)
 class SetStatusTag:
-    """Set the status tag. `gone` says that the instances are terminated. EC2 may have removed their tags already; then
-    nothing is left to do.
+    """Set the status tag. `gone` says that the instances are terminated. EC2 may have removed the tags of terminated
+    instances, so a refusal counts as success.
     """
 
     instances: tuple[str, ...]
@@ -109,7 +109,9 @@ class Terminate:
 
 @dataclass(frozen=True)
 class SuspendReplacement:
-    """Stop the group from replacing members that do not run. The controller does this before it stops members."""
+    """Stop the group from replacing members that do not run. The controller suspends the replacement before it stops
+    members.
+    """
 
     instances: tuple[str, ...]
     group: str

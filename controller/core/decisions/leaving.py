@@ -66,7 +66,7 @@ def _latest_leave(node: View, job: Job, rules: Rules) -> float | None:
     hooks: Mapping[str, float] = {key: hook.at for key, hook in node.waiting_hooks("terminate")}
     if node.leave_reason is not Reason.GROUP_TERMINATES or not hooks:
         return None
-    # as early before the hook's end as before AWS's maintenance, so that a boundary comes before it
+    # the lead time before the hook's end is that of AWS's maintenance, so that a boundary comes before the end
     return min(hooks.values()) + rules.policy.hook_cap_seconds - rules.policy.notice_lead_seconds
 
 

@@ -131,8 +131,8 @@ class Claim(InventoryItem):
     since: float
     expires: float
     readings: tuple[Proposal, ...] = ()
-    held: tuple[str, ...] = Field((), description="listed instances that the pool has started and not yet given back")
-    releasing: tuple[str, ...] = Field((), description="of `held`, those that are on their way out")
+    held: tuple[str, ...] = Field((), description="listed instances that the pool has started and not given back")
+    releasing: tuple[str, ...] = Field((), description="held instances that are being released")
 
 
 class Pool(InventoryItem):

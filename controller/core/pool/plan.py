@@ -78,8 +78,8 @@ class PoolDecision:
 
 @dataclass(frozen=True)
 class Plan:
-    """The decisions on all pools. `entries` are the lines of the arithmetic. `claims` are stored over the version that
-    was read, before any action.
+    """The decisions on all pools. `entries` are the lines of the arithmetic. The new `claims` are stored before any
+    action, and only over the version that was read.
     """
 
     decisions: tuple[PoolDecision, ...]

@@ -13,7 +13,7 @@ from pydantic import Field
 
 # the result of a lifecycle action for which AWS refuses further heartbeats; `stale`: the action was over already
 NO_HEARTBEAT = "refused"
-Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # `refused` still needs an answer
+Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # after `refused` the action still needs an answer
 
 
 class Effect(Fact):
@@ -87,26 +87,22 @@ class Doubt(Fact):
 class Acks(Fact):
     """All acknowledgements of a node. Every field starts empty, and joining with an empty field changes nothing."""
 
-    status: Announcement | None = Field(None, description="the status and reason that were last told (`Standing.line`)")
+    status: Announcement | None = Field(None, description="the last announced status and reason (`Standing.line`)")
     mirror: Announcement | None = Field(None, description="the status that was written into the tag")
     terminate: Termination | None = None
-    refused: Announcement | None = Field(None, description="why its group would not let it go")
+    refused: Announcement | None = Field(None, description="why AWS refused to stop or terminate the node")
     unseen: MissedReads | None = None
     doubt: Doubt | None = None
-    joined: dict[str, Effect] = Field({}, description="was in the job, as the coordinator said, by cluster")
-    stamps: dict[str, Effect] = Field({}, description="the ownership tag, by cluster")
-    answers: dict[str, LifecycleResult] = Field({}, description="lifecycle actions that are done with, by hook key")
-    heartbeats: dict[str, Effect] = Field({}, description="the last sign of life for a lifecycle action, by hook key")
+    joined: dict[str, Effect] = Field({}, description="when the coordinator reported the node in the job, by cluster")
+    stamps: dict[str, Effect] = Field({}, description="when the ownership tag was set, by cluster")
+    answers: dict[str, LifecycleResult] = Field({}, description="results of lifecycle actions, by hook key")
+    heartbeats: dict[str, Effect] = Field({}, description="the last heartbeat for a lifecycle action, by hook key")
     protections: dict[str, Effect] = Field({}, description="protection from scale-in, by group")
-    alarms: dict[str, Announcement] = Field({}, description="for which status it was told of, by metric")
-    billed: Announcement | None = Field(
-        None, description="what the trail last said of it for the bill (`Metered.line`)"
-    )
-    closed: Announcement | None = Field(
-        None, description="why it was stopped or ended as a base node of a closed cluster"
-    )
-    suspended: dict[str, Effect] = Field({}, description="the replacement of unhealthy members, for its sake, by group")
-    resumed: dict[str, Effect] = Field({}, description="as `suspended`, taken back")
+    alarms: dict[str, Announcement] = Field({}, description="the status for which an alarm was raised, by metric")
+    billed: Announcement | None = Field(None, description="the node's last entry for the bill (`Metered.line`)")
+    closed: Announcement | None = Field(None, description="why the base node of a closed cluster was stopped or ended")
+    suspended: dict[str, Effect] = Field({}, description="when replacement was suspended for this node, by group")
+    resumed: dict[str, Effect] = Field({}, description="when replacement was resumed, by group")
 
     def join(self, other: Acks) -> Acks:
         if other is self or other == NO_ACKS:

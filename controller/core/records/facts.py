@@ -221,13 +221,13 @@ class NodeFacts(Fact):
     instance: str
     named: ClusterStatement | None = None
     template: ClusterStatement | None = Field(
-        None, description="the cluster from whose launch template it was launched, which no tag can change"
+        None, description="the cluster whose launch template launched the instance, which no tag can change"
     )
     based: BaseTag | None = Field(
-        None, description="the last base tag that was seen: to take the tag away ends nothing"
+        None, description="the last base tag that was seen; a base node stays when the tag is removed"
     )
     wished: ClusterStatement | None = Field(
-        None, description="the cluster whose elastic tag was last seen on it: to take the tag away does not undo that"
+        None, description="the cluster whose elastic tag was last seen on the instance, even if removed since"
     )
     tags_event: TagsEvent | None = None
     tags_read: TagsRead | None = None

@@ -20,7 +20,7 @@ Register = Literal["tags", "state", "group"]
 
 
 def reads_that_count(facts: NodeFacts, settling: float, elastic_key: str) -> frozenset[Register]:
-    """The registers whose read counts. `elastic_key` is the key of the elastic tag."""
+    """The registers in which the read counts, rather than the event. `elastic_key` is the key of the elastic tag."""
     return frozenset(_counting_reads(facts, settling, elastic_key))
 
 

@@ -1,4 +1,6 @@
-"""A node's present state. `arbitration` decides where events and reads of the node disagree."""
+"""A node's present state. The module `arbitration` decides which value counts when events and reads of the node
+disagree.
+"""
 
 from __future__ import annotations
 
