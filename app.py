@@ -1,13 +1,14 @@
-"""The Lambda functions of the controller: one handler a rule.
+"""The Lambda functions of the controller, one handler for each rule.
 
-`controller.core.event_rules` has the rules' patterns; the rest of `controller` handles the events.
+`controller/core/incoming/event_rules.py` has the event patterns of the rules. The package `controller` handles the
+events.
 """
 
 from __future__ import annotations
 
 import gc
 
-# Imports, models and clients live as long as the process: the collector need not walk them before the first event.
+# Modules, models and clients live as long as the process, so collecting garbage before the first event is useless.
 gc.set_threshold(50_000)
 
 import os
@@ -21,9 +22,9 @@ gc.freeze()
 
 app = Chalice(app_name="dyntrain")
 RULES = rules(wiring.settings().elastic)
-# the merge template sets the real one
+# a placeholder: the merge template of `chalice package` sets the real stream
 STREAM = os.environ.get("DYNTRAIN_STREAM_ARN", "arn:aws:dynamodb:*:*:table/dyntrain/stream/*")
-ALARMS = "arn:aws:sns:*:*:dyntrain"  # this one, too
+ALARMS = "arn:aws:sns:*:*:dyntrain"  # a placeholder, too
 
 
 @app.on_cw_event(RULES["on_tag_change"])

@@ -1,4 +1,8 @@
-"""Connect ports to AWS, once per process and on first use, and give the app one function per kind of handler."""
+"""The functions that the handlers of `app.py` call, with ports connected to AWS.
+
+A port is an interface through which the controller uses one AWS service. Ports are created once in a process, at their
+first use.
+"""
 
 from __future__ import annotations
 
@@ -43,19 +47,19 @@ def _registry() -> Any:
 
 @cache
 def _identity_keys() -> Keys:
-    """The keys that verify reports. Logs once per process when there are none."""
+    """The public keys that verify the senders of reports. A missing key is logged once in a process."""
     keys = settings().identity_keys
     if not keys:
         logger.warning(
-            "reports are believed without proof: %s holds no keys to verify their senders",
+            "reports are accepted without verification of their senders: %s holds no public keys",
             IDENTITY_KEYS,
         )
     return keys
 
 
 def on_event(event: Mapping[str, Any]) -> dict[str, str]:
-    """Turn an EventBridge event into facts. Raises RetryLater for Lambda to deliver it again, Quarantined for it to end
-    in the dead-letter queue.
+    """Store the facts of an EventBridge event. Raises RetryLater when Lambda should deliver the event again, and
+    Quarantined when the event belongs into the dead-letter queue.
     """
     keys = _identity_keys() if sender(str(event.get("source")))[0] in (NODE_SOURCE, COORDINATOR_SOURCE) else ()
     outcome = take_in(_ports(), event, settings().elastic, keys)
@@ -65,38 +69,39 @@ def on_event(event: Mapping[str, Any]) -> dict[str, str]:
 
 
 def on_records(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Handle a batch of the table's stream (the `dynamodb` part of each record). Raises RetryLater for the batch to be
-    delivered again. A record that cannot be read is raised (Quarantined) after the others were handled: Lambda halves
-    the batch until it stands alone.
+    """Handle a batch of records of the table's stream. Each record is the `dynamodb` part of Lambda's record.
+
+    Raises RetryLater when Lambda should deliver the batch again. Raises Quarantined for an unreadable record, after the
+    readable records were handled. Lambda then halves the batch until the unreadable record is alone.
     """
-    from dyntrain.controller.adapters.items import readable, wake_of
+    from dyntrain.controller.adapters.items import readable_records, wake_of
     from dyntrain.controller.loops.converge import converge
 
-    good, problems = readable(list(records))
-    decisions = converge(_ports(), _registry(), wake_of(good), settings().elastic)
+    valid_records, problems = readable_records(list(records))
+    decisions = converge(_ports(), _registry(), wake_of(valid_records), settings().elastic)
     if problems:
         raise Quarantined("; ".join(problems))
     return {"clusters": len(decisions), "actions": sum(len(decision.actions) for decision in decisions)}
 
 
 def on_schedule() -> dict[str, Any]:
-    """Read EC2 and Auto Scaling, periodically."""
+    """Run the periodic resync: read EC2 and Auto Scaling, then check the jobs."""
     from dyntrain.controller.loops.resync import resync
 
-    done = asdict(resync(_ports(), _registry(), settings().elastic))
-    return {**done, "jobs": _look_at_jobs()}
+    result = asdict(resync(_ports(), _registry(), settings().elastic))
+    return {**result, "jobs": _check_jobs()}
 
 
-def _look_at_jobs() -> dict[str, int] | None:
-    """Look at jobs, after the clusters and apart from them: a problem with a job must not stop clusters from being
-    looked at.
+def _check_jobs() -> dict[str, int] | None:
+    """Check the jobs after the clusters. Errors are only logged, so that a broken job does not stop the resync of
+    clusters.
     """
     from dyntrain.controller.jobs.watch import watch
 
     try:
         return watch(_job_ports())
     except ControllerError as error:
-        logger.error("jobs could not be looked at: %s", error)
+        logger.error("the jobs could not be checked: %s", error)
         return None
 
 
@@ -115,27 +120,31 @@ def _pool_ports() -> PoolPorts:
 
 
 def on_pool_schedule() -> dict[str, Any]:
-    """Look at the reserved pool, periodically. Raises RetryLater for Lambda to run it again."""
+    """Distribute idle reserved instances to clusters, periodically. Raises RetryLater when Lambda should run the
+    function again.
+    """
     from dyntrain.controller.pool.rebalance import rebalance
 
     return asdict(rebalance(_pool_ports(), _registry(), settings().elastic))
 
 
 def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Handle a change of a reservation or of the demand for it. Raises as `on_pool_schedule`, and Quarantined for any
-    other event.
+    """Distribute idle reserved instances after a reservation or its use has changed. Raises RetryLater as
+    `on_pool_schedule` does, and Quarantined for a malformed event.
     """
-    from dyntrain.controller.core.incoming.events import Dropped, observe
+    from dyntrain.controller.core.incoming.events import DroppedEvent, observe
     from dyntrain.controller.pool.rebalance import rebalance
 
-    news = observe(event, settings().elastic)
-    if isinstance(news, Dropped) and news.outcome == "quarantined":
-        raise Quarantined(news.reason)
+    observation = observe(event, settings().elastic)
+    if isinstance(observation, DroppedEvent) and observation.outcome == "quarantined":
+        raise Quarantined(observation.reason)
     return asdict(rebalance(_pool_ports(), _registry(), settings().elastic, prompted=True))
 
 
 def on_alarm(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Handle a message on the topic of the alarms. Raises as `notify`, for Lambda to run it again."""
+    """Handle a message on the topic of the alarms. Raises the errors of `notify`, after which Lambda runs the function
+    again.
+    """
     from dyntrain.controller.adapters.on_aws import aws_notify_ports
     from dyntrain.controller.loops.notify import notify
 

@@ -12,7 +12,7 @@ from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.contract.pool_policy import POOL_TAG, PoolPolicy
 from dyntrain.controller.core.pool.inputs import Capacity, Reserved
 from dyntrain.controller.pool.ports import PoolPorts, SeenMachine, StoredLedger
-from dyntrain.controller.pool.rebalance import Rebalanced, rebalance
+from dyntrain.controller.pool.rebalance import RebalanceResult, rebalance
 from fakes import ELASTIC, Machine, World
 
 TYPE, ZONE = "c5.large", "eu-central-1a"
@@ -61,7 +61,7 @@ class PoolWorld:
         self.world.machines[instance].state = "stopped"
         return instance
 
-    def run(self, *, prompted: bool = False, wait: float = 300.0) -> Rebalanced:
+    def run(self, *, prompted: bool = False, wait: float = 300.0) -> RebalanceResult:
         self.world.wait(wait)
         return rebalance(self.ports, self.world.registry, ELASTIC, prompted=prompted)
 

@@ -1,1 +1,1 @@
-"""One module per AWS service; the only places that import botocore."""
+"""Adapters to AWS, one module for each service. Only these modules import botocore."""

@@ -6,19 +6,19 @@ from typing import Any
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from dyntrain.controller.adapters.aws import Clients, making
+from dyntrain.controller.adapters.aws import Clients, creating_client
 
 # naming the account must not delay the change
-_AT_ONCE = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1})
+_SINGLE_TRY = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1})
 
 
 def account_and_region(clients: Clients) -> str:
-    """Account and region in words, with the profile, and the endpoint where that is not AWS's. Raises Misconfigured
-    where no region is set.
+    """Account, region and profile in words, and the endpoint unless it is AWS's own. Raises Misconfigured when no
+    region is set.
     """
     session = clients.session
-    with making():
-        sts: Any = session.create_client("sts", config=_AT_ONCE)
+    with creating_client():
+        sts: Any = session.create_client("sts", config=_SINGLE_TRY)
     try:
         account = f"account {sts.get_caller_identity()['Account']}"
     except (BotoCoreError, ClientError) as error:

@@ -1,4 +1,4 @@
-"""Auto Scaling groups: members, lifecycle actions, termination of members, protection, sizes."""
+"""Auto Scaling groups: their members, lifecycle actions, terminations, protection and sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from botocore.exceptions import ClientError
-from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.aws import Clients, error_code, translated_errors
 from dyntrain.controller.contract.messages import BASE_TAG, is_base_value
 from dyntrain.controller.core.records.facts import Phase, Transition
 from dyntrain.controller.core.records.groups import GroupSize
@@ -15,16 +15,16 @@ from dyntrain.controller.loops.ports import SeenMember
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef, InstanceTypeDef
 
-NAMES = 50
-# Without the first, members that do not run are not marked as unhealthy; without the second, what was marked before is
-# left alone, until it is resumed. Launch and Terminate go on: the controller's own wishes need them.
+GROUPS_PER_CALL = 50
+# The processes that replace members: without HealthCheck, stopped members are not marked as unhealthy; without
+# ReplaceUnhealthy, marked members are not replaced. The controller still needs Launch and Terminate.
 # https://docs.aws.amazon.com/autoscaling/ec2/userguide/understand-how-suspending-processes-affects-other-processes.html
-REPLACING = ["HealthCheck", "ReplaceUnhealthy"]
-LAUNCHING = ["Launch"]  # alone: people see it on the group, and a resumed one launches what it lacks; as there
-# On each group that CloudFormation makes, and on no other: the prefix is AWS's own, refused where people tag.
+REPLACEMENT_PROCESSES = ["HealthCheck", "ReplaceUnhealthy"]
+LAUNCH_PROCESSES = ["Launch"]  # a group whose launches are resumed launches its missing members
+# A tag of exactly the groups that CloudFormation makes: people cannot set tags with the prefix `aws:`.
 # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html
 STACK_TAG = "aws:cloudformation:stack-name"
-PROTECTED = 50  # ids of one SetInstanceProtection
+INSTANCES_PER_CALL = 50  # ids in one call of SetInstanceProtection
 
 
 class AutoScalingGroups:
@@ -34,17 +34,17 @@ class AutoScalingGroups:
     def members(self, groups: Iterable[str]) -> Sequence[SeenMember]:
         names = sorted(set(groups))
         members: list[SeenMember | None] = []
-        with translated("describing Auto Scaling groups"):
-            for start in range(0, len(names), NAMES):
+        with translated_errors("describing Auto Scaling groups"):
+            for start in range(0, len(names), GROUPS_PER_CALL):
                 pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
-                for page in pages.paginate(AutoScalingGroupNames=names[start : start + NAMES]):
+                for page in pages.paginate(AutoScalingGroupNames=names[start : start + GROUPS_PER_CALL]):
                     for group in page["AutoScalingGroups"]:
                         name = group["AutoScalingGroupName"]
                         members.extend(_member(entry, name) for entry in group.get("Instances", []))
         return [member for member in members if member is not None]
 
     def hooks(self, group: str) -> Mapping[str, Transition]:
-        with translated(f"describing the hooks of {group}"):
+        with translated_errors(f"describing the hooks of {group}"):
             hooks = self._clients.autoscaling().describe_lifecycle_hooks(AutoScalingGroupName=group)["LifecycleHooks"]
         kinds: dict[str, Transition] = {
             "autoscaling:EC2_INSTANCE_LAUNCHING": "launch",
@@ -55,30 +55,30 @@ class AutoScalingGroups:
     def complete(
         self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
     ) -> bool:
-        with translated(f"completing hook {hook} of {instance} in {group}"):
+        with translated_errors(f"completing hook {hook} of {instance} in {group}"):
             try:
                 self._clients.autoscaling().complete_lifecycle_action(
                     LifecycleHookName=hook,
                     AutoScalingGroupName=group,
                     LifecycleActionResult=result,
-                    **_about(instance, token),
+                    **_action_key(instance, token),
                 )
             except ClientError as error:
-                return _unless_stale(error)
+                return _false_if_stale(error)
         return True
 
     def heartbeat(self, instance: str, group: str, hook: str, token: str | None) -> bool:
-        with translated(f"heartbeat of hook {hook} of {instance} in {group}"):
+        with translated_errors(f"heartbeat of hook {hook} of {instance} in {group}"):
             try:
                 self._clients.autoscaling().record_lifecycle_action_heartbeat(
-                    LifecycleHookName=hook, AutoScalingGroupName=group, **_about(instance, token)
+                    LifecycleHookName=hook, AutoScalingGroupName=group, **_action_key(instance, token)
                 )
             except ClientError as error:
-                return _unless_stale(error)
+                return _false_if_stale(error)
         return True
 
     def terminate(self, instance: str, group: str, *, decrement: bool) -> bool:
-        with translated(f"terminating {instance} in {group}"):
+        with translated_errors(f"terminating {instance} in {group}"):
             try:
                 self._clients.autoscaling().terminate_instance_in_auto_scaling_group(
                     InstanceId=instance, ShouldDecrementDesiredCapacity=decrement
@@ -90,10 +90,10 @@ class AutoScalingGroups:
         return True
 
     def protect(self, instances: Sequence[str], group: str) -> None:
-        with translated(f"protecting instances in {group}"):
-            for start in range(0, len(instances), PROTECTED):
+        with translated_errors(f"protecting instances in {group}"):
+            for start in range(0, len(instances), INSTANCES_PER_CALL):
                 self._clients.autoscaling().set_instance_protection(
-                    InstanceIds=list(instances[start : start + PROTECTED]),
+                    InstanceIds=list(instances[start : start + INSTANCES_PER_CALL]),
                     AutoScalingGroupName=group,
                     ProtectedFromScaleIn=True,
                 )
@@ -105,9 +105,9 @@ class AutoScalingGroups:
         return {group: tags[key] for group, tags in self._tags(key).items() if tags.get(STACK_TAG) == tags[key]}
 
     def _tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
-        """All tags of the groups that carry the tag key, by group."""
+        """All tags of each group that carries the tag key."""
         tags_by_group: dict[str, dict[str, str]] = {}
-        with translated(f"describing the groups tagged {key}"):
+        with translated_errors(f"describing the groups tagged {key}"):
             pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
             for page in pages.paginate(Filters=[{"Name": "tag-key", "Values": [key]}]):
                 for group in page["AutoScalingGroups"]:
@@ -119,69 +119,73 @@ class AutoScalingGroups:
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
         names = sorted(set(groups))
         sizes: dict[str, GroupSize] = {}
-        with translated("describing the sizes of Auto Scaling groups"):
-            for start in range(0, len(names), NAMES):
+        with translated_errors("describing the sizes of Auto Scaling groups"):
+            for start in range(0, len(names), GROUPS_PER_CALL):
                 pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
-                for page in pages.paginate(AutoScalingGroupNames=names[start : start + NAMES]):
+                for page in pages.paginate(AutoScalingGroupNames=names[start : start + GROUPS_PER_CALL]):
                     sizes.update({group["AutoScalingGroupName"]: _size(group) for group in page["AutoScalingGroups"]})
         return sizes
 
     def suspend_replacement(self, group: str) -> None:
-        with translated(f"suspending the replacement of members of {group}"):
-            self._clients.autoscaling().suspend_processes(AutoScalingGroupName=group, ScalingProcesses=REPLACING)
+        with translated_errors(f"suspending the replacement of members of {group}"):
+            self._clients.autoscaling().suspend_processes(
+                AutoScalingGroupName=group, ScalingProcesses=REPLACEMENT_PROCESSES
+            )
 
     def resume_replacement(self, group: str) -> None:
-        with translated(f"resuming the replacement of members of {group}"):
-            self._clients.autoscaling().resume_processes(AutoScalingGroupName=group, ScalingProcesses=REPLACING)
+        with translated_errors(f"resuming the replacement of members of {group}"):
+            self._clients.autoscaling().resume_processes(
+                AutoScalingGroupName=group, ScalingProcesses=REPLACEMENT_PROCESSES
+            )
 
     def suspend_launches(self, group: str) -> None:
-        with translated(f"suspending the launches of {group}"):
-            self._clients.autoscaling().suspend_processes(AutoScalingGroupName=group, ScalingProcesses=LAUNCHING)
+        with translated_errors(f"suspending the launches of {group}"):
+            self._clients.autoscaling().suspend_processes(AutoScalingGroupName=group, ScalingProcesses=LAUNCH_PROCESSES)
 
     def resume_launches(self, group: str) -> None:
-        with translated(f"resuming the launches of {group}"):
-            self._clients.autoscaling().resume_processes(AutoScalingGroupName=group, ScalingProcesses=LAUNCHING)
+        with translated_errors(f"resuming the launches of {group}"):
+            self._clients.autoscaling().resume_processes(AutoScalingGroupName=group, ScalingProcesses=LAUNCH_PROCESSES)
 
     def set_desired(self, group: str, desired: int) -> None:
-        with translated(f"setting the desired capacity of {group} to {desired}"):
+        with translated_errors(f"setting the desired capacity of {group} to {desired}"):
             self._clients.autoscaling().set_desired_capacity(
                 AutoScalingGroupName=group, DesiredCapacity=desired, HonorCooldown=False
             )
 
 
 def _size(group: AutoScalingGroupTypeDef) -> GroupSize:
-    leaving = ("Terminating", "Terminated", "Detach", "Warmed", "Standby")
-    running = sum(not entry["LifecycleState"].startswith(leaving) for entry in group.get("Instances", []))
+    not_running = ("Terminating", "Terminated", "Detach", "Warmed", "Standby")
+    running = sum(not entry["LifecycleState"].startswith(not_running) for entry in group.get("Instances", []))
     tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}
-    base = is_base_value(tags.get(BASE_TAG))
-    launches = all(one.get("ProcessName") != "Launch" for one in group.get("SuspendedProcesses", []))
-    return GroupSize(group["MinSize"], group["MaxSize"], group["DesiredCapacity"], running, base, launches)
+    launches_base = is_base_value(tags.get(BASE_TAG))
+    launches = all(process.get("ProcessName") != "Launch" for process in group.get("SuspendedProcesses", []))
+    return GroupSize(group["MinSize"], group["MaxSize"], group["DesiredCapacity"], running, launches_base, launches)
 
 
-def _about(instance: str, token: str | None) -> dict[str, Any]:
+def _action_key(instance: str, token: str | None) -> dict[str, Any]:
     return {"InstanceId": instance, "LifecycleActionToken": token} if token is not None else {"InstanceId": instance}
 
 
-def _unless_stale(error: ClientError) -> bool:
+def _false_if_stale(error: ClientError) -> bool:
     if error_code(error) == "ValidationError" and "no active lifecycle action" in str(error).lower():
         return False
     raise error
 
 
 def _member(entry: InstanceTypeDef, group: str) -> SeenMember | None:
-    """The group's member; None for an instance that is being detached, which is no member any more."""
+    """The group's member; None for an instance that is being detached, because it is no member any more."""
     lifecycle_state: str = entry["LifecycleState"]
-    waits: Transition | None = None
+    waiting_hook: Transition | None = None
     if lifecycle_state.startswith("Warmed"):
         phase: Phase = "warm"
     elif lifecycle_state.startswith("Pending"):
-        phase, waits = "launching", "launch" if lifecycle_state == "Pending:Wait" else None
+        phase, waiting_hook = "launching", "launch" if lifecycle_state == "Pending:Wait" else None
     elif lifecycle_state.startswith("Terminating"):
-        phase, waits = "terminating", "terminate" if lifecycle_state == "Terminating:Wait" else None
+        phase, waiting_hook = "terminating", "terminate" if lifecycle_state == "Terminating:Wait" else None
     elif lifecycle_state == "Terminated":
         phase = "left"
     elif lifecycle_state.startswith("Detach"):
         return None
     else:
         phase = "in_service"
-    return SeenMember(entry["InstanceId"], group, phase, waits, entry.get("ProtectedFromScaleIn"))
+    return SeenMember(entry["InstanceId"], group, phase, waiting_hook, entry.get("ProtectedFromScaleIn"))

@@ -1,6 +1,6 @@
-"""Create AWS clients on first use, and translate AWS's errors into the controller's.
+"""Create AWS clients on first use, and translate AWS's errors into the controller's errors.
 
-botocore itself retries throttled calls, in adaptive mode; what still fails then is RetryLater.
+botocore itself retries throttled calls, in adaptive mode. A call that still fails raises RetryLater.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _TRANSIENT = {
 }
 
 
-# EC2 answers some of them with 500, as if a retry could help
+# Error codes for missing capacity. EC2 sends some of these codes with HTTP status 500, although a retry does not help.
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
-NO_CAPACITY = (
+NO_CAPACITY_CODES = (
     "InsufficientInstanceCapacity",
     "InsufficientCapacity",
     "InsufficientHostCapacity",
@@ -74,8 +74,8 @@ NO_CAPACITY = (
     "VcpuLimitExceeded",
 )
 SERVICES = ("autoscaling", "cloudformation", "dynamodb", "ec2", "logs", "pricing", "s3", "ssm")
-# botocore creates clients of these itself, for profiles with a role or a login
-OF_CREDENTIALS = (
+# services whose clients botocore creates itself, for profiles with a role or a login
+CREDENTIAL_SERVICES = (
     "signin",
     "sso",
     "sso-oidc",
@@ -84,20 +84,20 @@ OF_CREDENTIALS = (
 
 
 class _ServiceModels(Loader):
-    """A loader that opens one service's model at once: botocore's own searches the folders of every AWS service twice
-    per client.
+    """A loader that opens the model of a service directly. For each client, botocore's own loader searches the folders
+    of all AWS services twice.
     """
 
     def list_available_services(self, type_name: str) -> list[str]:
-        return [*SERVICES, *OF_CREDENTIALS]
+        return [*SERVICES, *CREDENTIAL_SERVICES]
 
 
 class Clients:
-    """The clients of one configuration; `endpoint` None: AWS's own, or AWS_ENDPOINT_URL. Creating one may raise
-    Misconfigured.
+    """The clients of one configuration. `endpoint` None stands for AWS's own endpoints, or AWS_ENDPOINT_URL. Creating a
+    client may raise Misconfigured.
 
-    `session` is not shared with other code. It is botocore's: boto3 adds nothing that is used here, and loads S3's
-    transfer code before the first event.
+    `session` is a botocore session that no other code uses. boto3 would add nothing useful, and would load its code for
+    S3 transfers before the first event.
     """
 
     def __init__(self, endpoint: str | None = None, attempts: int = 6) -> None:
@@ -109,26 +109,30 @@ class Clients:
         self.session.register_component("data_loader", _ServiceModels())
         self._until = ContextVar[float | None]("until", default=None)
 
-    @cache  # noqa: B019 - one object for the life of the process
+    @cache  # noqa: B019 - the one Clients object lives as long as the process
     def ec2(self) -> EC2Client:
         client: EC2Client = self._client("ec2")
-        client.meta.events.register("before-send.ec2", self._in_time)
+        client.meta.events.register("before-send.ec2", self._check_deadline)
         return client
 
     @contextmanager
-    def sent_by(self, until: float | None) -> Iterator[None]:
-        """A context in which no EC2 request is sent or repeated after `until`: RetryLater is raised instead."""
+    def requests_until(self, until: float | None) -> Iterator[None]:
+        """A context in which no EC2 request is sent or repeated after the time `until`. RetryLater is raised
+        instead.
+        """
         token = self._until.set(until)
         try:
             yield
         finally:
             self._until.reset(token)
 
-    def _in_time(self, **_request: Any) -> None:
-        """Raise RetryLater after the deadline; called before each of botocore's attempts, too."""
+    def _check_deadline(self, **_request: Any) -> None:
+        """Raise RetryLater after the deadline. botocore calls this function before each attempt."""
         until = self._until.get()
         if until is not None and time.time() > until:
-            raise RetryLater("this run took too long and another may have taken over: nothing more is sent to EC2")
+            raise RetryLater(
+                "this run took too long, and another run may have replaced it: no more requests are sent to EC2"
+            )
 
     @cache  # noqa: B019
     def autoscaling(self) -> AutoScalingClient:
@@ -154,8 +158,8 @@ class Clients:
         return self._client("s3")
 
     def pricing(self, region: str) -> Any:
-        """A client for the price list, whose API exists in a few regions only, whatever region the prices are for."""
-        with making():
+        """A client for the Pricing API, which exists in a few regions only but has the prices of all regions."""
+        with creating_client():
             return self.session.create_client("pricing", region_name=region, config=self._config)
 
     @cache  # noqa: B019
@@ -163,16 +167,16 @@ class Clients:
         return self._client("cloudformation")
 
     def _client(self, service: str) -> Any:
-        with making():
+        with creating_client():
             return self.session.create_client(service, endpoint_url=self._endpoint, config=self._config)
 
 
 @contextmanager
-def making() -> Iterator[None]:
-    """A context for creating a client, in which errors mean wrong settings: botocore raises a bare ValueError for an
-    invalid region or endpoint.
+def creating_client() -> Iterator[None]:
+    """A context for creating a client. Errors while creating a client mean wrong settings, because botocore raises a
+    bare ValueError for an invalid region or endpoint.
     """
-    with translated("making a client"):
+    with translated_errors("making a client"):
         try:
             yield
         except (ProfileNotFound, ValueError) as error:
@@ -182,9 +186,9 @@ def making() -> Iterator[None]:
 
 
 @contextmanager
-def translated(doing: str) -> Iterator[None]:
-    """A context that raises RetryLater, Misconfigured or Refused in place of botocore's errors; `doing` says what was
-    being done.
+def translated_errors(operation: str) -> Iterator[None]:
+    """A context that raises RetryLater, Misconfigured or Refused in place of botocore's errors. `operation` describes
+    the failed operation in messages.
     """
     try:
         yield
@@ -199,20 +203,20 @@ def translated(doing: str) -> Iterator[None]:
     except (ConfigParseError, InvalidConfigError, CredentialRetrievalError) as error:
         raise Misconfigured(f"the AWS profile gives no credentials: {error}") from error
     except EndpointConnectionError as error:
-        raise RetryLater(f"{doing}: {error}") from error
+        raise RetryLater(f"{operation}: {error}") from error
     except ClientError as error:
-        raise _of_client(doing, error) from error
-    except (BotoCoreError, ResponseParserError) as error:  # a proxy's error page
-        raise RetryLater(f"{doing}: {error}") from error
+        raise _client_error(operation, error) from error
+    except (BotoCoreError, ResponseParserError) as error:  # ResponseParserError: a proxy's error page
+        raise RetryLater(f"{operation}: {error}") from error
 
 
 def error_code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _of_client(doing: str, error: ClientError) -> RetryLater | Refused:
+def _client_error(operation: str, error: ClientError) -> RetryLater | Refused:
     code = error_code(error)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    message = f"{doing}: {error.response.get('Error', {}).get('Message', '')}"
-    passes = error_code(error) not in NO_CAPACITY and (code in _TRANSIENT or status >= 500)
-    return RetryLater(f"{code}: {message}") if passes else Refused(code, message)
+    message = f"{operation}: {error.response.get('Error', {}).get('Message', '')}"
+    transient = error_code(error) not in NO_CAPACITY_CODES and (code in _TRANSIENT or status >= 500)
+    return RetryLater(f"{code}: {message}") if transient else Refused(code, message)

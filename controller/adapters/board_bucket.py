@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dyntrain.controller.adapters.aws import Clients, translated
+from dyntrain.controller.adapters.aws import Clients, translated_errors
 
 
 class BoardBucket:
-    """Upload the files of a run that have the `suffix` to `s3://BUCKET/PREFIX/`. Files of an earlier writer stay: a
-    TensorBoard that has one open stops updating all its runs when it is deleted, and each writer's file begins with an
-    entry that makes TensorBoard drop what it showed before.
+    """Upload a run's files with the given `suffix` to `s3://BUCKET/PREFIX/`.
+
+    Files of an earlier writer are kept, because a TensorBoard with a deleted open file stops updating all its runs.
+    Each writer's file begins with an entry that makes TensorBoard discard the values of earlier files.
     """
 
     def __init__(self, clients: Clients, bucket: str, prefix: str, folder: Path, suffix: str) -> None:
@@ -19,11 +20,11 @@ class BoardBucket:
         self._sizes: dict[str, int] = {}
 
     def sync(self) -> None:
-        """Upload files that have grown. Safe to repeat after an error. Raises ControllerError."""
+        """Upload the files that have grown. Safe to repeat after an error. Raises ControllerError."""
         s3 = self._clients.s3()
-        ours = {path.name: path for path in sorted(self._folder.glob(f"*{self._suffix}"))}
-        with translated(f"writing s3://{self._bucket}/{self._prefix}"):
-            for name, path in ours.items():
+        files = {path.name: path for path in sorted(self._folder.glob(f"*{self._suffix}"))}
+        with translated_errors(f"writing s3://{self._bucket}/{self._prefix}"):
+            for name, path in files.items():
                 if path.stat().st_size != self._sizes.get(name):
                     content = path.read_bytes()
                     s3.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=content)

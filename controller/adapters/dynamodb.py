@@ -1,7 +1,8 @@
-"""The facts table. Every write except ticks and the audit trail is conditional on the version that was read.
+"""The controller's DynamoDB table. Every write, except ticks and the audit trail, is conditional on the version that
+was read.
 
-A write that times out after it took effect is repeated by botocore and then conflicts with itself: the caller reads
-again and finds its own facts.
+botocore repeats a write that timed out after taking effect. The repeated write then raises Conflict. The caller reads
+the item again and finds its own facts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
-from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.aws import Clients, error_code, translated_errors
 from dyntrain.controller.adapters.items import (
     Item,
     cluster_key,
@@ -48,50 +49,50 @@ from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.notify import StoredNotice
 from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn, TrailEntry
 
-BATCH = 100  # keys of one BatchGetItem
+KEYS_PER_BATCH = 100  # keys in one call of BatchGetItem
 BATCH_ROUNDS = 6
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html: 400 KB an item, names included
 TRAIL_BYTES = 300_000
 TRAIL_SECONDS = 30 * 86_400.0
-SENT_SECONDS = 86_400.0  # longer than SNS and Lambda retry a message
+NOTICE_KEPT_SECONDS = 86_400.0  # longer than SNS and Lambda retry a message
 
 
-def parts_of_trail(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Split the entries, in order, into parts that fit into an item each: a node's last words may be 2,000
-    characters.
+def trail_parts(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Split the entries, in order, into parts that fit into one item each. An entry may be long, because a node's last
+    output may have 2,000 characters.
     """
     parts: list[list[Entry]] = []
-    left = 0
+    free_bytes = 0
     for entry in entries:
         size = len(json.dumps(entry.fields())) + 2
-        if size > left or not parts:
+        if size > free_bytes or not parts:
             parts.append([])
-            left = TRAIL_BYTES
+            free_bytes = TRAIL_BYTES
         parts[-1].append(entry)
-        left -= size
+        free_bytes -= size
     return parts
 
 
 class Table:
-    """The common base of the three stores."""
+    """The common base of the stores in the table."""
 
     def __init__(self, clients: Clients, table: str) -> None:
         self._clients = clients
         self._table = table
 
     def _get(self, key: Item) -> Mapping[str, Any] | None:
-        with translated(f"reading {key['pk']['S']} in table {self._table}"):
+        with translated_errors(f"reading {key['pk']['S']} in table {self._table}"):
             return self._clients.dynamodb().get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item")
 
     def _put(self, item: Item, version: int) -> None:
-        """Write the item over `version`; 0: there must be no item. Raises Conflict."""
+        """Write the item over the given version. Version 0 means that no item may exist. Raises Conflict."""
         condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
         if version:
             condition = {
                 "ConditionExpression": "version = :version",
                 "ExpressionAttributeValues": {":version": {"N": str(version)}},
             }
-        with translated(f"writing {item['pk']['S']} in table {self._table}"):
+        with translated_errors(f"writing {item['pk']['S']} in table {self._table}"):
             try:
                 self._clients.dynamodb().put_item(TableName=self._table, Item=item, **condition)
             except ClientError as error:
@@ -100,8 +101,10 @@ class Table:
                 raise
 
     def _of_cluster(self, cluster: str, kind: str) -> Iterator[Mapping[str, Any]]:
-        """The cluster's items, by the index, so slightly stale; raises RetryLater rather than leave a page out."""
-        with translated(f"listing the {kind}s of {cluster} in table {self._table}"):
+        """The cluster's items from the index, which may be slightly stale. Raises RetryLater rather than leave a page
+        out.
+        """
+        with translated_errors(f"listing the {kind}s of {cluster} in table {self._table}"):
             pages = (
                 self._clients.dynamodb()
                 .get_paginator("query")
@@ -125,8 +128,8 @@ class TableNodes(Table):
     def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
         ids = list(dict.fromkeys(instances))
         nodes: dict[str, StoredNode] = {}
-        for start in range(0, len(ids), BATCH):
-            for item in self._batch([node_key(instance) for instance in ids[start : start + BATCH]]):
+        for start in range(0, len(ids), KEYS_PER_BATCH):
+            for item in self._batch([node_key(instance) for instance in ids[start : start + KEYS_PER_BATCH]]):
                 node = node_of(item)
                 nodes[node.facts.instance] = node
         return nodes
@@ -138,17 +141,19 @@ class TableNodes(Table):
         return {node.facts.instance: node for node in map(node_of, self._of_cluster(cluster, "node"))}
 
     def _batch(self, keys: list[Item]) -> Iterator[Mapping[str, Any]]:
-        """All the items, or RetryLater: DynamoDB may answer with only a part."""
+        """All items with these keys. DynamoDB may return only a part of the items; then the call is repeated for the
+        others. Raises RetryLater when keys stay unread.
+        """
         pending: Any = {self._table: {"Keys": keys, "ConsistentRead": True}}
         for attempt in range(BATCH_ROUNDS):
-            with translated(f"reading nodes in table {self._table}"):
+            with translated_errors(f"reading nodes in table {self._table}"):
                 answer = self._clients.dynamodb().batch_get_item(RequestItems=pending)
             yield from answer["Responses"].get(self._table, [])
             pending = answer.get("UnprocessedKeys")
             if not pending:
                 return
             time.sleep(random.uniform(0, 0.05 * 2**attempt))
-        raise RetryLater(f"table {self._table} left keys unread {BATCH_ROUNDS} times in a row")
+        raise RetryLater(f"table {self._table} returned only a part of the items {BATCH_ROUNDS} times in a row")
 
 
 class TableGroups(Table):
@@ -188,19 +193,19 @@ class TableClusters(Table):
         self._put(turn_item(cluster, turn, turn.version + 1), turn.version)
 
     def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
-        with translated(f"writing the tick of {cluster} in table {self._table}"):
+        with translated_errors(f"writing the tick of {cluster} in table {self._table}"):
             self._clients.dynamodb().put_item(TableName=self._table, Item=tick_item(cluster, at, surveyed))
 
     def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
-        for chunk in parts_of_trail(entries):
+        for chunk in trail_parts(entries):
             item = trail_item(cluster, at, uuid.uuid4().hex[:12], chunk, at + TRAIL_SECONDS)
-            with translated(f"writing the audit trail of {cluster} in table {self._table}"):
+            with translated_errors(f"writing the audit trail of {cluster} in table {self._table}"):
                 self._clients.dynamodb().put_item(TableName=self._table, Item=item)
 
     def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
         entries: list[TrailEntry] = []
         moment = datetime.fromtimestamp(max(since, 0.0), UTC).isoformat(timespec="milliseconds")
-        with translated(f"reading the audit trail of {cluster} in table {self._table}"):
+        with translated_errors(f"reading the audit trail of {cluster} in table {self._table}"):
             pages = (
                 self._clients.dynamodb()
                 .get_paginator("query")
@@ -226,4 +231,4 @@ class TableNotices(Table):
         return notice_of(item) if item is not None else None
 
     def put(self, message: str, notice: StoredNotice) -> None:
-        self._put(notice_item(message, notice, notice.version + 1, notice.at + SENT_SECONDS), notice.version)
+        self._put(notice_item(message, notice, notice.version + 1, notice.at + NOTICE_KEPT_SECONDS), notice.version)

@@ -1,8 +1,8 @@
-"""The format of the table's items, and how older ones are read.
+"""The format number of the table's items, and the conversion of older items.
 
-An item without `format` is of format 1, from before items carried it: there, acknowledgements were one map from keys
-such as `complete:TOKEN` to a time and a text. A change that an older controller must not ignore takes the next number:
-an older controller then refuses the item, rather than write it back without the part that it does not know.
+An item without `format` has format 1. In format 1 the acknowledgements were one map from keys such as `complete:TOKEN`
+to a time and a text. A change that older controllers must not ignore gets the next number. An older controller then
+refuses the item, rather than write the item back without its new part.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dyntrain.controller.contract.errors import GiveUp
 
 FORMAT = 2
 
-_BY_KEY = {
+_FIELDS_BY_KIND = {
     "stamp": "stamps",
     "complete": "answers",
     "heartbeat": "heartbeats",
@@ -23,13 +23,13 @@ _BY_KEY = {
 }
 
 
-def marked() -> dict[str, Any]:
-    """The attribute that says the item's format."""
+def format_attribute() -> dict[str, Any]:
+    """The attribute with the item's format number."""
     return {"format": {"N": str(FORMAT)}}
 
 
 def format_of(item: Mapping[str, Any]) -> int:
-    """The item's format. Raises GiveUp for one that is newer than this version."""
+    """The item's format number. Raises GiveUp for a format that this version does not know."""
     number = int(item.get("format", {}).get("N", "1"))
     if number > FORMAT:
         name = item.get("pk", {}).get("S", "an item")
@@ -41,21 +41,23 @@ def format_of(item: Mapping[str, Any]) -> int:
 
 
 def facts_of_format_1(facts: dict[str, Any]) -> dict[str, Any]:
-    """Node facts of format 1 in the current form."""
+    """Convert node facts of format 1 into the present format."""
     acks: dict[str, Any] = {}
     for key, ack in facts.get("acks", {}).items():
-        kind, colon, name = key.partition(":")
+        kind, separator, name = key.partition(":")
         at, value = ack["at"], ack.get("value", "")
-        if kind in _BY_KEY and colon:
+        if kind in _FIELDS_BY_KIND and separator:
             fields = {"at": at, "result": value} if kind == "complete" else {"at": at, "value": value}
-            acks.setdefault(_BY_KEY[kind], {})[name] = fields
+            acks.setdefault(_FIELDS_BY_KIND[kind], {})[name] = fields
         elif kind == "unseen":
             acks[kind] = {"at": at, "times": int(value) if value.isdigit() else 0}
         elif kind == "doubt":
             acks[kind] = {"at": at, "lost": value == "lost"}
         else:
             acks[kind] = {"at": at, "value": value}
-    status, named = facts.get("acks", {}).get("status"), facts.get("named")
-    if status and named and status.get("value", "").startswith(("ADDED", "REMOVAL_QUEUED")):
-        acks["joined"] = {named["cluster"]: {"at": status["at"]}}  # it trained before such acknowledgements existed
+    status, cluster_statement = facts.get("acks", {}).get("status"), facts.get("named")
+    if status and cluster_statement and status.get("value", "").startswith(("ADDED", "REMOVAL_QUEUED")):
+        acks["joined"] = {
+            cluster_statement["cluster"]: {"at": status["at"]}
+        }  # the node trained before this acknowledgement existed
     return {**facts, "acks": acks}

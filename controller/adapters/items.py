@@ -1,7 +1,7 @@
-"""The layout of the table's items, and of stream records, which have the same shape.
+"""The layout of the table's items. Stream records have the same layout.
 
-Facts are one JSON string (DynamoDB has no floats); beside it are the few attributes that indexes, filters and
-conditions need.
+Facts are one JSON string, because DynamoDB has no floats. Only the values that indexes, filters and conditions need are
+attributes of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from dyntrain.controller.adapters.formats import facts_of_format_1, format_of, marked
+from dyntrain.controller.adapters.formats import facts_of_format_1, format_attribute, format_of
 from dyntrain.controller.contract.errors import GiveUp, Quarantined
 from dyntrain.controller.core.history.trail import Entry, entry_of
 from dyntrain.controller.core.records.facts import NodeFacts
@@ -40,7 +40,7 @@ def group_item(facts: GroupFacts, version: int, wake: bool) -> Item:
     item = {
         **group_key(facts.group),
         "facts": {"S": facts.model_dump_json(exclude_defaults=True)},
-        **_written(version, wake),
+        **_common_attributes(version, wake),
     }
     if facts.named is not None and facts.named.cluster:
         item["cluster"] = {"S": facts.named.cluster}
@@ -64,7 +64,7 @@ def node_item(facts: NodeFacts, version: int, wake: bool, expires: float | None)
     item = {
         **node_key(facts.instance),
         "facts": {"S": facts.model_dump_json(exclude_defaults=True)},
-        **_written(version, wake),
+        **_common_attributes(version, wake),
     }
     if facts.named is not None:
         item["cluster"] = {"S": facts.named.cluster}
@@ -84,7 +84,7 @@ def node_of(item: Mapping[str, Any]) -> StoredNode:
 
 
 def job_item(cluster: str, job: JobFacts, version: int, wake: bool) -> Item:
-    return {**job_key(cluster), "job": {"S": job.model_dump_json()}, **_written(version, wake)}
+    return {**job_key(cluster), "job": {"S": job.model_dump_json()}, **_common_attributes(version, wake)}
 
 
 def job_of(item: Mapping[str, Any]) -> tuple[JobFacts, int]:
@@ -93,7 +93,9 @@ def job_of(item: Mapping[str, Any]) -> tuple[JobFacts, int]:
 
 
 def membership_item(cluster: str, stored: StoredMembership, version: int) -> Item:
-    """The item of a membership. `members` is the full ordered list, to which `Target.pointer` leads the coordinator."""
+    """The item of a membership. `members` is the full ordered list, which the coordinator finds through
+    `Target.pointer`.
+    """
     membership = stored.membership
     return {
         **cluster_key(cluster),
@@ -101,7 +103,7 @@ def membership_item(cluster: str, stored: StoredMembership, version: int) -> Ite
         "members": {"L": [{"S": instance} for instance in membership.members]},
         "membership": {"S": membership.model_dump_json(exclude={"members"})},
         "published": {"N": str(stored.published)},
-        **_written(version, wake=False),
+        **_common_attributes(version, wake=False),
     }
 
 
@@ -121,7 +123,7 @@ def turn_item(cluster: str, turn: StoredTurn, version: int) -> Item:
         "number": {"N": str(turn.number)},
         "until": {"N": f"{turn.until:.3f}"},
         "left": {"L": [{"S": instance} for instance in sorted(turn.left)]},
-        **_written(version, wake=False),
+        **_common_attributes(version, wake=False),
     }
 
 
@@ -132,7 +134,7 @@ def turn_of(item: Mapping[str, Any]) -> StoredTurn:
 
 
 def trail_item(cluster: str, at: float, name: str, entries: Sequence[Entry], expires: float) -> Item:
-    """An item of the audit trail. `name` distinguishes it from others of the same moment."""
+    """An item of the audit trail. `name` distinguishes items of the same millisecond."""
     moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
     return {
         **trail_key(cluster),
@@ -140,7 +142,7 @@ def trail_item(cluster: str, at: float, name: str, entries: Sequence[Entry], exp
         "entries": {"S": json.dumps([entry.fields() for entry in entries])},
         "expires": {"N": str(int(expires))},
         "wake": {"BOOL": False},
-        **marked(),
+        **format_attribute(),
     }
 
 
@@ -160,10 +162,11 @@ def tick_item(cluster: str, at: float, surveyed: bool) -> Item:
 
 
 def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
-    """What to look at after a batch of stream records (`dynamodb` of each, as they come); of several images of a node
-    the newest counts.
+    """The nodes, clusters and groups to process after a batch of stream records. Of several images of a node the newest
+    counts.
 
-    Raises Quarantined for the first record that cannot be read; `readable` filters those out.
+    Each record is the `dynamodb` part of Lambda's record. Raises Quarantined for the first unreadable record;
+    `readable_records` removes such records.
     """
     nodes: dict[str, StoredNode] = {}
     clusters, ticked, groups, surveyed = set(), set(), set(), set()
@@ -171,9 +174,9 @@ def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
         image = record.get("NewImage")
         if not image or not image.get("wake", {}).get("BOOL"):
             continue
-        kind, name = _about(image)
+        kind, name = _key_parts(image)
         if kind == "node":
-            node = _image(image)
+            node = _node_of_image(image)
             if name not in nodes or nodes[name].version < node.version:
                 nodes[name] = node
         elif kind == "job":
@@ -187,28 +190,28 @@ def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
     return Wake(nodes, frozenset(clusters), frozenset(ticked), frozenset(groups), frozenset(surveyed))
 
 
-def readable(records: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The readable records, and what is wrong with the others: one poison record must not block a batch."""
-    good, problems = [], []
+def readable_records(records: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """The readable records, and the problems of the other records. So one malformed record cannot block a batch."""
+    readable, problems = [], []
     for record in records:
         try:
             wake_of([record])
         except Quarantined as error:
             problems.append(str(error))
         else:
-            good.append(record)
-    return good, problems
+            readable.append(record)
+    return readable, problems
 
 
-def _about(image: Mapping[str, Any]) -> tuple[str, str]:
+def _key_parts(image: Mapping[str, Any]) -> tuple[str, str]:
     try:
         kind, _, name = image["pk"]["S"].partition("#")
     except (KeyError, TypeError, AttributeError) as error:
-        raise Quarantined(f"a record without a key: {error!r}") from error
+        raise Quarantined(f"a stream record has no key: {error!r}") from error
     return kind, name
 
 
-def _image(image: Mapping[str, Any]) -> StoredNode:
+def _node_of_image(image: Mapping[str, Any]) -> StoredNode:
     try:
         return node_of(image)
     except (GiveUp, KeyError, TypeError, ValueError) as error:
@@ -219,7 +222,7 @@ def _image(image: Mapping[str, Any]) -> StoredNode:
 
 def notice_item(message: str, notice: StoredNotice, version: int, expires: float) -> Item:
     fields: Item = {"state": {"S": notice.state}, "at": {"N": str(notice.at)}, "expires": {"N": str(int(expires))}}
-    return {**notice_key(message), **fields, **_written(version, wake=False)}
+    return {**notice_key(message), **fields, **_common_attributes(version, wake=False)}
 
 
 def notice_of(item: Mapping[str, Any]) -> StoredNotice:
@@ -227,5 +230,5 @@ def notice_of(item: Mapping[str, Any]) -> StoredNotice:
     return StoredNotice(item["state"]["S"], float(item["at"]["N"]), int(item["version"]["N"]))
 
 
-def _written(version: int, wake: bool) -> Item:
-    return {"version": {"N": str(version)}, "wake": {"BOOL": wake}, **marked()}
+def _common_attributes(version: int, wake: bool) -> Item:
+    return {"version": {"N": str(version)}, "wake": {"BOOL": wake}, **format_attribute()}

@@ -1,4 +1,4 @@
-"""Jobs on AWS: their records in the controller's table, their machines, and their files in the bucket."""
+"""Jobs of any framework on AWS: their records in the table, their machines, and their files in the bucket."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from botocore.exceptions import ClientError
-from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.aws import Clients, error_code, translated_errors
 from dyntrain.controller.adapters.dynamodb import Table
-from dyntrain.controller.adapters.ec2 import FILTER_VALUES, Ec2Instances
-from dyntrain.controller.adapters.formats import format_of, marked
+from dyntrain.controller.adapters.ec2 import VALUES_PER_FILTER, Ec2Instances
+from dyntrain.controller.adapters.formats import format_attribute, format_of
 from dyntrain.controller.contract.errors import Conflict, GiveUp, Quarantined
 from dyntrain.controller.contract.job_files import Exit, exit_of, rank_exit_key, verdict_key
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
@@ -19,8 +19,8 @@ from dyntrain.controller.jobs.verdict import Machine
 
 log = logging.getLogger("dyntrain.jobs")
 
-LIVE = "-jobs-"  # the index's key for live jobs; no cluster's name begins so
-UNREADABLE = ("NoSuchKey", "NoSuchBucket", "AccessDenied")
+LIVE_JOBS_KEY = "-jobs-"  # the key of live jobs in the index by cluster; no cluster's name begins with a hyphen
+UNREADABLE_CODES = ("NoSuchKey", "NoSuchBucket", "AccessDenied")
 
 
 class TableJobRecords(Table):
@@ -35,26 +35,26 @@ class TableJobRecords(Table):
             "run": {"S": record.model_dump_json()},
             "version": {"N": str(stored.version + 1)},
             "wake": {"BOOL": False},
-            **marked(),
+            **format_attribute(),
         }
         if over and (record.ended or not record.elastic):
             item["expires"] = {"N": str(int(record.changed + KEPT_SECONDS))}
         if not over:
-            item["cluster"] = {"S": LIVE}
+            item["cluster"] = {"S": LIVE_JOBS_KEY}
         self._put(item, stored.version)
 
     def live(self) -> Sequence[StoredJob]:
         jobs: list[StoredJob] = []
-        for item in self._of_cluster(LIVE, "run"):
+        for item in self._of_cluster(LIVE_JOBS_KEY, "run"):
             try:
                 jobs.append(_stored(item))
             except GiveUp as error:
-                log.error("a job's record is passed over", extra={"problem": str(error)})
+                log.error("a job's record cannot be read and is ignored", extra={"problem": str(error)})
         return jobs
 
     def all(self) -> Sequence[StoredJob]:
         jobs: list[StoredJob] = []
-        with translated(f"looking for jobs in table {self._table}"):
+        with translated_errors(f"looking for jobs in table {self._table}"):
             pages = (
                 self._clients.dynamodb()
                 .get_paginator("scan")
@@ -69,7 +69,7 @@ class TableJobRecords(Table):
         return jobs
 
     def delete(self, stored: StoredJob) -> None:
-        with translated(f"deleting the job {stored.record.name}"):
+        with translated_errors(f"deleting the job {stored.record.name}"):
             try:
                 self._clients.dynamodb().delete_item(
                     TableName=self._table,
@@ -90,13 +90,13 @@ class Ec2JobMachines:
     def of_runs(self, tokens: Iterable[str]) -> Sequence[Machine]:
         unique_tokens = sorted(set(tokens))
         machines: list[Machine] = []
-        with translated("describing the machines of jobs"):
-            for start in range(0, len(unique_tokens), FILTER_VALUES):
+        with translated_errors("describing the machines of jobs"):
+            for start in range(0, len(unique_tokens), VALUES_PER_FILTER):
                 pages = (
                     self._clients.ec2()
                     .get_paginator("describe_instances")
                     .paginate(
-                        Filters=[{"Name": "client-token", "Values": unique_tokens[start : start + FILTER_VALUES]}]
+                        Filters=[{"Name": "client-token", "Values": unique_tokens[start : start + VALUES_PER_FILTER]}]
                     )
                 )
                 for page in pages:
@@ -117,17 +117,17 @@ class BucketResults:
 
     def codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
         exits = {rank: self._read(record.bucket, rank_exit_key(record.name, record.run, rank)) for rank in ranks}
-        return {rank: ended.code for rank, ended in exits.items() if ended is not None}
+        return {rank: exit_file.code for rank, exit_file in exits.items() if exit_file is not None}
 
     def _read(self, bucket: str, key: str) -> Exit | None:
-        with translated(f"reading s3://{bucket}/{key}"):
+        with translated_errors(f"reading s3://{bucket}/{key}"):
             try:
                 body = self._clients.s3().get_object(Bucket=bucket, Key=key)["Body"].read(1_000_000)
                 return exit_of(body.decode("utf-8", "replace"))
             except ValueError:
                 return None
             except ClientError as error:
-                if error_code(error) in UNREADABLE:
+                if error_code(error) in UNREADABLE_CODES:
                     return None
                 raise
 

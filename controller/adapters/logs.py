@@ -1,4 +1,4 @@
-"""CloudWatch Logs: what the nodes' agents sent, also of terminated machines."""
+"""Log lines in CloudWatch Logs, also those of terminated machines."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.aws import Clients, error_code, translated_errors
 
-NAMES = 100  # streams of one FilterLogEvents
+STREAMS_PER_CALL = 100  # streams in one call of FilterLogEvents
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """One log event. `id` stays the same however often it is read."""
+    """One log event. `id` is the same for each read of the event."""
 
     at: float
     stream: str
@@ -27,8 +27,8 @@ class CloudWatchLogs:
         self._client: Any = clients.logs()
 
     def streams(self, group: str, prefix: str) -> list[str]:
-        """The names of the streams; empty for a group that does not exist."""
-        with translated(f"listing the log streams of {group}"):
+        """The names of the group's streams with this prefix; empty for a missing group."""
+        with translated_errors(f"listing the log streams of {group}"):
             try:
                 pages = self._client.get_paginator("describe_log_streams").paginate(
                     logGroupName=group, logStreamNamePrefix=prefix
@@ -40,11 +40,13 @@ class CloudWatchLogs:
                 raise
 
     def lines(self, group: str, streams: Sequence[str], since: float) -> Iterator[LogLine]:
-        """The lines since `since`; within each hundred streams oldest first."""
-        for start in range(0, len(streams), NAMES):
-            with translated(f"reading the logs of {group}"):
+        """The lines since the time `since`. Within each hundred streams, the oldest lines come first."""
+        for start in range(0, len(streams), STREAMS_PER_CALL):
+            with translated_errors(f"reading the logs of {group}"):
                 pages = self._client.get_paginator("filter_log_events").paginate(
-                    logGroupName=group, logStreamNames=list(streams[start : start + NAMES]), startTime=int(since * 1000)
+                    logGroupName=group,
+                    logStreamNames=list(streams[start : start + STREAMS_PER_CALL]),
+                    startTime=int(since * 1000),
                 )
                 for page in pages:
                     for event in page["events"]:

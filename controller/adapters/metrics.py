@@ -1,4 +1,5 @@
-"""Metrics as log lines in CloudWatch's embedded metric format: no call, no permission, no wait.
+"""Write metrics as log lines in CloudWatch's embedded metric format. Writing a log line needs no API call and no
+permission.
 
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 """
@@ -15,8 +16,8 @@ GAUGES = {"Workers": "Count", "SamplesPerSecond": "Count/Second", "PercentDone":
 
 
 class EmbeddedMetrics:
-    """Write metrics into the log. Each count goes to two: one of the deployment, named by its table and watched by
-    alarms, and one of the cluster.
+    """Write metrics into the log. Each count goes to two metrics: one of the deployment, which has the table's name and
+    CloudWatch alarms, and one of the cluster.
     """
 
     def __init__(self, table: str) -> None:
@@ -26,7 +27,9 @@ class EmbeddedMetrics:
         self._write(cluster, [["table"], ["table", "cluster"]], {name: "Count"}, {name: value})
 
     def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
-        """Write the cluster's gauges. There are none of the deployment: a sum over clusters would mean nothing."""
+        """Write the cluster's gauges. The deployment has no gauges, because their sum over clusters would mean
+        nothing.
+        """
         self._write(cluster, [["table", "cluster"]], {name: GAUGES[name] for name in values}, values)
 
     def _write(

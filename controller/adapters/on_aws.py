@@ -1,5 +1,6 @@
-"""Build the ports on AWS, for Lambda and the command line alike. AWS's libraries are imported on first use: each
-function's cold start loads only what it needs.
+"""Build the controller's ports on AWS, for Lambda functions and the command line.
+
+AWS's libraries are imported on first use, so that the cold start of a function loads only the modules it needs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def aws_ports(table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None) -> Ports:
-    """Ports on AWS, with `clients` or new ones. Creates no client and calls nothing yet."""
+    """Ports on AWS, with `clients` or with new clients. This function creates no client and makes no call."""
     from dyntrain.controller.adapters import aws
     from dyntrain.controller.adapters.autoscaling import AutoScalingGroups
     from dyntrain.controller.adapters.dynamodb import TableClusters, TableGroups, TableJobs, TableNodes
@@ -41,7 +42,7 @@ def aws_ports(table: str, attempts: int = 6, clients: Clients | None = None, sta
 def aws_pool_ports(
     table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None
 ) -> PoolPorts:
-    """The ports of `aws_ports`, and those of the reserved pool."""
+    """The ports of `aws_ports` and those of the reserved pool."""
     from dyntrain.controller.adapters import aws
     from dyntrain.controller.adapters.reservations import Ec2Reservations, TableLedger
     from dyntrain.controller.pool.ports import PoolPorts
@@ -53,7 +54,7 @@ def aws_pool_ports(
 def aws_notify_ports(
     table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None
 ) -> NotifyPorts:
-    """The ports that sending alarms needs."""
+    """The ports for sending alarms."""
     from dyntrain.controller.adapters import aws
     from dyntrain.controller.adapters.dynamodb import TableNotices
     from dyntrain.controller.adapters.ssm import SsmSecrets

@@ -1,4 +1,4 @@
-"""Capacity reservations, all instances that could use them, and the ledger of the pools' claims."""
+"""Reservations, all instances of the account, and the ledger of the pools' claims on reservations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from dyntrain.controller.adapters.aws import Clients, translated
+from dyntrain.controller.adapters.aws import Clients, translated_errors
 from dyntrain.controller.adapters.dynamodb import Table
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.pool.inputs import LINUX, Capacity, Claim, Reserved, platform_of
@@ -26,12 +26,12 @@ class Ec2Reservations:
         self._clients = clients
 
     def reserved(self) -> Sequence[Reserved]:
-        with translated("describing Reserved Instances"):
+        with translated_errors("describing Reserved Instances"):
             answer = self._clients.ec2().describe_reserved_instances(Filters=[{"Name": "state", "Values": ["active"]}])
             return [_reserved(entry) for entry in answer["ReservedInstances"]]
 
     def capacity(self) -> Sequence[Capacity]:
-        with translated("describing capacity reservations"):
+        with translated_errors("describing capacity reservations"):
             pages = (
                 self._clients.ec2()
                 .get_paginator("describe_capacity_reservations")
@@ -41,7 +41,7 @@ class Ec2Reservations:
 
     def machines(self) -> Sequence[SeenMachine]:
         machines: list[SeenMachine] = []
-        with translated("describing all instances"):
+        with translated_errors("describing all instances"):
             pages = self._clients.ec2().get_paginator("describe_instances").paginate()
             for page in pages:
                 for reservation in page["Reservations"]:
@@ -50,7 +50,7 @@ class Ec2Reservations:
 
 
 class TableLedger(Table):
-    """The ledger: one item for all clusters, written over the version that was read."""
+    """The ledger of claims, which is one item for all clusters. A write replaces only the version that was read."""
 
     def get(self) -> StoredLedger:
         item = self._get(_KEY)
@@ -84,7 +84,7 @@ class TableLedger(Table):
 
 
 def _reserved(entry: ReservedInstancesTypeDef) -> Reserved:
-    """Parse a reservation. A regional one has no zone, whatever the key may hold."""
+    """Parse a Reserved Instances purchase. A regional purchase has no zone, even when the entry contains one."""
     zonal = entry.get("Scope", "Availability Zone" if "AvailabilityZone" in entry else "Region") == "Availability Zone"
     return Reserved(
         id=entry["ReservedInstancesId"],

@@ -1,51 +1,51 @@
-"""The parameters of the clusters, under `/dyntrain/`."""
+"""The SSM parameters of the clusters under `/dyntrain/`, and the secrets of a stage."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from botocore.exceptions import ClientError
-from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.aws import Clients, error_code, translated_errors
 from dyntrain.controller.contract.errors import Misconfigured
 from dyntrain.controller.contract.messages import Target, parameter
 from dyntrain.controller.contract.stage import STAGES
 from dyntrain.controller.contract.webhook import webhook_parameter
 from dyntrain.controller.core.views.target import as_parameter
 
-ROOT = "/dyntrain/"
-DELETED = 10  # names of one DeleteParameters
+PARAMETERS_PATH = "/dyntrain/"
+NAMES_PER_DELETION = 10  # names in one call of DeleteParameters
 
 
 class SsmParameters:
-    """The clusters' parameters. `stage` is written into each target, so that a coordinator knows whose it is."""
+    """The clusters' parameters. Each target contains `stage`, so that a coordinator knows which controller wrote it."""
 
     def __init__(self, clients: Clients, stage: str | None = None) -> None:
         self._clients, self._stage = clients, stage
 
     def policies(self) -> Mapping[str, str]:
-        """The policies by cluster. Secrets under the path come back encrypted and are ignored."""
+        """The policies by cluster. Secrets in the same path are returned encrypted and ignored."""
         policies = {}
-        with translated(f"reading the parameters under {ROOT}"):
+        with translated_errors(f"reading the parameters under {PARAMETERS_PATH}"):
             pages = (
                 self._clients.ssm()
                 .get_paginator("get_parameters_by_path")
-                .paginate(Path=ROOT, Recursive=True, WithDecryption=False)
+                .paginate(Path=PARAMETERS_PATH, Recursive=True, WithDecryption=False)
             )
             for page in pages:
                 for entry in page["Parameters"]:
-                    cluster, _, leaf = entry["Name"].removeprefix(ROOT).partition("/")
+                    cluster, _, leaf = entry["Name"].removeprefix(PARAMETERS_PATH).partition("/")
                     if leaf == "policy":
                         policies[cluster] = entry["Value"]
         return policies
 
     def stages(self) -> Mapping[str, str]:
-        with translated(f"reading the parameters under {STAGES}"):
+        with translated_errors(f"reading the parameters under {STAGES}"):
             pages = self._clients.ssm().get_paginator("get_parameters_by_path").paginate(Path=STAGES, Recursive=True)
             return {entry["Name"]: entry["Value"] for page in pages for entry in page["Parameters"]}
 
     def target(self, cluster: str) -> str | None:
         name = parameter(cluster, "target")
-        with translated(f"reading {name}"):
+        with translated_errors(f"reading {name}"):
             try:
                 return self._clients.ssm().get_parameter(Name=name)["Parameter"]["Value"]
             except ClientError as error:
@@ -56,14 +56,14 @@ class SsmParameters:
     def put_target(self, cluster: str, target: Target, pointer: str) -> None:
         name = parameter(cluster, "target")
         target = target.model_copy(update={"stage": self._stage})
-        with translated(f"writing {name}"):
+        with translated_errors(f"writing {name}"):
             self._clients.ssm().put_parameter(
                 Name=name, Value=as_parameter(target, pointer), Type="String", Overwrite=True
             )
 
     def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
         name = parameter(cluster, "policy")
-        with translated(f"writing {name}"):
+        with translated_errors(f"writing {name}"):
             try:
                 self._clients.ssm().put_parameter(Name=name, Value=text, Type="String", Overwrite=overwrite)
             except ClientError as error:
@@ -74,22 +74,22 @@ class SsmParameters:
 
     def delete(self, cluster: str) -> Sequence[str]:
         deleted: list[str] = []
-        with translated(f"deleting the parameters under {ROOT}{cluster}/"):
+        with translated_errors(f"deleting the parameters under {PARAMETERS_PATH}{cluster}/"):
             pages = (
                 self._clients.ssm()
                 .get_paginator("get_parameters_by_path")
-                .paginate(Path=f"{ROOT}{cluster}/", Recursive=True, WithDecryption=False)
+                .paginate(Path=f"{PARAMETERS_PATH}{cluster}/", Recursive=True, WithDecryption=False)
             )
             names = [entry["Name"] for page in pages for entry in page["Parameters"]]
-            for start in range(0, len(names), DELETED):
-                deleted += self._clients.ssm().delete_parameters(Names=names[start : start + DELETED])[
+            for start in range(0, len(names), NAMES_PER_DELETION):
+                deleted += self._clients.ssm().delete_parameters(Names=names[start : start + NAMES_PER_DELETION])[
                     "DeletedParameters"
                 ]
         return sorted(deleted)
 
 
 class SsmSecrets:
-    """A stage's secrets; none for `stage` None."""
+    """The secrets of a stage. Without a stage, there are no secrets."""
 
     def __init__(self, clients: Clients, stage: str | None) -> None:
         self._clients, self._stage = clients, stage
@@ -98,7 +98,7 @@ class SsmSecrets:
         if self._stage is None:
             return None
         name = webhook_parameter(self._stage)
-        with translated(f"reading {name}"):
+        with translated_errors(f"reading {name}"):
             try:
                 parameter = self._clients.ssm().get_parameter(Name=name, WithDecryption=True)["Parameter"]
             except ClientError as error:

@@ -1,5 +1,5 @@
-"""CloudFormation stacks of jobs that are clusters, and the resources that block such a stack's deletion. Runs in
-people's commands, never in Lambda.
+"""CloudFormation stacks of jobs that run as clusters, and the removal of resources that block a stack's deletion. Only
+people's commands use this module, never Lambda functions.
 """
 
 from __future__ import annotations
@@ -8,25 +8,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from botocore.exceptions import ClientError
-from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.aws import Clients, error_code, translated_errors
 from dyntrain.controller.adapters.ec2 import TEMPLATE_TAG
 from dyntrain.controller.jobs.submission.ports import Hardware, Stack
 
 SUBMISSION_TAG = "dyntrain:submission"
 TEMPLATE, FILE_SYSTEM = "AWS::EC2::LaunchTemplate", "AWS::EFS::FileSystem"
-GROUPS = ("master", "base", "workers")  # of the cluster's template, after the cluster's name
-LIVING = ("pending", "running", "shutting-down", "stopping", "stopped")
+GROUP_SUFFIXES = ("master", "base", "workers")  # suffixes of the names of the groups in the cluster's template
+LIVING_STATES = ("pending", "running", "shutting-down", "stopping", "stopped")
 
 
 class AwsStacks:
-    """CloudFormation behind the port `Stacks`. `template` is the text of the cluster's template."""
+    """The port `Stacks` on CloudFormation. `template` is the text of the cluster's template."""
 
     def __init__(self, clients: Clients, template: str) -> None:
         self._clients, self._template = clients, template
 
     def hardware(self, instance_type: str) -> Hardware:
-        ec2: Any = self._clients.ec2()  # a type is what a person typed, rather than one that the stubs know
-        with translated(f"looking up {instance_type}"):
+        ec2: Any = self._clients.ec2()  # untyped, because the stubs do not know each instance type that people type
+        with translated_errors(f"looking up {instance_type}"):
             description = ec2.describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"][0]
         makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
         return Hardware(
@@ -34,11 +34,11 @@ class AwsStacks:
         )
 
     def key_pairs(self) -> Sequence[str]:
-        with translated("listing the key pairs"):
+        with translated_errors("listing the key pairs"):
             return [pair["KeyName"] for pair in self._clients.ec2().describe_key_pairs()["KeyPairs"]]
 
     def stack(self, name: str) -> Stack | None:
-        with translated(f"looking at the stack {name}"):
+        with translated_errors(f"looking at the stack {name}"):
             try:
                 description = self._clients.cloudformation().describe_stacks(StackName=name)["Stacks"][0]
             except ClientError as error:
@@ -46,20 +46,22 @@ class AwsStacks:
                     return None
                 raise
         resources = self._resources(name)
-        failed = [one for one in resources if one["ResourceStatus"].endswith("FAILED")]
-        why = [f"{one['LogicalResourceId']}: {one.get('ResourceStatusReason', '')}" for one in failed]
-        volumes = _ids_of(resources, FILE_SYSTEM)
+        failed = [resource for resource in resources if resource["ResourceStatus"].endswith("FAILED")]
+        failures = [
+            f"{resource['LogicalResourceId']}: {resource.get('ResourceStatusReason', '')}" for resource in failed
+        ]
+        file_systems = _ids_of(resources, FILE_SYSTEM)
         tags = {tag["Key"]: tag["Value"] for tag in description.get("Tags", ())}
         return Stack(
             description["StackId"],
             description["StackStatus"],
             tags.get(SUBMISSION_TAG, ""),
-            "; ".join(why) or description.get("StackStatusReason", ""),
-            next(iter(volumes), ""),
+            "; ".join(failures) or description.get("StackStatusReason", ""),
+            next(iter(file_systems), ""),
         )
 
     def create(self, name: str, parameters: Mapping[str, str], submission: str) -> str:
-        with translated(f"making the stack {name}"):
+        with translated_errors(f"making the stack {name}"):
             answer = self._clients.cloudformation().create_stack(
                 StackName=name,
                 TemplateBody=self._template,
@@ -71,47 +73,56 @@ class AwsStacks:
         return str(answer["StackId"])
 
     def delete(self, name: str) -> None:
-        with translated(f"deleting the stack {name}"):
+        with translated_errors(f"deleting the stack {name}"):
             self._clients.cloudformation().delete_stack(StackName=name)
 
     def end_machines(self, name: str) -> int:
         templates = _ids_of(self._resources(name), TEMPLATE)
-        self._end_groups([f"{name}-{group}" for group in GROUPS])
+        self._end_groups([f"{name}-{group}" for group in GROUP_SUFFIXES])
         if not templates:
             return 0
         filters = [
             {"Name": f"tag:{TEMPLATE_TAG}", "Values": templates},
-            {"Name": "instance-state-name", "Values": list(LIVING)},
+            {"Name": "instance-state-name", "Values": list(LIVING_STATES)},
         ]
         ec2: Any = self._clients.ec2()
-        with translated(f"ending the machines of {name}"):
+        with translated_errors(f"ending the machines of {name}"):
             pages = ec2.get_paginator("describe_instances").paginate(Filters=filters)
             machines = [
-                one for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]
+                instance
+                for page in pages
+                for reservation in page["Reservations"]
+                for instance in reservation["Instances"]
             ]
-            if going := [one["InstanceId"] for one in machines if one["State"]["Name"] != "shutting-down"]:
-                ec2.terminate_instances(InstanceIds=going)
+            if running_ids := [
+                instance["InstanceId"] for instance in machines if instance["State"]["Name"] != "shutting-down"
+            ]:
+                ec2.terminate_instances(InstanceIds=running_ids)
         return len(machines)
 
     def _end_groups(self, names: Sequence[str]) -> None:
-        """Delete the groups with their instances, which are protected from scale-in and would block the stack's
-        deletion (https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html).
+        """Delete the groups with their instances. The instances are protected from scale-in, which would block the
+        stack's deletion (https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html).
         """
         client = self._clients.autoscaling()
-        with translated(f"deleting the groups {', '.join(names)}"):
+        with translated_errors(f"deleting the groups {', '.join(names)}"):
             for group in client.describe_auto_scaling_groups(AutoScalingGroupNames=list(names))["AutoScalingGroups"]:
-                if "Status" not in group:  # it is not yet being deleted
+                if "Status" not in group:  # the group is not yet being deleted
                     client.delete_auto_scaling_group(
                         AutoScalingGroupName=group["AutoScalingGroupName"], ForceDelete=True
                     )
 
     def _resources(self, name: str) -> list[dict[str, Any]]:
-        with translated(f"listing what the stack {name} has"):
+        with translated_errors(f"listing what the stack {name} has"):
             pages = self._clients.cloudformation().get_paginator("list_stack_resources").paginate(StackName=name)
-            return [one for page in pages for one in page["StackResourceSummaries"]]
+            return [resource for page in pages for resource in page["StackResourceSummaries"]]
 
 
 def _ids_of(resources: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
-    """The physical ids of the existing resources of a type."""
-    existing = [one for one in resources if one["ResourceType"] == kind and one["ResourceStatus"] != "DELETE_COMPLETE"]
-    return [one["PhysicalResourceId"] for one in existing if one.get("PhysicalResourceId")]
+    """The physical ids of the existing resources of this type."""
+    existing = [
+        resource
+        for resource in resources
+        if resource["ResourceType"] == kind and resource["ResourceStatus"] != "DELETE_COMPLETE"
+    ]
+    return [resource["PhysicalResourceId"] for resource in existing if resource.get("PhysicalResourceId")]

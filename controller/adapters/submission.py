@@ -1,4 +1,6 @@
-"""Launching jobs on AWS: S3 for code and plan, EC2, and prices. Runs in people's commands, never in Lambda."""
+"""Launch jobs on AWS: code and plan in S3, machines in EC2, and prices. Only people's commands use this module, never
+Lambda functions.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
-from dyntrain.controller.adapters.aws import NO_CAPACITY, Clients, error_code, translated
-from dyntrain.controller.adapters.ec2 import UNKNOWN
+from dyntrain.controller.adapters.aws import NO_CAPACITY_CODES, Clients, error_code, translated_errors
+from dyntrain.controller.adapters.ec2 import NOT_FOUND_CODES
 from dyntrain.controller.adapters.jobs import machine_of
 from dyntrain.controller.contract.errors import ControllerError, GiveUp, Refused, RetryLater
 from dyntrain.controller.contract.gpu_families import lacks_driver
@@ -21,21 +23,23 @@ from dyntrain.controller.jobs.verdict import Machine
 
 # https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/
 IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
-# What the cluster's template takes, too: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
+# The cluster's template uses the same image: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
 GPU_IMAGE = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
-PRICES_REGION = "us-east-1"  # of the Pricing API, whatever region is asked about
-NO_BUCKET = ("301", "403", "404")  # HeadBucket's answers have no body: their codes are those of HTTP
-DEFAULTS = "/dyntrain/-jobs-/"  # what the stack of `dyntrain job template` has made
+PRICES_REGION = "us-east-1"  # a region that has the Pricing API, which knows the prices of all regions
+NO_BUCKET_CODES = (
+    "301",
+    "403",
+    "404",
+)  # error codes of HeadBucket, which are HTTP status codes because its responses have no body
+DEFAULTS_PATH = "/dyntrain/-jobs-/"  # parameters that the stack of `dyntrain job template` creates
 
 
 def stack_defaults(clients: Clients) -> dict[str, str]:
-    """Defaults from the template of `dyntrain job template`: bucket, profile, security-group; empty without its
-    stack.
-    """
-    with translated(f"reading the parameters under {DEFAULTS}"):
-        parameters = clients.ssm().get_parameters_by_path(Path=DEFAULTS)["Parameters"]
-    return {entry["Name"].removeprefix(DEFAULTS): entry["Value"] for entry in parameters}
+    """Defaults from the stack of `dyntrain job template`: bucket, profile, security-group; empty without the stack."""
+    with translated_errors(f"reading the parameters under {DEFAULTS_PATH}"):
+        parameters = clients.ssm().get_parameters_by_path(Path=DEFAULTS_PATH)["Parameters"]
+    return {entry["Name"].removeprefix(DEFAULTS_PATH): entry["Value"] for entry in parameters}
 
 
 class AwsLauncher:
@@ -47,10 +51,10 @@ class AwsLauncher:
         time.sleep(seconds)
 
     def image_for(self, instance_type: str) -> str:
-        with translated(f"looking up {instance_type}"):
+        with translated_errors(f"looking up {instance_type}"):
             description = self._ec2().describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"][0]
-            if why := lacks_driver(instance_type):
-                raise GiveUp(f"{why}; or give --image, one with a driver for them")
+            if problem := lacks_driver(instance_type):
+                raise GiveUp(f"{problem}; or name an image with a driver for these GPUs by --image")
             names = description.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
             supported = [name for name in names if name in ARCHITECTURES] or ["x86_64"]
             makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
@@ -58,20 +62,21 @@ class AwsLauncher:
             return str(self._clients.ssm().get_parameter(Name=name)["Parameter"]["Value"])
 
     def root_of(self, image: str) -> Root | None:
-        with translated(f"looking at the image {image}"):
+        with translated_errors(f"looking at the image {image}"):
             description = self._ec2().describe_images(ImageIds=[image])["Images"][0]
         device = description.get("RootDeviceName", "")
         sizes = {
-            one.get("DeviceName"): one.get("Ebs", {}).get("VolumeSize") for one in description["BlockDeviceMappings"]
+            mapping.get("DeviceName"): mapping.get("Ebs", {}).get("VolumeSize")
+            for mapping in description["BlockDeviceMappings"]
         }
         return Root(device, int(sizes[device])) if sizes.get(device) else None
 
     def check_bucket(self, bucket: str) -> None:
-        with translated(f"looking at the bucket {bucket}"):
+        with translated_errors(f"looking at the bucket {bucket}"):
             try:
                 self._clients.s3().head_bucket(Bucket=bucket)
             except ClientError as error:
-                if error_code(error) not in NO_BUCKET:
+                if error_code(error) not in NO_BUCKET_CODES:
                     raise
                 messages = {
                     "301": f"the bucket {bucket} is in another region than the machines would be ({self.region})",
@@ -81,7 +86,7 @@ class AwsLauncher:
                 raise Refused(error_code(error), messages[error_code(error)]) from error
 
     def check_launch(self, fields: Mapping[str, Any]) -> None:
-        with translated("asking EC2 whether it would launch these machines"):
+        with translated_errors("asking EC2 whether it would launch these machines"):
             try:
                 self._clients.ec2().run_instances(**{**fields, "DryRun": True})
             except ClientError as error:
@@ -89,11 +94,11 @@ class AwsLauncher:
                     raise
 
     def launch(self, fields: Mapping[str, Any]) -> Sequence[Machine]:
-        with translated(f"launching {fields['MaxCount']} machines of type {fields['InstanceType']}"):
+        with translated_errors(f"launching {fields['MaxCount']} machines of type {fields['InstanceType']}"):
             try:
                 answer = self._clients.ec2().run_instances(**fields)
             except ClientError as error:
-                if error_code(error) in NO_CAPACITY:
+                if error_code(error) in NO_CAPACITY_CODES:
                     message = str(error.response.get("Error", {}).get("Message", ""))
                     raise NoRoom(
                         error_code(error),
@@ -103,22 +108,22 @@ class AwsLauncher:
         return [machine_of(instance) for instance in answer["Instances"]]
 
     def tag(self, instances: Sequence[str], tags: Mapping[str, str]) -> None:
-        with translated(f"tagging {len(instances)} instances"):
+        with translated_errors(f"tagging {len(instances)} instances"):
             try:
                 self._clients.ec2().create_tags(
                     Resources=list(instances), Tags=[{"Key": key, "Value": value} for key, value in tags.items()]
                 )
             except ClientError as error:
-                if error_code(error) in UNKNOWN:
-                    raise RetryLater(f"EC2 does not show yet what it has launched: {error}") from error
+                if error_code(error) in NOT_FOUND_CODES:
+                    raise RetryLater(f"EC2 does not show the launched machines yet: {error}") from error
                 raise
 
     def put(self, bucket: str, key: str, content: bytes) -> None:
-        with translated(f"writing s3://{bucket}/{key}"):
+        with translated_errors(f"writing s3://{bucket}/{key}"):
             self._clients.s3().put_object(Bucket=bucket, Key=key, Body=content)
 
     def get(self, bucket: str, key: str) -> bytes | None:
-        with translated(f"reading s3://{bucket}/{key}"):
+        with translated_errors(f"reading s3://{bucket}/{key}"):
             try:
                 return bytes(self._clients.s3().get_object(Bucket=bucket, Key=key)["Body"].read())
             except ClientError as error:
@@ -127,29 +132,29 @@ class AwsLauncher:
                 raise
 
     def size(self, bucket: str, key: str) -> int:
-        with translated(f"looking at s3://{bucket}/{key}"):
+        with translated_errors(f"looking at s3://{bucket}/{key}"):
             return int(self._clients.s3().head_object(Bucket=bucket, Key=key)["ContentLength"])
 
     def copy(self, source: tuple[str, str], bucket: str, key: str) -> None:
-        with translated(f"copying s3://{source[0]}/{source[1]}"):
+        with translated_errors(f"copying s3://{source[0]}/{source[1]}"):
             self._clients.s3().copy_object(Bucket=bucket, Key=key, CopySource={"Bucket": source[0], "Key": source[1]})
 
     def delete(self, bucket: str, keys: Sequence[str]) -> None:
-        with translated(f"deleting what was put into s3://{bucket}"):
+        with translated_errors(f"deleting what was put into s3://{bucket}"):
             for key in keys:
                 self._clients.s3().delete_object(Bucket=bucket, Key=key)
 
     def alive_count(self, record: JobRecord) -> int:
         alive_keys = {alive_key(record.name, record.run, rank) for rank in range(record.nodes)}
-        return len(alive_keys & {entry["Key"] for entry in self._left_by(record, record.run)})
+        return len(alive_keys & {entry["Key"] for entry in self._run_objects(record, record.run)})
 
     def signs(self, record: JobRecord, attempt: int) -> dict[str, float]:
-        """When the attempt's objects in the bucket were last written, by key."""
-        entries = self._left_by(record, run_id(record.submission, attempt))
+        """The time when each of the attempt's objects in the bucket was last written, by key."""
+        entries = self._run_objects(record, run_id(record.submission, attempt))
         return {entry["Key"]: entry["LastModified"].timestamp() for entry in entries}
 
-    def _left_by(self, record: JobRecord, run: str) -> list[dict[str, Any]]:
-        with translated(f"looking at s3://{record.bucket}/{record.name}/"):
+    def _run_objects(self, record: JobRecord, run: str) -> list[dict[str, Any]]:
+        with translated_errors(f"looking at s3://{record.bucket}/{record.name}/"):
             pages = (
                 self._clients.s3()
                 .get_paginator("list_objects_v2")
@@ -161,29 +166,29 @@ class AwsLauncher:
         try:
             return self._spot_price(instance_type) if spot else self._listed_price(instance_type)
         except (ControllerError, KeyError, ValueError, IndexError, StopIteration):
-            return None  # no rights, no entry, or another format: the price is unknown
+            return None  # without rights, without an entry, or in an unknown format, the price is unknown
 
     def price_in(self, instance_type: str, market: str) -> float | None:
-        """The price as `price`. A capacity reservation costs the price on demand; a Capacity Block is paid
-        beforehand.
+        """The hourly price in the market. An instance in a capacity reservation costs the on-demand price. Capacity
+        Blocks are paid beforehand, and have no hourly price.
         """
         return None if market == "capacity-block" else self.price(instance_type, spot=market == "spot")
 
     def _ec2(self) -> Any:
-        """The EC2 client, untyped: an instance type is what a person typed, rather than one that the stubs know."""
+        """The EC2 client, untyped because the stubs do not know each instance type that people type."""
         return self._clients.ec2()
 
     def _spot_price(self, instance_type: str) -> float:
-        with translated(f"asking for the Spot price of {instance_type}"):
+        with translated_errors(f"asking for the Spot price of {instance_type}"):
             answer = self._ec2().describe_spot_price_history(
                 InstanceTypes=[instance_type],
                 ProductDescriptions=["Linux/UNIX"],
-                StartTime=datetime.now(UTC),  # the price of each zone as it is now
+                StartTime=datetime.now(UTC),  # returns the present price of each zone
             )
         return max(float(entry["SpotPrice"]) for entry in answer["SpotPriceHistory"])
 
     def _listed_price(self, instance_type: str) -> float:
-        wanted = {
+        filters = {
             "instanceType": instance_type,
             "regionCode": self.region,
             "operatingSystem": "Linux",
@@ -192,15 +197,15 @@ class AwsLauncher:
             "capacitystatus": "Used",
         }
         client = self._clients.pricing(PRICES_REGION)
-        with translated(f"asking for the price of {instance_type}"):
+        with translated_errors(f"asking for the price of {instance_type}"):
             answer = client.get_products(
                 ServiceCode="AmazonEC2",
-                Filters=[{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()],
+                Filters=[{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in filters.items()],
             )
         return listed_price(json.loads(answer["PriceList"][0]))
 
 
 def listed_price(product: Mapping[str, Any]) -> float:
-    """The price on demand in an entry of the price list."""
+    """The on-demand price in an entry of the price list."""
     term = next(iter(product["terms"]["OnDemand"].values()))
     return float(next(iter(term["priceDimensions"].values()))["pricePerUnit"]["USD"])

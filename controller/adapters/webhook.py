@@ -1,6 +1,7 @@
-"""Post JSON to a webhook: over https, to public addresses alone, in bounded time.
+"""Post JSON to a webhook over https, only to public addresses and in bounded time.
 
-urllib3 comes with botocore. Its own retries would write the address into the log, so they are made here.
+urllib3 is installed with botocore. The retries of urllib3 would log the secret address, so this module implements its
+own retries.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from dyntrain.controller.contract.errors import GiveUp, RetryLater
 from dyntrain.controller.contract.webhook import Webhook
 
 ATTEMPTS = 3
-PAUSE_SECONDS = 1.0  # before the second attempt, and twice that before the third
+PAUSE_SECONDS = 1.0  # before the second attempt; doubled before the third attempt
 CONNECT_SECONDS, READ_SECONDS = 3.0, 5.0
-PASSING = frozenset({408, 425, 429, *range(500, 600)})
+TRANSIENT_STATUSES = frozenset({408, 425, 429, *range(500, 600)})
 
 Pause = Callable[[float], None]
 Resolve = Callable[[str, int], list[str]]
@@ -31,18 +32,18 @@ def addresses(host: str, port: int) -> list[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether the address is public: not of this machine, its metadata service, or any private network. A name may
-    resolve to such.
+    """Whether the address is public, and belongs neither to this machine, to its metadata service, nor to a private
+    network. The host name of a webhook may resolve to a private address.
     """
     ip = ipaddress.ip_address(address)
-    inner = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
-    return (inner or ip).is_global and not ip.is_multicast
+    embedded = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
+    return (embedded or ip).is_global and not ip.is_multicast
 
 
 class HttpsSender:
-    """Post to exactly the address that was checked, following no redirect and reading no more than the status.
+    """Post to exactly the address that was checked. Redirects are not followed, and only the response's status is read.
 
-    `allowed`, `resolve` and `authority` (certificates in a file) are for other networks than AWS's.
+    `allowed`, `resolve` and `authority` (a file with certificates) serve networks other than AWS's.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class HttpsSender:
             if attempt:
                 self._pause(PAUSE_SECONDS * 2 ** (attempt - 1))
             try:
-                status = self._once(webhook, payload, attempt)
+                status = self._post_once(webhook, payload, attempt)
             except (
                 urllib3.exceptions.HTTPError,
                 OSError,
@@ -73,11 +74,11 @@ class HttpsSender:
             if 200 <= status < 300:
                 return
             problem = f"{webhook.host} answered with HTTP {status}"
-            if status not in PASSING:
-                raise GiveUp(f"the webhook refuses: {problem}")
+            if status not in TRANSIENT_STATUSES:
+                raise GiveUp(f"the webhook refused the message: {problem}")
         raise RetryLater(f"the webhook failed {ATTEMPTS} times: {problem}")
 
-    def _once(self, webhook: Webhook, payload: Mapping[str, Any], attempt: int) -> int:
+    def _post_once(self, webhook: Webhook, payload: Mapping[str, Any], attempt: int) -> int:
         pool = urllib3.HTTPSConnectionPool(
             self._address(webhook, attempt),
             webhook.port,
@@ -98,10 +99,10 @@ class HttpsSender:
             return answer.status
 
     def _address(self, webhook: Webhook, attempt: int) -> str:
-        """An address of the host, another one for each attempt. Raises GiveUp when any of them is not allowed: then the
-        name is not what it seems.
+        """An address of the host, a different one for each attempt. Raises GiveUp when any address of the host is not
+        allowed, because such a name is suspicious.
         """
         addresses = self._resolve(webhook.host, webhook.port)
         if not all(map(self._allowed, addresses)):
-            raise GiveUp(f"the webhook's host {webhook.host} is no public address")
+            raise GiveUp(f"the webhook's host {webhook.host} has an address that is not public")
         return addresses[attempt % len(addresses)]

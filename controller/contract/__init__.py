@@ -1,1 +1,1 @@
-"""What the folders share: names, wire models, errors. Nodes and training import nothing else of the controller."""
+"""Names, message models and errors that all folders share. Nodes and training import nothing else of `controller`."""

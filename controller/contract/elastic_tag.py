@@ -1,4 +1,4 @@
-"""The tag by which people ask that an instance join a cluster. Only its key matters, the value does not."""
+"""The elastic tag, by which people ask that an instance join a cluster. Only the key of the tag matters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ ELASTIC_TAG_SUFFIX = "-aws-dl-cfn-elastic-worker"
 
 @dataclass(frozen=True)
 class ElasticTag:
-    """The suffix of a stage's tag keys; a key is the cluster's name and this suffix."""
+    """The suffix of the elastic tag's key. The key is the cluster's name followed by the suffix. Each stage, that is,
+    each deployed controller, has one suffix.
+    """
 
     suffix: str = ELASTIC_TAG_SUFFIX
 
@@ -20,8 +22,8 @@ class ElasticTag:
         return key.endswith(self.suffix)
 
     def cluster(self, key: str) -> str:
-        """The cluster that a tag key names; "" where nothing stands before the suffix."""
+        """The cluster that a tag key names; "" for a key that is only the suffix."""
         return key.removesuffix(self.suffix)
 
 
-ELASTIC_TAG = ElasticTag()  # of a stage that was deployed without a suffix of its own
+ELASTIC_TAG = ElasticTag()  # the default of a stage that was deployed without its own suffix

@@ -1,30 +1,28 @@
-"""The controller's one error tree, split by what the caller does about it.
+"""The controller's errors, in a tree by what the caller should do.
 
 ControllerError
   RetryLater      nothing is wrong with the request: the same call later may work (throttled, network, lost race)
     Conflict      somebody else wrote the item first: read again, merge, write again
-  GiveUp          the same call will fail again until a person changes something
+  GiveUp          the same call fails again until a person changes something
     Misconfigured a setting, a policy or the credentials
-    Refused       AWS understood the request and said no
-    Disputed      somebody else has published this revision with other content
-    Quarantined   a payload or record that cannot be what it says it is
+    Refused       AWS understood the request and refused it
+    Disputed      another controller published the same target revision with different content
+    Quarantined   a malformed payload or stored record
 """
 
 from __future__ import annotations
 
 
 class ControllerError(Exception):
-    """Base of all errors that the controller raises on purpose; the text says what happened, to what, and what to
-    do.
-    """
+    """Base of all errors that the controller raises on purpose. The message names the problem and a remedy."""
 
 
 class RetryLater(ControllerError):
-    """An error that passes: repeat the same call later."""
+    """A temporary error: the same call may succeed later."""
 
 
 class Conflict(RetryLater):
-    """A conditional write that lost a race; reading the item again shows who won."""
+    """A conditional write that failed because another writer was faster. Read the item again before the next write."""
 
 
 class GiveUp(ControllerError):
@@ -44,8 +42,10 @@ class Refused(GiveUp):
 
 
 class Disputed(GiveUp):
-    """Two targets of one revision. Neither overwrites the other: a coordinator obeys whichever it read first."""
+    """Two targets with the same revision and different contents. No target is overwritten, because the coordinator
+    obeys the first target of a revision that it reads.
+    """
 
 
 class Quarantined(GiveUp):
-    """A payload that cannot be read. Lambda, after its retries, puts it into the dead-letter queue with this reason."""
+    """An unreadable payload. After its retries, Lambda moves the payload with this error to the dead-letter queue."""

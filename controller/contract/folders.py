@@ -1,14 +1,14 @@
-"""Refuse addresses where a local folder or file is wanted: the address `s3://x` would make a folder named `s3:`."""
+"""Refuse addresses in place of local paths. The address `s3://x` would create a folder named `s3:`."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-# two letters at least: C:/ is a drive. Of a Path, `s3://x` is `s3:/x` by now
+# At least two letters, because C:/ is a drive. A Path has turned `s3://x` into `s3:/x`.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def not_local(path: str | Path) -> str:
-    """What is wrong with the path, as the end of a sentence; "" when nothing is."""
+def not_local_problem(path: str | Path) -> str:
+    """The end of a sentence that says why the path is not local; "" for a local path."""
     return "is an address, and a folder or file of this machine is wanted" if _SCHEME.match(str(path)) else ""

@@ -1,9 +1,10 @@
-"""Which instance types can train with which build of MXNet. Pure: nodes, commands and the doctor ask the same table.
+"""Which instance types can train with which build of MXNet. Nodes, commands and `dyntrain doctor` use this table. Pure.
 
-A build carries machine code for some compute capabilities, and for want of PTX the driver makes none for newer chips:
-code for X.y runs on X.z from y on, and on no other X
-(https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility). MXNet imports all the same, counts the
-GPUs and copies to them; the first wait for a kernel raises "no kernel image is available".
+A build contains machine code for some compute capabilities. A build contains no PTX, from which the driver could
+generate code for newer chips. Code for capability X.y runs on chips of capability X.z with z >= y, and on no others
+(https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility). On other chips MXNet still can be
+imported, counts the GPUs and copies data to them. The first wait for a kernel then raises "no kernel image is
+available".
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from dataclasses import dataclass
 
 GPU_BUILD = "mxnet-cu112"
 
-# By distribution, what its build was configured for. mxnet-cu112's was seen in its library, and on an H100.
+# The compute capabilities for which each distribution was built. For mxnet-cu112 the list was also read from the
+# library, and tested on an H100.
 # https://github.com/apache/mxnet/tree/1.9.1/config/distribution
-CARRIED: Mapping[str, tuple[str, ...]] = {
+BUILD_CAPABILITIES: Mapping[str, tuple[str, ...]] = {
     "mxnet-cu112": ("5.0", "6.0", "7.0", "8.0", "8.6"),
     "mxnet-cu110": ("5.0", "6.0", "7.0", "8.0"),
     "mxnet-cu102": ("3.0", "5.0", "6.0", "7.0", "7.5"),
@@ -26,9 +28,10 @@ CARRIED: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Family:
-    """The GPUs of an instance family. `capability` is CUDA's compute capability, "" for a GPU of another maker.
-    `driver`: whether AWS's image with NVIDIA's driver, which the cluster's template and jobs use, supports it; it does
-    not support fractions of a GPU or chips before Turing.
+    """The GPUs of an instance family. `capability` is CUDA's compute capability; "" for GPUs of other makers.
+
+    `driver` says whether AWS's image with NVIDIA's driver supports the GPUs. The cluster's template and jobs use this
+    image. The image supports neither fractions of a GPU nor chips older than Turing.
     """
 
     gpu: str
@@ -70,79 +73,81 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(instance_type: str) -> Family | None:
-    """The GPU family of the instance type; None when it has no GPU, or one that this table does not know."""
+    """The GPU family of the instance type; None for a type without GPU or with an unknown GPU."""
     return FAMILIES.get(instance_type.partition(".")[0])
 
 
 def runs_on(capability: str, build: str) -> bool:
-    """Whether the build has code for a chip of this compute capability. An unknown build is assumed to have it."""
-    carried = CARRIED.get(distribution(build))
-    if carried is None:
+    """Whether the build has code for chips of this compute capability. Unknown builds are assumed to have such code."""
+    capabilities = BUILD_CAPABILITIES.get(distribution(build))
+    if capabilities is None:
         return True
-    major, minor = _parts(capability)
-    return any(_parts(code)[0] == major and _parts(code)[1] <= minor for code in carried)
+    major, minor = _version_parts(capability)
+    return any(_version_parts(code)[0] == major and _version_parts(code)[1] <= minor for code in capabilities)
 
 
 def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
-    """Why the type's GPUs cannot train with the build, and what to take instead; "" when they can, or when the family
-    is unknown. `build` is a name as pip takes it, with or without a version.
+    """Why the type's GPUs cannot train with the build, and which families can; "" when the GPUs can or are unknown.
+    `build` is a package name as pip takes it, with or without a version.
     """
     family, name = family_of(instance_type), distribution(build)
     if family is None:
         return ""
-    instead = f"take {better(name if CARRIED.get(name) else GPU_BUILD)}"
+    advice = f"take {usable_families(name if BUILD_CAPABILITIES.get(name) else GPU_BUILD)}"
     if family.arm64:
-        return f"{instance_type} is arm64, for which MXNet has no build with CUDA: {instead}"
+        return f"{instance_type} is arm64, for which MXNet has no build with CUDA: {advice}"
     if not family.capability:
-        return f"{instance_type} has {family.gpu} GPUs, and MXNet trains on NVIDIA's alone: {instead}"
+        return f"{instance_type} has {family.gpu} GPUs, and MXNet trains on NVIDIA's alone: {advice}"
     if runs_on(family.capability, name):
         return ""
-    if not CARRIED[name]:
+    if not BUILD_CAPABILITIES[name]:
         return f"{name} has no code for GPUs, and {instance_type} has {family.gpu} GPUs: take {GPU_BUILD}==1.9.1"
-    has = f"{instance_type} has {family.gpu} GPUs (compute capability {family.capability})"
-    return f"{has}, and {name} has code for {', '.join(CARRIED[name])} alone: {instead}"
+    description = f"{instance_type} has {family.gpu} GPUs (compute capability {family.capability})"
+    return f"{description}, and {name} has code for {', '.join(BUILD_CAPABILITIES[name])} alone: {advice}"
 
 
 def lacks_driver(instance_type: str) -> str:
-    """What to do about GPUs that AWS's image with NVIDIA's driver does not drive; "" when it does, or when the family
-    is unknown.
+    """Advice to use other families, when AWS's image has no driver for the type's GPUs; "" when the image has a driver
+    or the family is unknown.
     """
     family = family_of(instance_type)
     if family is None or family.driver:
         return ""
     problem = f"AWS's image with NVIDIA's driver has none for the {family.gpu} GPUs of {instance_type}"
-    return f"{problem}: take {better(GPU_BUILD)}"
+    return f"{problem}: take {usable_families(GPU_BUILD)}"
 
 
 def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:
-    """Why the type cannot be a node of the cluster's template with Accelerator=Nvidia; "" as for `cannot_train`."""
+    """Why the type cannot be a node of the cluster's template with Accelerator=Nvidia; "" as in `cannot_train`."""
     return cannot_train(instance_type, build) or lacks_driver(instance_type)
 
 
-def doubt(instance_type: str) -> str:
-    """A warning for a type with GPUs that the table does not know; "" for the others. Such types are let through."""
+def unknown_gpu_warning(instance_type: str) -> str:
+    """A warning for a type whose GPUs are missing in the table; "" for other types. A type with unknown GPUs is
+    accepted.
+    """
     if family_of(instance_type) is not None:
         return ""
-    return (
-        f"whether MXNet has code for the GPUs of {instance_type} is not known here: each node tries it before it joins"
-    )
+    return f"it is unknown whether MXNet has code for the GPUs of {instance_type}: each node tests this before it joins"
 
 
-def better(build: str = GPU_BUILD) -> str:
-    """The families that the template's nodes can be of, in words; "" for a build without GPU code."""
-    names = [name for name, family in FAMILIES.items() if _fits(family, build)]
+def usable_families(build: str = GPU_BUILD) -> str:
+    """The families that nodes of the cluster's template can use, as text; "" for a build without GPU code."""
+    names = [name for name, family in FAMILIES.items() if _can_be_node(family, build)]
     return " or ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def distribution(build: str) -> str:
-    """The package's name without its version: `mxnet-cu112` for `mxnet-cu112==1.9.1`; the template's default for ""."""
+    """The package's name without its version: `mxnet-cu112` for `mxnet-cu112==1.9.1`. For "" the name is the template's
+    default.
+    """
     return build.partition("==")[0] or GPU_BUILD
 
 
-def _fits(family: Family, build: str) -> bool:
+def _can_be_node(family: Family, build: str) -> bool:
     return family.driver and not family.arm64 and runs_on(family.capability, build)
 
 
-def _parts(capability: str) -> tuple[int, int]:
+def _version_parts(capability: str) -> tuple[int, int]:
     major, _, minor = capability.partition(".")
     return int(major), int(minor or 0)

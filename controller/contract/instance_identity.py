@@ -1,12 +1,13 @@
-"""Whether a signed instance identity document proves that a message comes from the instance that it speaks for. Pure.
+"""Verify by a signed instance identity document that a message comes from the instance that it names. Pure.
 
-EC2 signs each instance's document with PKCS#1 v1.5 over SHA-256 and hands out both on the instance only; AWS publishes
-the region's certificate: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/verify-signature.html . A document is
-valid as long as its instance lives, so it tells where a message comes from among those who cannot read each other's
-metadata and mail; it does not make a message fresh.
+EC2 signs each instance's document with PKCS#1 v1.5 over SHA-256. Only the instance itself can read the document and the
+signature. AWS publishes the region's certificate:
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/verify-signature.html . A document is valid as long as its instance
+lives. Anyone who can read an instance's metadata or messages can copy its document, and a document does not prove that
+a message is new.
 
-Verified by hand (RFC 8017, section 8.2.2): the block that the signature must open to is built and compared as a whole,
-and nothing is parsed out of it. A library for it would double the Lambda package and its cold start.
+This module verifies signatures itself (RFC 8017, section 8.2.2): it builds the expected block and compares the whole
+block, without parsing. A library would double the size and the cold start of the Lambda package.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from enum import Enum
 
 from dyntrain.controller.contract.messages import SignedDocument
 
-LEAST_BITS = 1024  # AWS signs with 1024 bits in most regions
+MIN_KEY_BITS = 1024  # AWS signs with 1024 bits in most regions
 _ALGORITHM = bytes.fromhex("300d06092a864886f70d0101010500")  # RFC 3279: rsaEncryption, NULL
 _FRAME = re.compile(r"-----(?:BEGIN|END)\s*PUBLIC\s*KEY-----|,")
 _SHA256 = bytes.fromhex("3031300d060960864801650304020105000420")  # RFC 8017, section 9.2, note 1
@@ -52,10 +53,10 @@ Keys = tuple[PublicKey, ...]
 
 
 def parse_keys(text: str) -> Keys:
-    """RSA public keys as `openssl x509 -pubkey -noout` prints them, one or several; the PEM frame may be left out.
+    """Parse one or several RSA public keys as `openssl x509 -pubkey -noout` prints them. The PEM frame may be missing.
     Raises ValueError.
 
-    On their way through parameters and settings line breaks become spaces, `\\n`, or nothing: none of that matters.
+    Parameters and settings may turn line breaks into spaces, `\\n` or nothing. Keys with such changes are parsed, too.
     """
     bodies = ["".join(part.split()) for part in _FRAME.split(text.replace("\\r", " ").replace("\\n", " "))]
     if not any(bodies):
@@ -64,7 +65,7 @@ def parse_keys(text: str) -> Keys:
 
 
 def judge(signed: SignedDocument | None, instance: str, address: str, keys: Keys, account: str = "") -> Verification:
-    """Whether `signed` proves that the sender is `instance` at `address` (and, unless empty, of `account`)."""
+    """Whether `signed` proves that the sender is `instance` at `address` and, unless empty, belongs to `account`."""
     if signed is None:
         return Verification.ABSENT
     document = signed.document.encode()
@@ -72,16 +73,16 @@ def judge(signed: SignedDocument | None, instance: str, address: str, keys: Keys
         return Verification.FORGED
     try:
         identity = json.loads(document)
-        named = (identity["instanceId"], identity["privateIp"], identity["accountId"])
+        document_values = (identity["instanceId"], identity["privateIp"], identity["accountId"])
     except (ValueError, KeyError, TypeError):
         return Verification.UNREADABLE
-    for known, expected, verdict in zip(
-        named,
-        (instance, address, account or named[2]),
+    for actual, expected, verdict in zip(
+        document_values,
+        (instance, address, account or document_values[2]),
         (Verification.OTHER_INSTANCE, Verification.OTHER_ADDRESS, Verification.OTHER_ACCOUNT),
         strict=True,
     ):
-        if known != expected:
+        if actual != expected:
             return verdict
     return Verification.GENUINE
 
@@ -100,29 +101,29 @@ def _signed_by(key: PublicKey, document: bytes, signature: str) -> bool:
 
 
 def _parse_key(body: str) -> PublicKey:
-    """Parse SubjectPublicKeyInfo (RFC 5280): DER in base64."""
+    """Parse a key in the format SubjectPublicKeyInfo (RFC 5280): DER in base64."""
     try:
         outer = _Der(base64.b64decode(body, validate=True)).take(0x30)
-        algorithm, bits = outer.take(0x30), outer.take(0x03)
-        numbers = _Der(bits.data[1:]).take(0x30)
+        algorithm, key_bits = outer.take(0x30), outer.take(0x03)
+        numbers = _Der(key_bits.data[1:]).take(0x30)
         modulus, exponent = (int.from_bytes(numbers.take(0x02).data, signed=True) for _ in range(2))
     except (binascii.Error, ValueError, IndexError) as error:
         raise ValueError(
             "holds something that is no RSA public key: give what `openssl x509 -pubkey -noout -in CERTIFICATE` prints"
         ) from error
-    if algorithm.data != _ALGORITHM[2:] or modulus < 0 or modulus.bit_length() < LEAST_BITS or exponent < 3:
-        raise ValueError(f"holds a key that is no RSA public key of at least {LEAST_BITS} bits")
+    if algorithm.data != _ALGORITHM[2:] or modulus < 0 or modulus.bit_length() < MIN_KEY_BITS or exponent < 3:
+        raise ValueError(f"holds a key that is no RSA public key of at least {MIN_KEY_BITS} bits")
     return PublicKey(modulus, exponent)
 
 
 class _Der:
-    """The elements of one DER value, one after the other."""
+    """A reader for consecutive DER elements."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self._at = data, 0
 
     def take(self, tag: int) -> _Der:
-        """The next element's content. Raises IndexError or ValueError when it is incomplete or of another kind."""
+        """The content of the next element, which has this tag. Raises IndexError or ValueError for other elements."""
         if self.data[self._at] != tag:
             raise ValueError("unexpected element")
         length, start = self.data[self._at + 1], self._at + 2

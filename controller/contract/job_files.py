@@ -1,8 +1,8 @@
-"""The keys of a job's files in its bucket, and the format of its nodes' reports: what its machines, the command line
-and the resync agree on.
+"""The S3 keys of a job's files, and the format of the reports of the job's machines. The job's machines, the command
+line and the resync use this module.
 
-The nodes' program takes this file along to machines as they come, so it is Python 3.9 and imports the standard library
-only.
+This file is copied to machines that have only their image's software. So the file supports Python 3.9 and imports only
+the standard library.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from typing import NamedTuple
 
 JOB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}"
-JOB_TAG = "dyntrain:job"  # on each instance, with the job's name
+JOB_TAG = "dyntrain:job"  # a tag on each instance of a job; its value is the job's name
 LOG_GROUP = "/aws/ec2/training-jobs"
 SUCCEEDED, FAILED, INTERRUPTED, STOPPED = "SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED"
 VERDICTS = (SUCCEEDED, FAILED, INTERRUPTED, STOPPED)
@@ -20,12 +20,14 @@ TAIL_CHARACTERS = 4000
 
 
 def run_id(submission: str, attempt: int) -> str:
-    """The name of one launch of a job's machines."""
+    """The name of a run, that is, of one launch of a job's machines."""
     return f"{submission}-{attempt}"
 
 
 def client_token(run: str) -> str:
-    """The client token of the RunInstances call. Nobody can change it afterwards, so it proves whose an instance is."""
+    """The client token of the run's RunInstances call. A client token cannot be changed later, so it proves that an
+    instance belongs to the run.
+    """
     return f"dyntrain-job-{run}"
 
 
@@ -34,7 +36,7 @@ def code_key(name: str) -> str:
 
 
 def request_key(name: str) -> str:
-    """The key of the request, by which the job can be launched again."""
+    """The key of the stored request, with which the job can be launched again."""
     return f"{name}/job.json"
 
 
@@ -51,7 +53,7 @@ def plan_key(name: str, run: str) -> str:
 
 
 def verdict_key(name: str, run: str) -> str:
-    """The key of the run's verdict. It is written once: a second writer finds it there."""
+    """The key of the run's final result. The first writer creates the object, and later writers leave it unchanged."""
     return f"{run_prefix(name, run)}exit.json"
 
 
@@ -60,12 +62,12 @@ def rank_exit_key(name: str, run: str, rank: int) -> str:
 
 
 def alive_key(name: str, run: str, rank: int) -> str:
-    """The key of the rank's sign of life, written every minute while the node lives."""
+    """The key of an object that the node of this rank rewrites every minute as a sign of life."""
     return f"{run_prefix(name, run)}{rank}/alive"
 
 
 def output_key(name: str, run: str, rank: int) -> str:
-    """The key of what the node's command wrote, kept besides CloudWatch."""
+    """The key of the output of the node's command. CloudWatch contains the same output."""
     return f"{run_prefix(name, run)}{rank}/output.log"
 
 
@@ -74,7 +76,9 @@ def log_stream(name: str, rank: int) -> str:
 
 
 class Exit(NamedTuple):
-    """The content of exit.json. `code` is None where no command ended: the machine was taken back, or fell silent."""
+    """The content of exit.json. `code` is None when no command ended, because AWS took the machine or the machine
+    stopped reporting.
+    """
 
     verdict: str
     rank: int
@@ -88,11 +92,11 @@ class Exit(NamedTuple):
 
 
 def exit_of(text: str) -> Exit:
-    """Parse an exit.json. Raises ValueError when it is none: people may write anything into their bucket."""
+    """Parse the text of exit.json. Raises ValueError for other text, because people may write into the bucket."""
     try:
         fields = json.loads(text)
         code = fields["code"]
-        ending = Exit(
+        parsed = Exit(
             str(fields["verdict"]),
             int(fields["rank"]),
             None if code is None else int(code),
@@ -102,6 +106,6 @@ def exit_of(text: str) -> Exit:
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"no exit.json: {error!r}") from error
-    if ending.verdict not in VERDICTS:
-        raise ValueError(f"no exit.json: verdict {ending.verdict!r}")
-    return ending
+    if parsed.verdict not in VERDICTS:
+        raise ValueError(f"no exit.json: verdict {parsed.verdict!r}")
+    return parsed

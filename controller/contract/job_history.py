@@ -1,7 +1,7 @@
-"""A job's progress and history, as its reports carry it: enough for curves without the shared volume.
+"""A job's progress and history in the job's reports, which suffice for curves without the shared volume.
 
-Nothing here decides anything. A reader that cannot make sense of it passes it over (`readable_or_none`): a curve must
-never cost the membership that stands beside it.
+No decision depends on these models. Readers ignore an invalid curve (`readable_or_none`) and still use the membership
+in the same report.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from dyntrain.controller.contract.wire import Wire
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler
 
-VERSION = 1  # format of both models; readers skip a later one
-HISTORY_BYTES = 16_000  # of JSON: a report is written every few seconds, into an item that is billed by the kilobyte
+VERSION = 1  # format of JobProgress and JobHistory; readers ignore later formats
+HISTORY_BYTES = 16_000  # of JSON; a report is written every few seconds, and DynamoDB bills each kilobyte
 METRICS_SHOWN = 8
 
 Metrics = Annotated[
@@ -22,26 +22,28 @@ Metrics = Annotated[
 
 
 def finite(value: float | None) -> float | None:
-    """The value as `Metrics` hold it: JSON has neither NaN nor infinity, so those are a gap in the curve."""
+    """The value, or None for NaN and infinity, which JSON cannot contain. None is a gap in the curve."""
     return value if value is not None and isfinite(value) else None
 
 
 class JobProgress(Wire):
-    """How far the job is, between 0 and 1, and its expected end."""
+    """The completed fraction of the job and the expected time until its end."""
 
     version: int = Field(VERSION, ge=1, le=VERSION)
-    fraction: float | None = Field(None, ge=0, le=1, description="of all samples of all epochs; null: not known yet")
+    fraction: float | None = Field(
+        None, ge=0, le=1, description="completed part of all samples of all epochs; null: not known yet"
+    )
     eta_seconds: float | None = Field(
         None, ge=0, description="at the pace of the last minutes, pauses included; a script may stop earlier"
     )
     metrics: Metrics = Field({})
     metrics_epoch: int | None = Field(None, description="the epoch that `metrics` are of, counted from 0")
     silenced: dict[str, str] = Field({}, description="rules of the script's checks that were silenced, or all: how")
-    stalled: str = Field("", description="who keeps the others waiting, and where; empty: nobody")
+    stalled: str = Field("", description="the worker that delays the other workers, and where; empty: none")
 
 
 class HistoryPoint(Wire):
-    """What was trained between the point before and `at`."""
+    """The training between the previous point and the time `at`."""
 
     at: float
     epoch: int
@@ -52,26 +54,26 @@ class HistoryPoint(Wire):
 
 
 class HistoryMark(Wire):
-    """An event of the job; `event` is its name in `events.jsonl`."""
+    """An event of the job. `event` is the event's name in `events.jsonl`."""
 
     at: float
     event: str
     instance: str = ""
     generation: int | None = None
-    seconds: float | None = Field(None, description="how long it kept the others from training, or will last")
+    seconds: float | None = Field(None, description="pause of the other workers, or expected duration")
     reason: str = ""
     phases: dict[str, float] = Field({})
 
 
 class JobHistory(Wire):
-    """The whole job, coarser the longer it lasts; the newest marks, and how many there were of each kind. At most
-    `HISTORY_BYTES` of JSON.
+    """The history of the whole job, with at most `HISTORY_BYTES` of JSON. Points get coarser as the job gets longer.
+    `marks` are the newest events; `counts` counts all events of each kind.
     """
 
     version: int = Field(VERSION, ge=1, le=VERSION)
     points: tuple[HistoryPoint, ...] = ()
     marks: tuple[HistoryMark, ...] = ()
-    counts: dict[str, int] = Field({}, description="event: how many there were, also those whose mark is not kept")
+    counts: dict[str, int] = Field({}, description="number of events of each kind, including those without a kept mark")
     paused_seconds: float = Field(0.0, description="all pauses of the survivors together")
 
 

@@ -1,7 +1,8 @@
-"""When nodes may leave a cluster because people wish it: the optional field `leave_windows` of ClusterPolicy.
+"""When nodes may leave a cluster at people's request: the optional field `leave_windows` of ClusterPolicy.
 
-Schedule and duration are as in Karpenter's disruption budgets (https://karpenter.sh/docs/concepts/disruption/), with a
-time zone besides, and the other way round: a window is when changes are made, not when they are held back.
+Schedule and duration have the format of Karpenter's disruption budgets
+(https://karpenter.sh/docs/concepts/disruption/), plus a time zone. A budget of Karpenter forbids changes during its
+window. Here nodes leave only during a window.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-LEAVE_TAG = "dyntrain:leave"  # on an instance, with the value `now`: it waits for no window
+LEAVE_TAG = "dyntrain:leave"  # with the value `now` on an instance: the instance leaves without waiting for a window
 LEAVE_NOW = "now"
-SHORTEST = timedelta(minutes=10)  # pools are looked at every five
+SHORTEST_WINDOW = timedelta(minutes=10)  # pools are checked every five minutes
 _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?")
 _ANY_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class LeaveWindow(BaseModel):
-    """A window that opens at each time of `schedule` and stays open for `duration`, in elapsed time whatever the clocks
-    of the zone do. A time that does not exist (clocks go forward) opens when they have gone forward; one that exists
-    twice opens at the first.
+    """A window that opens at each time of `schedule` and stays open for the elapsed time `duration`.
+
+    When the zone's clocks go forward, a skipped time opens right after the skipped hour. A time that occurs twice opens
+    at its first occurrence.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -36,38 +38,38 @@ class LeaveWindow(BaseModel):
 
     @field_validator("schedule")
     @classmethod
-    def _comes(cls, value: str) -> str:
+    def _has_occurrence(cls, value: str) -> str:
         from cronsim import CronSim, CronSimError  # not needed on nodes, nor for clusters without windows
 
         if len(value.split()) != 5:
             raise ValueError("must have five fields: minute, hour, day of month, month, weekday")
         try:
-            comes = next(CronSim(value, _ANY_DAY), None)
+            occurrence = next(CronSim(value, _ANY_DAY), None)
         except CronSimError as error:
             raise ValueError(f"{error} in {value!r}") from error
-        if comes is None:
-            raise ValueError(f"{value!r} never comes")
+        if occurrence is None:
+            raise ValueError(f"{value!r} never occurs")
         return value
 
     @field_validator("duration")
     @classmethod
     def _long_enough(cls, value: str) -> str:
-        if _length(value) < SHORTEST:
+        if _length(value) < SHORTEST_WINDOW:
             raise ValueError("must be hours and minutes such as 8h, 90m or 1h30m, and ten minutes at least")
         return value
 
     @field_validator("time_zone")
     @classmethod
-    def _known(cls, value: str) -> str:
+    def _known_time_zone(cls, value: str) -> str:
         try:
             zone(value)
-        except (KeyError, ValueError, OSError) as error:  # what zoneinfo says of a name that is no file of its own
-            raise ValueError(f"{value!r} is no time zone that is known here, such as Europe/Berlin") from error
+        except (KeyError, ValueError, OSError) as error:  # zoneinfo's errors for an unknown name
+            raise ValueError(f"{value!r} is not the name of a known time zone, such as Europe/Berlin") from error
         return value
 
 
 def zone(name: str) -> tzinfo:
-    """The time zone of that name. Raises what zoneinfo raises. UTC needs no database of zones."""
+    """The time zone with this name. Raises zoneinfo's errors. UTC needs no time zone database."""
     from zoneinfo import ZoneInfo
 
     return UTC if name == "UTC" else ZoneInfo(name)

@@ -1,9 +1,10 @@
-"""Names and wire models that the folders share: tags, parameters, the target.
+"""Names and message models that the folders share: tags, SSM parameters, the target.
 
-This package is all of `controller` that `node_bootstrap` and `training` may import. The tag and template names are
-those of AWS Dynamic Training and its deeplearning-cfn template; people have scripts built on them.
+The package `contract` is the only part of `controller` that `node_bootstrap` and `training` may import. The tag and
+template names are those of AWS Dynamic Training and its deeplearning-cfn template, because people's scripts use these
+names.
 
-Times on the wire are seconds since the epoch (float, UTC).
+Times in messages are seconds since the epoch (float, UTC).
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ NODE_TYPE_TAG = "NodeType"
 
 NODE_SOURCE = "dyntrain.node"
 COORDINATOR_SOURCE = "dyntrain.coordinator"
-IDENTITY_VARIABLE = "DYNTRAIN_IDENTITY"  # the node's `SignedDocument`, for the coordinator that it starts
+IDENTITY_VARIABLE = "DYNTRAIN_IDENTITY"  # holds the node's `SignedDocument` for its coordinator process
 
 
 def source_of(source: str, cluster: str) -> str:
-    """The event source under which a node of `cluster` sends: IAM allows its role this one and no other cluster's."""
+    """The event source of nodes of `cluster`. IAM allows a node's role only the source of its own cluster."""
     return f"{source}.{cluster}"
 
 
 def sender(source: str) -> tuple[str, str | None]:
-    """Split an event source into `NODE_SOURCE` or `COORDINATOR_SOURCE` and the cluster for which the sender may speak;
-    None for any cluster.
+    """Split an event source into `NODE_SOURCE` or `COORDINATOR_SOURCE` and the sender's cluster. None in place of the
+    cluster means that the sender may report for any cluster.
     """
     for prefix in (NODE_SOURCE, COORDINATOR_SOURCE):
         if source.startswith(f"{prefix}."):
@@ -46,12 +47,12 @@ def sender(source: str) -> tuple[str, str | None]:
 
 
 CLUSTER_NAME = (
-    r"^[A-Za-z][A-Za-z0-9-]{0,63}$"  # what CloudFormation takes as a stack name, shortened to leave room in a tag key
+    r"^[A-Za-z][A-Za-z0-9-]{0,63}$"  # a stack name of CloudFormation, but shorter, because tag keys contain the name
 )
 CODE_SOURCE = r"^s3://[a-z0-9.-]+/[^\s'\"\\]+$"
-S3_LOCATION = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)*$"  # no wildcard: IAM policies contain it
-S3_FOLDER = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)+$"  # TensorBoard shows nothing of a bucket's root
-MOST_WORKERS = 1024  # of one job: the sums by which workers know that they are at one step are exact up to here
+S3_LOCATION = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)*$"  # without wildcards, because IAM policies contain it
+S3_FOLDER = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)+$"  # not a bucket's root, where TensorBoard finds nothing
+MOST_WORKERS = 1024  # of one job; sums that compare the workers' steps are exact up to this number
 INSTANCE_ID = r"^i-[0-9a-f]{8}([0-9a-f]{9})?$"
 
 InstanceId = Annotated[str, Field(pattern=INSTANCE_ID)]
@@ -60,37 +61,43 @@ Status = Literal["WAITING", "PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QU
 
 
 def is_base_value(value: str | None) -> bool:
-    """Whether the value of the tag `dyntrain:base` makes a base node; None when the instance does not carry the tag."""
+    """Whether this value of the tag `dyntrain:base` makes an instance a base node. None stands for a missing tag."""
     return value is not None and value.strip().lower() not in ("false", "no", "0")
 
 
 def launch_template_name(cluster: str) -> str:
-    """The launch template whose instances join `cluster` by themselves."""
+    """The name of the launch template whose instances join `cluster` automatically."""
     return f"{cluster}{LAUNCH_TEMPLATE_SUFFIX}"
 
 
 def parameter(cluster: str, leaf: Literal["policy", "node", "target", "coordinator", "token"]) -> str:
-    """The SSM parameter of a cluster; `token` is a SecureString, the others are JSON."""
+    """The name of an SSM parameter of the cluster. `token` is a SecureString; the other parameters contain JSON."""
     return f"/dyntrain/{cluster}/{leaf}"
 
 
 class ClusterPolicy(Wire):
-    """What the operator decided for a cluster; JSON in the parameter `policy`."""
+    """The operator's settings for a cluster; JSON in the parameter `policy`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cluster: ClusterName
-    stage: StageName | None = Field(None, description="the controller that serves it; None: the only one there is")
+    stage: StageName | None = Field(
+        None, description="the controller that serves the cluster; None: the only controller"
+    )
     groups: tuple[str, ...] = ()
     min_workers: int = Field(1, ge=1)
     max_workers: int = Field(64, ge=1, le=MOST_WORKERS)
-    lease_seconds: float = Field(30.0, gt=0, description="a coordinator silent for longer than this counts as no job")
+    lease_seconds: float = Field(
+        30.0, gt=0, description="after this silence of its coordinator, a job counts as not running"
+    )
     boundary: Literal["epoch", "segment"] = "epoch"
-    heartbeat_seconds: float = Field(60.0, gt=0, description="how often a waiting lifecycle action is kept alive")
-    settling_seconds: float = Field(10.0, ge=0, description="a read this young does not overrule an event")
+    heartbeat_seconds: float = Field(60.0, gt=0, description="interval of heartbeats for a waiting lifecycle action")
+    settling_seconds: float = Field(
+        10.0, ge=0, description="a read within this time after an event does not overrule it"
+    )
     resync_seconds: float = Field(60.0, gt=0)
     takeover_seconds: float = Field(
-        120.0, ge=60, description="a coordinator silent for longer than this has another base node nominated"
+        120.0, ge=60, description="after this silence of the coordinator, another base node is nominated"
     )
     hook_cap_seconds: float = Field(
         21_600.0,
@@ -101,7 +108,7 @@ class ClusterPolicy(Wire):
         900.0, ge=0, description="how long before a scheduled AWS maintenance a node leaves"
     )
     rebalance: Literal["leave", "ignore"] = Field(
-        "leave", description="what a rebalance recommendation does, which is advice: the machine may stay for hours"
+        "leave", description="whether nodes leave at a rebalance recommendation, which is only advice"
     )
     rebalance_grace_seconds: float = Field(
         120.0,
@@ -109,15 +116,17 @@ class ClusterPolicy(Wire):
         description="how long after the recommendation a node may stay, for the next boundary to take it out",
     )
     leave_windows: tuple[LeaveWindow, ...] = Field(
-        (), max_length=20, description="when nodes leave because people wish it; none: at any time"
+        (), max_length=20, description="when nodes leave at people's request; none: at any time"
     )
     launch_cooldown_seconds: float = Field(
-        300.0, gt=0, description="after failed launches, before capacity is asked for again; doubles with each failure"
+        300.0,
+        gt=0,
+        description="pause after failed launches before capacity is raised again; doubles with each failure",
     )
     alike_failures: int = Field(
         3,
         ge=1,
-        description="after so many nodes of a group in a row that failed alike it launches no more, until "
+        description="after so many consecutive nodes failed alike, their group launches no more until "
         "prepare-data has changed",
     )
     orphan_grace_seconds: float = Field(
@@ -128,8 +137,8 @@ class ClusterPolicy(Wire):
     )
     hold_endings: bool = Field(
         True,
-        description="stop, and tell people, when more than five instances that never reported are to be ended within "
-        "ten minutes",
+        description="stop and raise an alarm when more than five instances that never reported are to be terminated "
+        "within ten minutes",
     )
     after_job: Literal["keep", "stop", "terminate"] = Field(
         "keep", description="what becomes of base nodes ten minutes after the job is over, and at the limits below"
@@ -152,9 +161,9 @@ class ClusterPolicy(Wire):
 
     @field_validator("idle_hours", "max_hours")
     @classmethod
-    def _says_what_is_done(cls, value: float | None, info: ValidationInfo) -> float | None:
+    def _has_closing_action(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("after_job", "keep") == "keep":
-            raise ValueError("needs after_job stop or terminate, which says what is done then")
+            raise ValueError("needs after_job to be stop or terminate, which says how the cluster is closed")
         return value
 
     @field_validator("pool")
@@ -166,7 +175,7 @@ class ClusterPolicy(Wire):
 
     @field_validator("groups")
     @classmethod
-    def _named_groups(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _valid_group_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
             if not 0 < len(name) <= 255 or "/" in name:
                 raise ValueError(f"{name!r} is no name of an Auto Scaling group")
@@ -174,18 +183,20 @@ class ClusterPolicy(Wire):
 
 
 class NodeConfig(Wire):
-    """What a node of the cluster needs to prepare itself and to train; JSON in the parameter `node`."""
+    """The settings with which the cluster's nodes prepare themselves and train; JSON in the parameter `node`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cluster: ClusterName
-    stage: StageName | None = Field(None, description="of the controller; targets of another one are not obeyed")
-    elastic_suffix: str = Field(ELASTIC_TAG_SUFFIX, min_length=1, description="of the tag by which instances join")
+    stage: StageName | None = Field(None, description="the controller's stage; targets of other stages are not obeyed")
+    elastic_suffix: str = Field(
+        ELASTIC_TAG_SUFFIX, min_length=1, description="suffix of the tag by which instances join"
+    )
     mount: str = Field(description="absolute path of the volume that all nodes share")
     volume: str | None = Field(
         None,
         pattern=r"^fs-[0-9a-f]{8,40}$",
-        description="EFS file system to mount there, with TLS; None: it is there already",
+        description="EFS file system to mount at `mount`, with TLS; None: it is mounted already",
     )
     prepare_script: str | None = Field(None, description="absolute path; None: nothing to prepare")
     code: str | None = Field(
@@ -195,7 +206,7 @@ class NodeConfig(Wire):
         "if it has one, in place of prepare_script; None: people bring the code",
     )
     prepare_sha256: str | None = Field(
-        None, pattern=r"^[0-9a-f]{64}$", description="of the script: another one is not run"
+        None, pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the script; a script with another digest is not run"
     )
     prepare_user: str | None = Field(
         None,
@@ -225,7 +236,7 @@ class NodeConfig(Wire):
         1, ge=1, le=64, description="worker processes a node, such as one for each GPU: they come and go together"
     )
     engine: Literal["pslite", "horovod"] = Field(
-        "pslite", description="what sums the gradients; horovod, all-reduce among the workers, must be on each node"
+        "pslite", description="how gradients are summed; horovod (all-reduce among workers) must be on each node"
     )
     servers: Literal["base", "all"] = Field(
         "base",
@@ -236,7 +247,7 @@ class NodeConfig(Wire):
     warm_spares: int = Field(
         0,
         ge=0,
-        description="worker processes a node keeps beside its own, ready to take over; each has a worker's memory",
+        description="idle worker processes of a node, ready to take over; each needs a worker's memory",
     )
     segment_steps: int | None = Field(None, ge=1)
     boundary: Literal["epoch", "segment"] = Field(
@@ -254,12 +265,12 @@ class NodeConfig(Wire):
         description="s3://BUCKET/PREFIX: commits, output/ and TensorBoard's curves go there when an epoch ends",
     )
     state_transfer: Literal["encrypted", "clear"] = Field(
-        "encrypted", description="how the state goes from node to node; clear: for a network that is nobody else's"
+        "encrypted", description="how the state is sent between nodes; clear: only for a private network"
     )
     min_workers: int = Field(1, ge=1)
     max_workers: int = Field(64, ge=1, le=MOST_WORKERS)
     liveness_seconds: float = Field(
-        20.0, gt=0, description="without an answer for so long a process of the job counts as hung"
+        20.0, gt=0, description="a process of the job without an answer for so long counts as hung"
     )
     progress_seconds: float = Field(
         600.0, gt=0, description="a job that makes no step, or a started worker that does not connect, counts as stuck"
@@ -267,7 +278,7 @@ class NodeConfig(Wire):
     pause_seconds: float = Field(3600.0, gt=0, description="a job below its minimum of workers fails after so long")
     environment: dict[str, str] = Field({})
     isolation_seconds: float = Field(
-        120.0, gt=0, description="without a coordinator for so long, a node stops its worker and asks the controller"
+        120.0, gt=0, description="a node without a coordinator for so long stops its worker and asks the controller"
     )
     identity_keys: str = Field(
         "",
@@ -284,14 +295,16 @@ class NodeConfig(Wire):
 
 
 class Target(Wire):
-    """The membership the controller wants: JSON in the parameter `target`.
+    """The membership that the controller wants; JSON in the parameter `target`.
 
-    `members` are instances that are wanted *and* prepared, in order of joining. When the JSON outgrows one SSM
-    parameter (4 KB) `members` is None, and `pointer` names the DynamoDB item that holds the list. `digest` is always
-    that of the full list. `coordinator` is the base node that is nominated to run the coordinator, since `term`; term
-    0: the node that is tagged as master. `replacing` maps base nodes that are no members any more to their successors:
-    they are exchanged once the successor can serve. `causes` says in a few words why instances came or went with this
-    revision, as far as there is room.
+    `members` are the instances that are wanted *and* prepared, in order of joining. If the JSON exceeds one SSM
+    parameter (4 KB), `members` is None and `pointer` names the DynamoDB item with the list. `digest` is always the
+    digest of the full list.
+
+    `coordinator` is the base node that is nominated to run the coordinator, and `term` is the number of the nomination.
+    In term 0 the node that is tagged as master runs the coordinator. `replacing` maps former base nodes to their
+    successors. The coordinator exchanges the two nodes once the successor can serve. `causes` says why instances joined
+    or left with this revision, for as many instances as fit.
     """
 
     revision: int = Field(ge=0)
@@ -304,7 +317,7 @@ class Target(Wire):
     coordinator: InstanceId | None = None
     term: int = Field(0, ge=0)
     replacing: dict[InstanceId, InstanceId] = Field({})
-    stage: str | None = Field(None, description="of the controller that wrote it")
+    stage: str | None = Field(None, description="stage of the controller that wrote the target")
     causes: dict[InstanceId, str] = Field({}, exclude_if=lambda causes: not causes)
 
     @classmethod
@@ -318,22 +331,25 @@ class Target(Wire):
         )
 
     def contradicts(self, other: Target) -> bool:
-        """Whether both have one revision and different content. Deadlines do not count: a long target has none."""
-        return self.revision == other.revision and self._wants() != other._wants()
+        """Whether the two targets have the same revision but different contents. Deadlines are not compared, because a
+        long target omits them.
+        """
+        return self.revision == other.revision and self._wanted_state() != other._wanted_state()
 
-    def _wants(self) -> object:
+    def _wanted_state(self) -> object:
         return self.digest, self.finished, self.coordinator, self.term, self.replacing
 
 
 def members_digest(members: tuple[str, ...]) -> str:
-    """Sixteen hex digits over the ordered member list."""
+    """The digest of the ordered member list, as 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(list(members)).encode()).hexdigest()[:16]
 
 
 class SignedDocument(Wire):
-    """An instance's identity document as its metadata service gives it, and the base64 signature over those bytes.
+    """An instance identity document, exactly as the metadata service returns it, and its base64 signature.
 
-    Whoever has both can pass for the instance: they go to the coordinator and to the controller, and into no log.
+    Whoever has the document and the signature can impersonate the instance. So the document and the signature are sent
+    only to the coordinator and the controller, and never logged.
     """
 
     document: str = Field(max_length=8192, repr=False)
@@ -341,8 +357,8 @@ class SignedDocument(Wire):
 
 
 class CoordinatorEndpoint(Wire):
-    """Where the running coordinator listens; JSON in the parameter `coordinator`. Clients trust `certificate` (PEM) and
-    nothing else.
+    """The address of the running coordinator; JSON in the parameter `coordinator`. Clients trust only `certificate`
+    (PEM).
     """
 
     cluster: ClusterName
@@ -354,7 +370,9 @@ class CoordinatorEndpoint(Wire):
 
 
 class ControlFile(Wire):
-    """How a worker process reaches its coordinator: JSON in a file of mode 0600 that `DYNTRAIN_CONTROL_FILE` names."""
+    """The data with which a worker process connects to its coordinator: JSON in a file of mode 0600 at the path
+    `DYNTRAIN_CONTROL_FILE`.
+    """
 
     cluster: ClusterName
     job: str
@@ -364,14 +382,16 @@ class ControlFile(Wire):
     certificate: str
     token: SecretStr
     mount: str
-    slot: int = Field(0, ge=0, description="which of the node's worker processes it is for")
-    slots: int = Field(1, ge=1, description="how many worker processes the node has")
-    identity: SignedDocument | None = Field(None, description="the node's: the worker speaks for it")
+    slot: int = Field(0, ge=0, description="the number of the worker process on its node")
+    slots: int = Field(1, ge=1, description="the number of worker processes on the node")
+    identity: SignedDocument | None = Field(
+        None, description="the node's identity document, with which the worker proves its node"
+    )
     liveness_seconds: float = Field(
         20.0, gt=0, description="the job's two clocks (`NodeConfig`), which bound the worker's waits too"
     )
     progress_seconds: float = Field(600.0, gt=0)
 
     def to_json(self) -> str:
-        """JSON with the token in plain text, for the file of mode 0600 only."""
+        """JSON with the token in plain text, only for the file of mode 0600."""
         return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})

@@ -1,4 +1,6 @@
-"""What the operator allows the reserved pool to do for a cluster: the optional field `pool` of ClusterPolicy."""
+"""The operator's limits for the reserved pool, which gives idle reserved instances to clusters: the optional field
+`pool` of ClusterPolicy.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +9,23 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-POOL_TAG = (
-    "dyntrain:pool"  # value: the cluster; on instances that the pool may start and stop, and what IAM conditions name
-)
+POOL_TAG = "dyntrain:pool"  # its value is the cluster; IAM lets the pool start and stop only instances with this tag
 
 
 class PoolPolicy(BaseModel):
-    """Let idle reserved instances join the cluster, and leave it when somebody else needs them. Give either `group`
-    (default: the cluster's only registered group), whose desired capacity the pool then decides alone, or `instances`:
-    machines that it starts and tags, untags and stops, if they also carry the tag `dyntrain:pool`. `zone` None:
-    reservations of one zone do not count, because nobody can say in which zone the next instance starts.
+    """Let idle reserved instances join the cluster, and leave when somebody else needs the reservations.
+
+    Set either `group` or `instances`. For `group` (default: the cluster's only registered group) only the pool sets the
+    desired capacity. The pool starts and tags, or untags and stops, those `instances` that also carry the tag
+    `dyntrain:pool`. Without `zone`, reservations of one zone do not count, because the zone of the next instance is
+    unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     instance_type: str = Field(
-        pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$", description="what the group launches, or what the listed instances are"
+        pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$",
+        description="type of the instances that the group launches or the policy lists",
     )
     zone: str | None = Field(None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z0-9-]*$")
     platform: str = Field("Linux/UNIX", min_length=1)
@@ -30,18 +33,16 @@ class PoolPolicy(BaseModel):
     group: str | None = None
     instances: tuple[Annotated[str, Field(pattern=r"^i-[0-9a-f]{8}([0-9a-f]{9})?$")], ...] = ()
     capacity_reservations: tuple[str, ...] = Field(
-        (), description="targeted reservations and Capacity Blocks that its instances launch into"
+        (), description="targeted reservations and Capacity Blocks in which the pool's instances run"
     )
     min: int = Field(0, ge=0)
     max: int = Field(8, ge=0)
     base: int = Field(
         0,
         ge=0,
-        description=(
-            "instances of the pool that count as wanted whether reserved or not; `min` is what is never gone below"
-        ),
+        description=("instances that the pool wants whether reserved or not; the size never falls below `min`"),
     )
-    headroom: int = Field(0, ge=0, description="idle reserved instances that are left for whoever comes back")
+    headroom: int = Field(0, ge=0, description="idle reserved instances that the pool leaves for other users")
     readings: int = Field(2, ge=1, le=20, description="how many readings in a row must ask for the same size")
     reading_seconds: float = Field(60.0, ge=0, description="readings closer together than this count as one")
     end_margin_seconds: float = Field(
@@ -51,9 +52,9 @@ class PoolPolicy(BaseModel):
         900.0, gt=0, description="a claim that is not renewed for so long is free for other clusters"
     )
     priority: int = Field(
-        0, description="clusters of higher priority are served first; of the same, the one that came first"
+        0, description="clusters of higher priority are served first; at equal priority, the earlier claim"
     )
-    dry_run: bool = Field(True, description="record what would be done, and do nothing")
+    dry_run: bool = Field(True, description="only record the decisions, without acting on them")
 
     @field_validator("max")
     @classmethod
@@ -81,8 +82,8 @@ class PoolPolicy(BaseModel):
         return value
 
     def check(self, groups: Collection[str], *, waits: bool) -> None:
-        """Raise ValueError when the policy does not fit a cluster of these groups, or nodes that wait for windows to
-        leave.
+        """Raise ValueError when the policy does not fit a cluster with these groups. `waits` says that nodes wait for
+        windows before they leave.
         """
         if not self.instances and (self.group not in groups if self.group is not None else len(groups) != 1):
             raise ValueError(
@@ -90,6 +91,6 @@ class PoolPolicy(BaseModel):
             )
         if waits and self.capacity_reservations:
             raise ValueError(
-                "capacity_reservations: AWS takes machines when their reservation ends, so they cannot wait for "
+                "capacity_reservations: AWS takes machines when their reservation ends, so the pool cannot wait for "
                 "leave_windows"
             )

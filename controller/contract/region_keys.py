@@ -1,16 +1,16 @@
-"""AWS's public keys of the regions, which sign the instance identity documents there. Data, and whose word counts.
+"""AWS's public keys that sign the instance identity documents of each region, and which keys a setting trusts.
 
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/regions-certs.html, the certificates for the base64-encoded
-signature ("RSA"), as of 2026-08-14. Each key is in at least two of four copies of that page, taken by others between
-2024-06 and 2026-08, and each certificate is signed by its own key:
+signature ("RSA"), as of 2026-08-14. Each key is in at least two of four copies of that page that other projects made
+between 2024-06 and 2026-08. Each certificate is signed by its own key:
 https://github.com/spiffe/spire/blob/main/pkg/server/plugin/nodeattestor/awsiid/awsrsa1024/cacerts.go
 https://github.com/in-toto/go-witness/blob/main/attestation/aws-iid/aws-certs.go
 https://github.com/rspamd/awsregioncertificates/blob/master/regioncert_gen.go
 https://github.com/smallstep/certificates/blob/master/authority/provisioner/aws_certificates.pem
-A region that is in one copy alone, as eusc-de-east-1 was, is not here.
+Regions that only one copy has, such as eusc-de-east-1, are not in this table.
 
-The certificates end between 2028 and 2204, and AWS has replaced some without another key: that of most regions is the
-one of the certificate that ended on 2024-06-05. So only keys are kept, and no ends.
+The certificates end between 2028 and 2204. AWS has renewed some certificates with the same key: most regions still use
+the key of the certificate that ended on 2024-06-05. So this table has keys without end dates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dyntrain.controller.contract.instance_identity import Keys, parse_keys
 REGION = "region"  # in place of keys: AWS's key of the region
 UNVERIFIED = "unverified"  # in place of keys: senders are not verified
 
-# as `openssl x509 -pubkey -noout` prints them, without their frames
+# in the format of `openssl x509 -pubkey -noout`, without the PEM frame
 _KEYS: tuple[tuple[str, str], ...] = (
     (
         "ap-northeast-1 ap-northeast-2 ap-northeast-3 ap-south-1 ap-southeast-1 ap-southeast-2 ca-central-1 "
@@ -128,27 +128,27 @@ _KEYS: tuple[tuple[str, str], ...] = (
 
 
 def keys_text(region: str) -> str:
-    """AWS's key of the region, in the format of `parse_keys`; "" where none is known."""
+    """AWS's key of the region, in the format of `parse_keys`; "" for a region without a known key."""
     return next((key for regions, key in _KEYS if region in regions.split()), "")
 
 
-def trusted(setting: str, region: str) -> Keys:
-    """The keys whose signature proves an instance's identity; empty: nothing is verified. `setting` holds keys, or one
-    of the two words above; "" counts as the first word. Raises ValueError.
+def trusted_keys(setting: str, region: str) -> Keys:
+    """The keys that may sign identity documents; empty when nothing is verified. `setting` contains keys, or the word
+    region or unverified; "" counts as region. Raises ValueError.
     """
     word = setting.strip()
-    text = keys_text(region) if word in ("", REGION) else "" if word == UNVERIFIED else word
-    return parse_keys(text) if text else ()
+    keys_of_setting = keys_text(region) if word in ("", REGION) else "" if word == UNVERIFIED else word
+    return parse_keys(keys_of_setting) if keys_of_setting else ()
 
 
 def kind_of(setting: str) -> str:
-    """The setting as one word: one of the two above, or `keys`."""
+    """The kind of the setting: `region`, `unverified` or `keys`."""
     word = setting.strip()
     return word if word in (REGION, UNVERIFIED) else "keys" if word else REGION
 
 
-def unverified(setting: str, region: str) -> str:
-    """Why instances need not prove their identity; "" where they must. `setting` as above, or one word."""
+def unverified_cause(setting: str, region: str) -> str:
+    """Why instances need not prove their identity; "" when they must. `setting` is as in `trusted_keys`, or a kind."""
     kind = kind_of(setting)
     if kind == UNVERIFIED:
         return "it was set so"

@@ -1,5 +1,5 @@
-"""Reports of nodes and coordinators on the event bus; the latest of each sender counts. Times are seconds since the
-epoch (float, UTC).
+"""Reports of nodes and coordinators on the event bus. Only the latest report of each sender counts. Times are seconds
+since the epoch (float, UTC).
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dyntrain.controller.contract.messages import ClusterName, InstanceId, Signe
 from dyntrain.controller.contract.wire import Wire
 from pydantic import Field, WrapValidator
 
-MOST_TOLD = 2000  # characters of a sentence or a traceback in a report
+MAX_TEXT_LENGTH = 2000  # characters of a reason or a traceback in a report
 
 
 class NodeReport(Wire):
-    """A node's report on its own preparation: the highest `attempt` counts, then the latest `at`; a report of a later
-    hour counts in any case. Repeated until the node is listed. `alive` says nothing about the preparation: `reason` is
-    what the node does meanwhile.
+    """A node's report on its own preparation, repeated until the target lists the node.
+
+    Of a node's reports the highest `attempt` counts, then the latest `at`; but a report of a later hour always counts.
+    The outcome `alive` says nothing about the preparation; its `reason` is the node's present activity.
     """
 
     cluster: ClusterName
@@ -25,16 +26,16 @@ class NodeReport(Wire):
     private_ip: str
     attempt: int = Field(ge=1, description="grows with every bootstrap of this instance, also over reboots")
     outcome: Literal["alive", "prepared", "prepare_failed", "interrupted", "worker_failed"]
-    reason: str = Field("", max_length=MOST_TOLD)
+    reason: str = Field("", max_length=MAX_TEXT_LENGTH)
     at: float
     deadline: float | None = Field(None, description="interrupted only: when the instance will be taken")
     script: str = Field(
         "",
         pattern=r"^([0-9a-f]{64})?$",
-        description="SHA-256 of the prepare-data that it ran, or, alive, sees",
+        description="SHA-256 of the prepare-data that the node ran or, when alive, sees",
         exclude_if=lambda script: not script,
     )
-    identity: SignedDocument | None = Field(None, description="that the report is the instance's own")
+    identity: SignedDocument | None = Field(None, description="proves that the report comes from the instance")
 
     @property
     def detail_type(self) -> str:
@@ -51,38 +52,40 @@ NODE_DETAIL_TYPES = {
 
 
 class JobMember(Wire):
-    """One worker as the coordinator sees it. `active` after its first step in this generation; until then it is
-    forming.
+    """A worker as the coordinator sees it. `active` is true after the worker's first step in this generation; until
+    then the worker is being formed into the generation.
     """
 
     instance_id: InstanceId
     rank: int = Field(ge=0, description="the coordinator's own number for the worker, not ps-lite's rank")
     active: bool
     processes: int = Field(
-        1, ge=1, description="how many worker processes it has", exclude_if=lambda processes: processes == 1
+        1, ge=1, description="the number of the node's worker processes", exclude_if=lambda processes: processes == 1
     )
     joined_epoch: int = Field(ge=0)
     joined_at: float
-    leaving: bool = Field(False, description="it is in no generation any more, and has not left yet")
+    leaving: bool = Field(False, description="the worker is in no generation any more, but has not left yet")
     step_seconds: float | None = Field(
-        None, ge=0, description="what a step takes this worker itself, without waiting for the others; null: not known"
+        None, ge=0, description="time of a step on this worker, without waiting for other workers; null: unknown"
     )
 
 
 class Unreachable(Wire):
-    """A request that the coordinator repeats without an answer: it cannot read the target, and so cannot obey it."""
+    """A request that the coordinator repeats without an answer. Meanwhile the coordinator cannot read and obey the
+    target.
+    """
 
     what: str = Field(max_length=100, description='completes "it cannot reach ..."')
     since: float
-    reason: str = Field("", max_length=MOST_TOLD)
+    reason: str = Field("", max_length=MAX_TEXT_LENGTH)
 
 
 class JobReport(Wire):
-    """The coordinator's report; the highest (`started_at`, `sequence`) counts. Repeated often enough to serve as its
-    lease.
+    """The coordinator's report. The highest (`started_at`, `sequence`) counts. The coordinator repeats the report often
+    enough to serve as a lease.
 
-    `members` are all that train or are being formed. An instance that is neither here nor in the target of `revision`
-    will not be admitted before a later target lists it: that is what makes it safe to terminate.
+    `members` are all workers that train or are being formed into a generation. An instance that is neither in `members`
+    nor in the target of `revision` is safe to terminate, because only a later target can admit the instance.
     """
 
     cluster: ClusterName
@@ -97,17 +100,17 @@ class JobReport(Wire):
     epochs: int = 0
     step: int = 0
     samples_per_second: float = 0.0
-    reason: str = Field("", max_length=MOST_TOLD, description="why it is paused, or has failed")
-    closed: bool = Field(
-        False, description="over, with nothing left to say: a coordinator that starts now begins another job"
-    )
+    reason: str = Field("", max_length=MAX_TEXT_LENGTH, description="why it is paused, or has failed")
+    closed: bool = Field(False, description="the job is over, and a coordinator that starts now begins another job")
     traceback: str = Field(
-        "", max_length=MOST_TOLD, description="the script's, when it raised and got no further since"
+        "",
+        max_length=MAX_TEXT_LENGTH,
+        description="the script's traceback, if the script raised and made no progress since",
     )
-    instance_id: str = Field("", description="of the node that runs the coordinator")
+    instance_id: str = Field("", description="the node that runs the coordinator")
     private_ip: str = ""
     unreachable: tuple[Unreachable, ...] = ()
-    identity: SignedDocument | None = Field(None, description="that the report is that node's own")
+    identity: SignedDocument | None = Field(None, description="proves that the report comes from this node")
     progress: Annotated[JobProgress | None, WrapValidator(readable_or_none)] = None
     history: Annotated[JobHistory | None, WrapValidator(readable_or_none)] = None
 

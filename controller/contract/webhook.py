@@ -1,5 +1,7 @@
-"""The webhook for alarms besides the mail: one secret of a stage, which the operator writes. Whoever has the address
-can write into the channel behind it, so it appears in no log and no error.
+"""The webhook that receives alarms in addition to mail. The operator stores the webhook's address as a secret of the
+stage.
+
+Anyone with the address can post to the channel. So the address appears in no log and no error.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 
 
 def webhook_parameter(stage: str) -> str:
-    """The parameter's name. Not below /dyntrain/, which nodes and the other functions may read in part."""
+    """The name of the webhook's parameter. The name is not below /dyntrain/, where nodes and other functions
+    may read.
+    """
     return f"/dyntrain-webhook/{stage}"
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """A webhook's parsed address. `path` is all that follows the host, the secret part for most services."""
+    """A webhook's parsed address. `path` is everything after the host, which most services keep secret."""
 
     host: str
     port: int
@@ -32,7 +36,9 @@ class Webhook:
 
     @classmethod
     def of(cls, text: str) -> Webhook:
-        """Parse an address, or {"url": ..., "format": "slack"}. Raises Misconfigured, without the address in it."""
+        """Parse an address, or {"url": ..., "format": "slack"}. Raises Misconfigured without the address in the
+        message.
+        """
         fields: Any = {"url": text.strip()}
         if text.lstrip().startswith("{"):
             try:

@@ -6,11 +6,11 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Wire(BaseModel):
-    """Base of everything that crosses a process boundary: immutable, and ignoring unknown fields, so that versions can
-    differ.
+    """Base of all models that cross a process boundary. The models are immutable and ignore unknown fields, so that
+    versions can differ.
 
-    Numbers are finite: JSON has no others, and one NaN among the times would spoil every comparison after it.
-    Validators are built at a model's first use: a Lambda function, or a node, uses few of them.
+    Numbers are finite, because JSON has no other numbers and every comparison with NaN is false. Validators are built
+    at a model's first use, because a Lambda function or a node uses only a few models.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)

@@ -1,1 +1,3 @@
-"""A cluster's state and the decisions that follow from it. Pure: no AWS, no clock, no files."""
+"""A cluster's state, and the decisions that follow from the state. Pure: nothing here calls AWS, reads a clock or opens
+a file.
+"""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from dyntrain.controller.contract.folders import not_local
+from dyntrain.controller.contract.folders import not_local_problem
 
 
 def local_path(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     """The option's path. Raises click.BadParameter for an address."""
-    if path is not None and (problem := not_local(path)):
+    if path is not None and (problem := not_local_problem(path)):
         raise click.BadParameter(f"{path} {problem}", param=parameter)
     return path

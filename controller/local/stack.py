@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from dyntrain.controller.adapters.submission import DEFAULTS
+from dyntrain.controller.adapters.submission import DEFAULTS_PATH
 from dyntrain.controller.contract.messages import launch_template_name
 from dyntrain.controller.local import own_command, prepare_digits
 from dyntrain.controller.local.cloud.embedded import Cloud
@@ -102,7 +102,7 @@ def create_jobs_stack(cloud: Cloud) -> None:
         cloud.client("cloudformation").create_stack(
             StackName=JOBS_STACK, TemplateBody=text, Capabilities=["CAPABILITY_IAM"]
         )
-        bucket = cloud.client("ssm").get_parameter(Name=f"{DEFAULTS}bucket")["Parameter"]["Value"]
+        bucket = cloud.client("ssm").get_parameter(Name=f"{DEFAULTS_PATH}bucket")["Parameter"]["Value"]
         _put_wheel(cloud, bucket, None)
     except (BotoCoreError, ClientError) as error:
         raise ProvisionFailed(f"the stack of jobs could not be made: {error}") from error

@@ -19,10 +19,10 @@ from dyntrain.controller.contract.errors import Conflict, ControllerError, Retry
 from dyntrain.controller.core.decisions.actions import Action
 from dyntrain.controller.core.decisions.alarms import GIVEN_UP, TARGET_DISPUTED
 from dyntrain.controller.core.history.trail import AlarmRaised
-from dyntrain.controller.core.planning import Decision, decide, news_of, without
-from dyntrain.controller.core.records.acks import NONE
-from dyntrain.controller.core.records.facts import Named, NodeFacts
-from dyntrain.controller.core.views.target import Membership, above
+from dyntrain.controller.core.planning import Decision, announced_instances, decide, without_instances
+from dyntrain.controller.core.records.acks import NO_ACKS
+from dyntrain.controller.core.records.facts import ClusterStatement, NodeFacts
+from dyntrain.controller.core.views.target import Membership, membership_above
 from dyntrain.controller.core.views.view import Rules, ask_again_at
 from dyntrain.controller.loops.confirming import confirm, ended, read_again, to_confirm
 from dyntrain.controller.loops.execute import perform
@@ -171,8 +171,8 @@ def _pass(
             take_members(ports, rules, stored, job, (node.facts for node in nodes.values()))
             continue
         decision = decide((node.facts for node in nodes.values()), old, job, rules, now, published)
-        own = decision if every else without(decision, _of_others(nodes, images))
-        newer = confirm(ports, nodes, to_confirm(decision, old) | (news_of(own) if turn.mine else set()))
+        own = decision if every else without_instances(decision, _of_others(nodes, images))
+        newer = confirm(ports, nodes, to_confirm(decision, old) | (announced_instances(own) if turn.mine else set()))
         ends = ended(decision) - seen_again
         if ends:
             newer = {**newer, **read_again(ports, rules, {**nodes, **newer}, ends)}
@@ -180,14 +180,14 @@ def _pass(
         if newer:  # together with the job and the membership, which may have changed as well
             nodes.update(newer)
             continue
-        news = news_of(own)
+        news = announced_instances(own)
         if not turn.mine:
             if turn.take(nodes if every else images, wanted=bool(news)):
                 if turn.left:
                     images = {**images, **ports.nodes.get_many(sorted(turn.left))}
                     nodes, seen_again = {}, set()
                 continue
-            own = without(own, news)
+            own = without_instances(own, news)
         if decision.membership is not stored.membership:
             try:
                 ports.clusters.put(cluster, replace(stored, membership=decision.membership))
@@ -216,7 +216,7 @@ def _parameter(ports: Ports, cluster: str, membership: Membership) -> tuple[int,
             f"the parameter target of {cluster} holds revision {published.revision}, and the table knows of "
             f"{membership.revision}: the table is of a backup, or another controller serves this cluster"
         )
-    return published.revision, foreign, above(membership, published) if foreign else membership
+    return published.revision, foreign, membership_above(membership, published) if foreign else membership
 
 
 def _tell_foreign(ports: Ports, cluster: str, problem: str) -> None:
@@ -271,7 +271,9 @@ def _named(node: StoredNode, cluster: str) -> StoredNode:
     """Facts that name the cluster of a group's member that has no name yet; the index needs it."""
     if node.facts.named is not None or node.facts.group_event is None:
         return node
-    naming = NodeFacts(instance=node.facts.instance, named=Named(at=node.facts.group_event.at, cluster=cluster))
+    naming = NodeFacts(
+        instance=node.facts.instance, named=ClusterStatement(at=node.facts.group_event.at, cluster=cluster)
+    )
     return replace(node, facts=node.facts.join(naming))
 
 
@@ -282,7 +284,7 @@ def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, S
     trail, acks = tell(ports, rules, decision)
     performed = perform(ports, cluster, decision.actions, until=turn.until if turn.mine else None)
     for instance, effects in performed.acks.items():
-        acks[instance] = acks.get(instance, NONE).join(effects)
+        acks[instance] = acks.get(instance, NO_ACKS).join(effects)
     for instance, remembered in acks.items():
         # one write a node that does not wake the stream: names, first reads, acknowledgements
         facts = nodes[instance].facts.join(NodeFacts(instance=instance, acks=remembered))

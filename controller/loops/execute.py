@@ -35,11 +35,11 @@ from dyntrain.controller.core.decisions.actions import (
     UntagElastic,
     acknowledgement,
     instances,
-    overdue,
     refusal,
+    stale_answer,
 )
 from dyntrain.controller.core.history.trail import ActionDone, ActionRefused, CapacitySet, Entry, TargetPublished
-from dyntrain.controller.core.records.acks import NONE, Acks
+from dyntrain.controller.core.records.acks import NO_ACKS, Acks
 from dyntrain.controller.loops.ports import ALL_DONE, Batch, Ports
 from dyntrain.controller.loops.publish import publish
 
@@ -64,8 +64,8 @@ class Performed:
     held_back: set[str] = field(default_factory=set)
 
     def remember(self, instance: str, acks: Acks) -> None:
-        if acks != NONE:
-            self.acks[instance] = self.acks.get(instance, NONE).join(acks)
+        if acks != NO_ACKS:
+            self.acks[instance] = self.acks.get(instance, NO_ACKS).join(acks)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class _Effect:
     """
 
     instances: tuple[str, ...] = ()
-    acks: Acks = NONE
+    acks: Acks = NO_ACKS
     entries: tuple[Entry, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -214,4 +214,4 @@ def _effect(ports: Ports, action: Action, why: str, batch: Batch = ALL_DONE, at:
 
 def _over(ports: Ports, action: CompleteLifecycle | HeartbeatLifecycle) -> _Effect:
     entry = ActionDone(kind=type(action).__name__, instance=action.instance, value="stale")
-    return _Effect((action.instance,), overdue(action, ports.clock()), (entry,))
+    return _Effect((action.instance,), stale_answer(action, ports.clock()), (entry,))

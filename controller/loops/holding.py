@@ -53,9 +53,9 @@ def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: HoldPlan) -> N
     try:
         before = replace(stored, facts=stored.facts.model_copy(update={"hold": plan.memory}))
         ports.group_records.put(before, wake=False)
-        if plan.do is None:
+        if plan.operation is None:
             return
-        action = HoldLaunches(group, plan.why) if plan.do == "hold" else ReleaseLaunches(group, plan.why)
+        action = HoldLaunches(group, plan.why) if plan.operation == "hold" else ReleaseLaunches(group, plan.why)
         performed = perform(ports, cluster, [action])
         if performed.failures:
             raise RetryLater("; ".join(performed.failures))
@@ -68,13 +68,13 @@ def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: HoldPlan) -> N
         log.info("another pass handles the group", extra={"cluster": cluster, "group": group})
         return
     entries = [*performed.trail]
-    if plan.do == "hold":
+    if plan.operation == "hold":
         ports.metrics.count(LAUNCHES_HELD, cluster)
         entries.append(
             AlarmRaised(kind=LAUNCHES_HELD, detail=f"{group}: {plan.memory.times} alike: {plan.memory.reason}")
         )
     ports.clusters.record(cluster, ports.clock(), entries)
     log.error(
-        f"a group is {'kept from launching' if plan.do == 'hold' else 'let go on'}",
+        f"a group is {'kept from launching' if plan.operation == 'hold' else 'let go on'}",
         extra={"cluster": cluster, "group": group, "why": plan.why, "problem": plan.memory.reason},
     )

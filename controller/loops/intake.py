@@ -16,11 +16,11 @@ from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import Conflict, RetryLater
 from dyntrain.controller.contract.instance_identity import Keys
 from dyntrain.controller.contract.reports import JobReport
-from dyntrain.controller.core.incoming.bounds import unlikely
-from dyntrain.controller.core.incoming.events import Dropped, Observation, Several, observe
+from dyntrain.controller.core.incoming.bounds import unlikely_claim
+from dyntrain.controller.core.incoming.events import DroppedEvent, Observation, SeveralNodes, observe
 from dyntrain.controller.core.records.facts import NodeFacts
 from dyntrain.controller.core.records.groups import GroupFacts
-from dyntrain.controller.core.records.job import JobFacts, gauges_of, matters, may_lead
+from dyntrain.controller.core.records.job import JobFacts, affects_decisions, gauges_of, may_lead
 from dyntrain.controller.loops.ports import Ports, StoredGroup, StoredNode
 
 log = logging.getLogger("dyntrain.intake")
@@ -62,7 +62,7 @@ def take_in(ports: Ports, event: Mapping[str, Any], elastic: ElasticTag, keys: K
 
 
 def _take_in(ports: Ports, news: Observation, elastic: ElasticTag, proven: bool) -> IntakeOutcome:
-    if isinstance(news, Dropped):
+    if isinstance(news, DroppedEvent):
         return IntakeOutcome(news.outcome, news.reason, news.instance)
     if isinstance(news, JobFacts):
         if proven and (reason := _not_the_coordinators(ports, news.report, elastic)):
@@ -71,7 +71,7 @@ def _take_in(ports: Ports, news: Observation, elastic: ElasticTag, proven: bool)
     if isinstance(news, GroupFacts):
         applied = merge_group(ports, news, wake=True)
         return IntakeOutcome("applied" if applied else "unchanged", f"group {news.group} could not launch an instance")
-    if isinstance(news, Several):
+    if isinstance(news, SeveralNodes):
         return _together([_node(ports, node) for node in news.nodes])
     return _node(ports, news)
 
@@ -88,7 +88,11 @@ def _together(outcomes: list[IntakeOutcome]) -> IntakeOutcome:
 def _node(ports: Ports, news: NodeFacts) -> IntakeOutcome:
     cluster = news.named.cluster if news.named is not None else ""
     stored = ports.nodes.get(news.instance) if news.preparation is not None else None
-    if stored is not None and news.preparation is not None and (reason := unlikely(stored.facts, news.preparation)):
+    if (
+        stored is not None
+        and news.preparation is not None
+        and (reason := unlikely_claim(stored.facts, news.preparation))
+    ):
         return IntakeOutcome("quarantined", reason, news.instance, cluster)
     before = merge(ports, news, wake=True, known=stored)
     if before is None:
@@ -173,7 +177,7 @@ def _job(ports: Ports, news: JobFacts) -> IntakeOutcome:
         if merged == stored:
             return IntakeOutcome("unchanged" if stored == news else "stale", cluster=cluster)
         try:
-            ports.jobs.put(cluster, merged, version, wake=matters(stored, merged))
+            ports.jobs.put(cluster, merged, version, wake=affects_decisions(stored, merged))
         except Conflict:
             continue
         ports.metrics.gauges(cluster, gauges_of(merged.report))

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from dyntrain.controller.contract.errors import Conflict, ControllerError
 from dyntrain.controller.contract.webhook import Webhook
-from dyntrain.controller.core.incoming.notification import body, notification_of
+from dyntrain.controller.core.incoming.notification import notification_of, payload_of
 from dyntrain.controller.loops.ports import Clock
 
 log = logging.getLogger("dyntrain.notify")
@@ -81,7 +81,7 @@ def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> Notified
             repeated += 1
             continue
         try:
-            ports.sender.post(webhook, body(notification, webhook.format))
+            ports.sender.post(webhook, payload_of(notification, webhook.format))
         except ControllerError:
             _remember(ports, notification.id, claim, "failed")
             raise

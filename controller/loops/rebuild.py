@@ -17,9 +17,9 @@ from dataclasses import replace
 from dyntrain.controller.contract.errors import Conflict, GiveUp, RetryLater
 from dyntrain.controller.contract.messages import ClusterPolicy, Target
 from dyntrain.controller.core.history.trail import Rebuilt
-from dyntrain.controller.core.records.facts import Named, NodeFacts, Preparation
+from dyntrain.controller.core.records.facts import ClusterStatement, NodeFacts, Preparation
 from dyntrain.controller.core.records.job import JobFacts
-from dyntrain.controller.core.views.target import Membership, completed, taken_over
+from dyntrain.controller.core.views.target import Membership, rebuilt_membership, with_reported_members
 from dyntrain.controller.core.views.view import Rules, view
 from dyntrain.controller.loops.intake import merge
 from dyntrain.controller.loops.ports import Ports, StoredMembership
@@ -59,7 +59,7 @@ def take_members(
     """
     cluster = rules.policy.cluster
     now = ports.clock()
-    membership = completed(stored.membership, job_facts, _wished(nodes, rules, now))
+    membership = with_reported_members(stored.membership, job_facts, _wished(nodes, rules, now))
     _believe(ports, cluster, membership.members, now)
     with suppress(Conflict):
         ports.clusters.put(cluster, replace(stored, membership=membership))
@@ -85,7 +85,7 @@ def _target(cluster: str, text: str) -> Target:
 
 def _rebuilt(ports: Ports, cluster: str, target: Target, stored: StoredMembership) -> StoredMembership:
     now = ports.clock()
-    membership = taken_over(target, ports.nodes.of_cluster(cluster), now)
+    membership = rebuilt_membership(target, ports.nodes.of_cluster(cluster), now)
     _believe(ports, cluster, membership.members, now)  # first: writing it twice is harmless, missing it is not
     rebuilt = replace(stored, membership=membership, published=membership.revision)
     try:
@@ -106,5 +106,5 @@ def _believe(ports: Ports, cluster: str, members: Iterable[str], now: float) -> 
     """Record the members as prepared, with attempt 0: any report of a node itself overrides it."""
     preparation = Preparation(attempt=0, at=now, outcome="prepared", reason="it was in the target that is published")
     for instance in members:
-        facts = NodeFacts(instance=instance, named=Named(at=0.0, cluster=cluster), preparation=preparation)
+        facts = NodeFacts(instance=instance, named=ClusterStatement(at=0.0, cluster=cluster), preparation=preparation)
         merge(ports, facts, wake=False)

@@ -22,14 +22,14 @@ from dyntrain.controller.contract.messages import (
     launch_template_name,
 )
 from dyntrain.controller.core.decisions.alarms import POLICY_INVALID, READ_FAILED
-from dyntrain.controller.core.incoming.events import named_by, read_tags, wished_by
-from dyntrain.controller.core.records.acks import NO_HEARTBEAT, NONE, Acks, Doubt, Unseen
+from dyntrain.controller.core.incoming.events import elastic_tag_cluster, read_tags, tagged_cluster
+from dyntrain.controller.core.records.acks import NO_ACKS, NO_HEARTBEAT, Acks, Doubt, MissedReads
 from dyntrain.controller.core.records.facts import (
+    ClusterStatement,
     GroupRead,
     Hook,
     InstanceState,
     Machine,
-    Named,
     NodeFacts,
     Phase,
     Preparation,
@@ -114,13 +114,13 @@ def facts_of_instance(
     """Facts from a describe call that began at `started`. `template`: the cluster whose launch template it came from,
     if known.
     """
-    cluster = named_by(instance.tags, [], elastic) or template
+    cluster = tagged_cluster(instance.tags, [], elastic) or template
     return NodeFacts(
         instance=instance.instance,
-        named=Named(at=started, cluster=cluster) if cluster else None,
-        template=Named(at=started, cluster=template) if template else None,
+        named=ClusterStatement(at=started, cluster=cluster) if cluster else None,
+        template=ClusterStatement(at=started, cluster=template) if template else None,
         based=base_tag(instance.tags, started),
-        wished=wished_by(instance.tags, (), elastic, started),
+        wished=elastic_tag_cluster(instance.tags, (), elastic, started),
         tags_read=TagsRead(started=started, tags=read_tags(instance.tags, elastic)),
         state_read=StateRead(
             started=started, state=instance.state, launched_at=instance.launched_at, private_ip=instance.private_ip
@@ -141,7 +141,7 @@ def facts_of_member(member: SeenMember, started: float, cluster: str, hooks: Map
     }
     return NodeFacts(
         instance=member.instance,
-        named=Named(at=started, cluster=cluster),
+        named=ClusterStatement(at=started, cluster=cluster),
         group_read=GroupRead(started=started, group=member.group, phase=member.phase, protected=member.protected),
         hooks=waiting,
     )
@@ -197,7 +197,9 @@ def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading:
     for group in sorted(of_stacks.keys() | recorded.keys()):
         cluster = of_stacks.get(group, "")
         if recorded.get(group, "") != cluster:
-            merge_group(ports, GroupFacts(group=group, named=Named(at=reading.started, cluster=cluster)), wake=False)
+            merge_group(
+                ports, GroupFacts(group=group, named=ClusterStatement(at=reading.started, cluster=cluster)), wake=False
+            )
 
 
 def _remember(ports: Ports, stored: Mapping[str, StoredNode], reading: ResyncReading, doubts: Doubts) -> None:
@@ -207,14 +209,14 @@ def _remember(ports: Ports, stored: Mapping[str, StoredNode], reading: ResyncRea
         times = unseen_times(node.facts)
         unseen = doubt = None
         if instance in reading.queried and instance not in seen:
-            unseen = Unseen(at=reading.started, times=times + 1)
+            unseen = MissedReads(at=reading.started, times=times + 1)
             log.error("EC2 does not show an instance", extra={"instance": instance, "times": times + 1})
         elif times and instance in seen:
-            unseen = Unseen(at=reading.started, times=0)
+            unseen = MissedReads(at=reading.started, times=0)
         if instance in doubts.notes:
             doubt = Doubt(at=reading.started, lost=doubts.notes[instance])
         notes = Acks(unseen=unseen, doubt=doubt)
-        if notes != NONE:
+        if notes != NO_ACKS:
             merge(ports, NodeFacts(instance=instance, acks=notes), wake=False)
 
 
@@ -253,7 +255,7 @@ def _news(
 def _unheard(known: StoredNode | None, member: SeenMember, settled: float) -> bool:
     """Whether the member waits for a lifecycle action of which no event came, and was not answered recently."""
     hooks = known.facts.hooks if known is not None else {}
-    acks = known.facts.acks if known is not None else NONE
+    acks = known.facts.acks if known is not None else NO_ACKS
     answers = [acks.answers.get(key) for key, hook in hooks.items() if hook.transition == member.waits]
     return all(a is not None and a.result != NO_HEARTBEAT and a.at < settled for a in answers)
 
@@ -307,7 +309,7 @@ def _appearance(facts: NodeFacts, rules: Rules, now: float) -> _Appearance:
         requested=node_view.requested,
         group=node_view.group,
         phase=node_view.phase,
-        mirror=node_view.mirror,
+        mirror=node_view.status_tag,
         preparation=node_view.preparation,
         pending=frozenset((hook.group, hook.hook, hook.transition) for hook in facts.hooks.values()),
         unprotected=node_view.base and facts.group_read is not None and facts.group_read.protected is False,

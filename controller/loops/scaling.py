@@ -13,7 +13,7 @@ from dataclasses import replace
 from dyntrain.controller.contract.errors import Conflict, GiveUp, RetryLater
 from dyntrain.controller.core.decisions.actions import SetDesiredCapacity, TerminateInGroup
 from dyntrain.controller.core.decisions.alarms import LAUNCH_FAILED
-from dyntrain.controller.core.decisions.capacity import CapacityPlan, due, plan_capacity
+from dyntrain.controller.core.decisions.capacity import CapacityPlan, needs_size, plan_capacity
 from dyntrain.controller.core.planning import Decision
 from dyntrain.controller.core.records.groups import GroupFacts
 from dyntrain.controller.core.views.view import Rules
@@ -37,7 +37,7 @@ def settle_capacity(
             continue
         stored = ports.group_records.get(group)
         now = ports.clock()
-        if stored is None or not due(stored.facts, rules.policy, now):
+        if stored is None or not needs_size(stored.facts, rules.policy, now):
             continue
         size = ports.groups.sizes([group]).get(group)
         if size is None:

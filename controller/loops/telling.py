@@ -8,7 +8,7 @@ import logging
 
 from dyntrain.controller.core.history.trail import AlarmRaised, Entry, Nominated, StatusChanged
 from dyntrain.controller.core.planning import Decision
-from dyntrain.controller.core.records.acks import NONE, Acks, Announced, Done
+from dyntrain.controller.core.records.acks import NO_ACKS, Acks, Announcement, Effect
 from dyntrain.controller.core.views.view import Rules
 from dyntrain.controller.loops.ports import Ports
 
@@ -27,8 +27,8 @@ def tell(ports: Ports, rules: Rules, decision: Decision) -> tuple[list[Entry], d
             after=change.standing.line,
             detail=change.standing.detail,
         )
-        joined = {cluster: Done(at=now)} if change.standing.in_job else {}
-        acks[change.instance] = Acks(status=Announced(at=now, value=change.standing.line), joined=joined)
+        joined = {cluster: Effect(at=now)} if change.standing.in_job else {}
+        acks[change.instance] = Acks(status=Announcement(at=now, value=change.standing.line), joined=joined)
         trail.append(changed)
         log.info("status", extra={"cluster": cluster, "revision": decision.membership.revision, **changed.fields()})
     for alarm in decision.alarms:
@@ -38,12 +38,12 @@ def tell(ports: Ports, rules: Rules, decision: Decision) -> tuple[list[Entry], d
         )
         for instance in alarm.instances:
             trail.append(AlarmRaised(kind=alarm.metric, instance=instance, detail=alarm.sentence))
-            alarmed = Acks(alarms={alarm.metric: Announced(at=now, value=alarm.about[instance])})
-            acks[instance] = acks.get(instance, NONE).join(alarmed)
+            alarmed = Acks(alarms={alarm.metric: Announcement(at=now, value=alarm.about[instance])})
+            acks[instance] = acks.get(instance, NO_ACKS).join(alarmed)
     for entry in decision.metered:
         trail.append(entry)
-        billed = Acks(billed=Announced(at=now, value=entry.line))
-        acks[entry.instance] = acks.get(entry.instance, NONE).join(billed)
+        billed = Acks(billed=Announcement(at=now, value=entry.line))
+        acks[entry.instance] = acks.get(entry.instance, NO_ACKS).join(billed)
     if (nomination := decision.nomination) is not None:
         nominated = Nominated(
             coordinator=nomination.coordinator or "", term=nomination.term, detail=nomination.reason.value

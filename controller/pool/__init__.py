@@ -1,1 +1,1 @@
-"""The loop that hands idle reserved instances to clusters: gather, decide, apply."""
+"""The loop that gives idle reserved instances to clusters: read, decide, act."""

@@ -1,4 +1,6 @@
-"""Make AWS match a pool's decision: set the desired capacity, or start and tag, untag and stop. Terminates nothing."""
+"""Apply a pool's decision to AWS: set the desired capacity, or start and tag, untag and stop instances. Nothing is
+terminated.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ log = logging.getLogger("dyntrain.pools")
 
 
 @dataclass(frozen=True)
-class Acted:
-    """Results of the actions. `failures` are worth a retry; what AWS refused is in the log and the audit trail, and is
-    tried again at the next run.
+class ActionResults:
+    """Results of the actions on a cluster's pool. `failures` are worth a retry. Actions that AWS refused are in the log
+    and the audit trail, and are tried again at the next run.
     """
 
     cluster: str
@@ -37,22 +39,28 @@ class Acted:
 
 
 def act(
-    world: PoolPorts, policy: ClusterPolicy, decision: PoolDecision, chosen: InstancePlan | None, elastic: ElasticTag
-) -> Acted:
-    """Carry out the decision. Never raises for errors of AWS or the table."""
-    ports, cluster = world.ports, policy.cluster
-    performed = perform(ports, cluster, _actions(policy, decision, chosen, elastic), why="POOL")
+    pool_ports: PoolPorts,
+    policy: ClusterPolicy,
+    decision: PoolDecision,
+    instance_plan: InstancePlan | None,
+    elastic: ElasticTag,
+) -> ActionResults:
+    """Apply the decision. Never raises for errors of AWS or the table."""
+    ports, cluster = pool_ports.ports, policy.cluster
+    performed = perform(ports, cluster, _actions(policy, decision, instance_plan, elastic), why="POOL")
     trail = [*performed.trail, *performed.refused]
     if trail:
         try:
             ports.clusters.record(cluster, ports.clock(), trail)
         except ControllerError as error:
-            log.error("not recorded", extra={"cluster": cluster, "problem": str(error)})
-    return Acted(cluster, bool(performed.done), tuple(f"{cluster}: {failure}" for failure in performed.failures))
+            log.error("the pool's actions were not recorded", extra={"cluster": cluster, "problem": str(error)})
+    return ActionResults(
+        cluster, bool(performed.done), tuple(f"{cluster}: {failure}" for failure in performed.failures)
+    )
 
 
 def _actions(
-    policy: ClusterPolicy, decision: PoolDecision, chosen: InstancePlan | None, elastic: ElasticTag
+    policy: ClusterPolicy, decision: PoolDecision, instance_plan: InstancePlan | None, elastic: ElasticTag
 ) -> list[Action]:
     """Actions in order: untag before stopping, start before tagging. A stopped machine with the tag would look
     broken.
@@ -61,10 +69,10 @@ def _actions(
     group = group_of(policy)
     if group is not None and decision.acts:
         actions.append(SetDesiredCapacity(group, decision.target, f"POOL_{decision.reason}"))
-    if chosen is not None:
+    if instance_plan is not None:
         key = elastic.of(policy.cluster)
-        actions += [UntagElastic(chosen.untag, key)] if chosen.untag else []
-        actions += [StopInstances(chosen.stop)] if chosen.stop else []
-        actions += [StartInstances(chosen.start)] if chosen.start else []
-        actions += [TagElastic(chosen.tag, key)] if chosen.tag else []
+        actions += [UntagElastic(instance_plan.untag, key)] if instance_plan.untag else []
+        actions += [StopInstances(instance_plan.stop)] if instance_plan.stop else []
+        actions += [StartInstances(instance_plan.start)] if instance_plan.start else []
+        actions += [TagElastic(instance_plan.tag, key)] if instance_plan.tag else []
     return actions

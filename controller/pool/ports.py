@@ -1,5 +1,7 @@
-"""Ports of the reserved pool beyond `loops.ports`: reservations, all instances of the account, and the ledger of
-claims.
+"""Ports of the reserved pool in addition to `loops.ports`: reservations, all instances of the account, and the ledger
+of claims.
+
+A port is an interface through which the controller uses one AWS service.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dyntrain.controller.loops.ports import Ports
 
 @dataclass(frozen=True)
 class SeenMachine:
-    """Any instance of the account, with what matters for reservations."""
+    """An instance of the account, with the properties that matter for reservations."""
 
     instance: str
     instance_type: str
@@ -30,8 +32,8 @@ class SeenMachine:
 
 @dataclass(frozen=True)
 class StoredLedger:
-    """The claims of all clusters in one item, so that two clusters cannot claim one reservation. `at`: when it was last
-    written.
+    """The claims of all clusters in one item, so that two clusters cannot claim the same reservation. `at` is the time
+    of the last write.
     """
 
     claims: Mapping[str, Claim] = field(default_factory=dict)
@@ -40,24 +42,24 @@ class StoredLedger:
 
 
 class Reservations(Protocol):
-    """The reservations and machines of the account. As for all ports, a read that returns is complete."""
+    """The reservations and machines of the account. As for all ports, a read either is complete or raises."""
 
     def reserved(self) -> Sequence[Reserved]: ...
 
     def capacity(self) -> Sequence[Capacity]: ...
 
     def machines(self) -> Sequence[SeenMachine]:
-        """All instances, also recently ended ones: that distinguishes those from instances that EC2 merely does not
-        show.
+        """All instances, including recently terminated ones. So EC2 does not show a missing instance, which may still
+        run.
         """
 
 
 class Ledger(Protocol):
     def get(self) -> StoredLedger:
-        """Read the ledger, consistently; an empty one of version 0 when there is none."""
+        """Read the ledger consistently. A missing ledger is returned empty, with version 0."""
 
     def put(self, stored: StoredLedger) -> None:
-        """Write over `stored.version`. Raises Conflict."""
+        """Write the ledger over `stored.version`. Raises Conflict."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Give idle reserved instances to clusters, and take them back when somebody else needs them.
+"""Give idle reserved instances to clusters, and take them back when somebody else needs the reservations.
 
-1. gather: the ledger of claims, then reservations, all instances, the groups; whatever fails makes the reading partial
-2. decide: all pools at once (`reserved`, `reserved_instances`)
-3. apply: store the claims over the version that was read, then record the decision with its inputs, then act on it
+1. Read the ledger of claims, the reservations, all instances and the groups. A failed read makes the reading partial.
+2. Decide on all pools at once (`core.pool.plan`, `core.pool.instances`).
+3. Store the claims over the version that was read, record the decisions with their inputs, and act on the decisions.
 
-The claims are stored first: of two runs at once only one gets to act, and what a crash leaves undone is done by the
-next run.
+The claims are stored first, so only one of two simultaneous runs acts. The next run completes the actions of a crashed
+run.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from dyntrain.controller.core.pool.inputs import Inputs
 from dyntrain.controller.core.pool.instances import InstancePlan, plan_instances
 from dyntrain.controller.core.pool.plan import Plan, PoolDecision, plan_pools
 from dyntrain.controller.loops.registry import Registry
-from dyntrain.controller.pool.act import Acted, act
+from dyntrain.controller.pool.act import ActionResults, act
 from dyntrain.controller.pool.gather import PoolReading, inputs_of, read_pools
 from dyntrain.controller.pool.ports import PoolPorts, StoredLedger
 
 log = logging.getLogger("dyntrain.rebalance")
 
-PAUSE_SECONDS = 10.0  # between two runs prompted by events; scheduled runs come anyway
+PAUSE_SECONDS = 10.0  # at least, between two runs that events started; scheduled runs need no pause
 
 
 @dataclass(frozen=True)
-class Rebalanced:
-    """The result of a run. `complete` False: a read failed, and nothing was changed. `skipped`: why nothing was
+class RebalanceResult:
+    """The result of a run. `complete` False: a read failed, and nothing was changed. `skipped` says why nothing was
     read.
     """
 
@@ -43,91 +43,97 @@ class Rebalanced:
     skipped: str = ""
 
 
-def rebalance(world: PoolPorts, registry: Registry, elastic: ElasticTag, *, prompted: bool = False) -> Rebalanced:
-    """Run once. `prompted`: by an event, of which there may be very many. Raises RetryLater when an action failed;
-    repeating it is safe.
+def rebalance(
+    pool_ports: PoolPorts, registry: Registry, elastic: ElasticTag, *, prompted: bool = False
+) -> RebalanceResult:
+    """Decide and act once. `prompted`: an event started this run, and there may be very many events. Raises RetryLater
+    when an action failed; repeating the run is safe.
     """
-    policies = pooled(registry)
+    policies = pool_policies(registry)
     if not policies:
-        return Rebalanced(0, skipped="no cluster has a pool")
-    stored = world.ledger.get()
+        return RebalanceResult(0, skipped="no cluster has a pool")
+    stored = pool_ports.ledger.get()
     if prompted:
-        # Claimed before anything is read: of a burst of events only one reads, even when the reads fail.
-        now = world.ports.clock()
+        # The run is registered before any read, so that of a burst of events only one run reads, even if reads fail.
+        now = pool_ports.ports.clock()
         if now - stored.at < PAUSE_SECONDS:
-            return Rebalanced(len(policies), skipped="looked at a moment ago")
+            return RebalanceResult(len(policies), skipped="another run was a moment ago")
         try:
-            world.ledger.put(replace(stored, at=now))
+            pool_ports.ledger.put(replace(stored, at=now))
         except Conflict:
-            return Rebalanced(len(policies), skipped="another run looks at this moment")
+            return RebalanceResult(len(policies), skipped="another run is in progress")
         stored = replace(stored, at=now, version=stored.version + 1)
-    reading = read_pools(world, registry, policies, stored, elastic)
+    reading = read_pools(pool_ports, registry, policies, stored, elastic)
     inputs = inputs_of(reading, policies, stored)
     plan = plan_pools(inputs)
     if inputs.problem:
-        _record(world, plan, inputs)
-        log.error("a read failed: the last good view stands", extra={"problem": inputs.problem})
-        return Rebalanced(len(policies), complete=False)
+        _record(pool_ports, plan, inputs)
+        log.error("a read failed: the pools stay as they are", extra={"problem": inputs.problem})
+        return RebalanceResult(len(policies), complete=False)
     listed = _instance_plans(plan, reading)
     try:
-        world.ledger.put(_ledger(plan, listed, stored, inputs.at))
+        pool_ports.ledger.put(_updated_ledger(plan, listed, stored, inputs.at))
     except Conflict:
-        return Rebalanced(len(policies), skipped="another run decided meanwhile")
-    _record(world, plan, inputs)
-    acted = [
-        act(world, policies[one.pool.cluster], one, listed.get(one.pool.cluster), elastic)
-        for one in plan.decisions
-        if not one.pool.dry_run
+        return RebalanceResult(len(policies), skipped="another run has decided meanwhile")
+    _record(pool_ports, plan, inputs)
+    results = [
+        act(pool_ports, policies[decision.pool.cluster], decision, listed.get(decision.pool.cluster), elastic)
+        for decision in plan.decisions
+        if not decision.pool.dry_run
     ]
-    return _finished(plan, acted)
+    return _result_of(plan, results)
 
 
-def pooled(registry: Registry) -> dict[str, ClusterPolicy]:
-    """The clusters that have a pool."""
+def pool_policies(registry: Registry) -> dict[str, ClusterPolicy]:
+    """The policies of the clusters that have a pool."""
     return {cluster: policy for cluster, policy in registry.all().items() if policy.pool is not None}
 
 
 def _instance_plans(plan: Plan, reading: PoolReading) -> dict[str, InstancePlan]:
     return {
-        one.pool.cluster: plan_instances(reading.listed[one.pool.cluster], one.claim, one.target)
-        for one in plan.decisions
-        if one.pool.cluster in reading.listed and not one.pool.dry_run and not one.pool.frozen
+        decision.pool.cluster: plan_instances(reading.listed[decision.pool.cluster], decision.claim, decision.target)
+        for decision in plan.decisions
+        if decision.pool.cluster in reading.listed and not decision.pool.dry_run and not decision.pool.frozen
     }
 
 
-def _ledger(plan: Plan, listed: Mapping[str, InstancePlan], stored: StoredLedger, at: float) -> StoredLedger:
+def _updated_ledger(plan: Plan, listed: Mapping[str, InstancePlan], stored: StoredLedger, at: float) -> StoredLedger:
     claims = dict(plan.claims)
-    for cluster, chosen in listed.items():
-        claims[cluster] = claims[cluster].model_copy(update={"held": chosen.held, "releasing": chosen.releasing})
+    for cluster, instance_plan in listed.items():
+        claims[cluster] = claims[cluster].model_copy(
+            update={"held": instance_plan.held, "releasing": instance_plan.releasing}
+        )
     return replace(stored, claims=claims, at=at)
 
 
-def _record(world: PoolPorts, plan: Plan, inputs: Inputs) -> None:
-    """Record the decisions with their inputs, which `dyntrain pool plan --from-file` takes to repeat any decision by
-    hand.
+def _record(pool_ports: PoolPorts, plan: Plan, inputs: Inputs) -> None:
+    """Record the decisions with their inputs. `dyntrain pool plan --from-file` repeats a decision from recorded
+    inputs.
     """
     text = inputs.model_dump_json(exclude_defaults=True)
-    for one in plan.decisions:
-        entry = _trail_entry(one, text)
+    for decision in plan.decisions:
+        entry = _trail_entry(decision, text)
         try:
-            world.ports.clusters.record(one.pool.cluster, inputs.at, [entry])
+            pool_ports.ports.clusters.record(decision.pool.cluster, inputs.at, [entry])
         except (
             ControllerError
-        ) as error:  # a failed audit must not block giving capacity back; the log has the decision too
-            log.error("not recorded", extra={"cluster": one.pool.cluster, "problem": str(error)})
-        log.info("rebalance", extra={"cluster": one.pool.cluster, **_without_inputs(entry)})
+        ) as error:  # a failed record must not stop the return of capacity, and the log contains the decision, too
+            log.error(
+                "the pool's decision was not recorded", extra={"cluster": decision.pool.cluster, "problem": str(error)}
+            )
+        log.info("rebalance", extra={"cluster": decision.pool.cluster, **_without_inputs(entry)})
 
 
-def _trail_entry(one: PoolDecision, inputs: str) -> PoolDecided:
+def _trail_entry(decision: PoolDecision, inputs: str) -> PoolDecided:
     return PoolDecided(
-        why=str(one.reason),
-        detail=one.sentence,
-        dry_run="yes" if one.pool.dry_run else "no",
-        current=one.pool.current,
-        held=one.held,
-        spare=one.spare,
-        proposal=one.proposal,
-        target=one.target,
+        why=str(decision.reason),
+        detail=decision.sentence,
+        dry_run="yes" if decision.pool.dry_run else "no",
+        current=decision.pool.current,
+        held=decision.held,
+        spare=decision.spare,
+        proposal=decision.proposal,
+        target=decision.target,
         inputs=inputs,
     )
 
@@ -136,8 +142,8 @@ def _without_inputs(entry: PoolDecided) -> dict[str, str]:
     return {name: value for name, value in entry.fields().items() if name != "inputs"}
 
 
-def _finished(plan: Plan, acted: list[Acted]) -> Rebalanced:
-    failures = [failure for one in acted for failure in one.failures]
+def _result_of(plan: Plan, results: list[ActionResults]) -> RebalanceResult:
+    failures = [failure for result in results for failure in result.failures]
     if failures:
         raise RetryLater("; ".join(failures))
-    return Rebalanced(len(plan.decisions), tuple(one.cluster for one in acted if one.changed))
+    return RebalanceResult(len(plan.decisions), tuple(result.cluster for result in results if result.changed))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
-from dyntrain.controller.contract.gpu_families import CARRIED, GPU_BUILD, better
+from dyntrain.controller.contract.gpu_families import BUILD_CAPABILITIES, GPU_BUILD, usable_families
 from dyntrain.node_bootstrap.host.errors import TRY_AGAIN, InvalidConfiguration, ProgramFailed
 from dyntrain.node_bootstrap.host.processes import Children, Program, explain
 from dyntrain.node_bootstrap.instance.gpus import LIST_SECONDS
@@ -79,10 +79,10 @@ async def check_cuda(
 
 def no_kernel(chips: str, cuda_error: str, installed: Sequence[str]) -> str:
     """Message for a person that MXNet cannot compute on `chips`. Pure."""
-    build = next((build for build in installed if CARRIED.get(build)), GPU_BUILD)
-    carried = ", ".join(CARRIED[build])
+    build = next((build for build in installed if BUILD_CAPABILITIES.get(build)), GPU_BUILD)
+    carried = ", ".join(BUILD_CAPABILITIES[build])
     if NO_IMAGE in cuda_error:
-        return f"{build} has no code for {chips}: it has {carried}; use instances of {better(build)}"
+        return f"{build} has no code for {chips}: it has {carried}; use instances of {usable_families(build)}"
     return f"MXNet cannot compute on {chips}: {cuda_error}; {build} has code for {carried}"
 
 

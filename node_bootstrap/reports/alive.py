@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
-from dyntrain.controller.contract.reports import MOST_TOLD, NodeReport
+from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH, NodeReport
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.host.errors import GiveUp, RetryLater, ServiceUnavailable
 from dyntrain.node_bootstrap.instance.identity import Identity, read_identity
@@ -35,7 +35,7 @@ def report_of(
         private_ip=identity.private_ip,
         attempt=attempt,
         outcome=outcome,
-        reason=reason[:MOST_TOLD],
+        reason=reason[:MAX_TEXT_LENGTH],
         at=time.time(),
         script=script,
         identity=identity.signed,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dyntrain.controller.contract.messages import CoordinatorEndpoint, NodeConfig, parameter
-from dyntrain.controller.contract.region_keys import trusted
+from dyntrain.controller.contract.region_keys import trusted_keys
 from dyntrain.node_bootstrap.host.errors import InvalidConfiguration, ServiceUnavailable
 from dyntrain.node_bootstrap.job import fetch
 from dyntrain.training.protocol.clocks import Clocks
@@ -73,7 +73,7 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
             f"parameter {name} of cluster {cluster}: fields liveness_seconds and progress_seconds: {error}"
         ) from error
     try:
-        trusted(config.identity_keys, "")
+        trusted_keys(config.identity_keys, "")
     except ValueError as error:
         raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field identity_keys {error}") from error
     if wrong := sorted(key for key in config.environment if not _VARIABLE.fullmatch(key)):

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from dyntrain.controller.contract.instance_identity import Verification, judge
 from dyntrain.controller.contract.messages import NodeConfig, Target
-from dyntrain.controller.contract.region_keys import REGION, UNVERIFIED, keys_text, kind_of, trusted
+from dyntrain.controller.contract.region_keys import REGION, UNVERIFIED, keys_text, kind_of, trusted_keys
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
 from dyntrain.node_bootstrap.host.processes import Child, Children, Program, explain
@@ -71,7 +71,7 @@ def identity_keys(identity: Identity, config: NodeConfig) -> str:
     kind = kind_of(config.identity_keys)
     if kind != REGION:
         return "" if kind == UNVERIFIED else config.identity_keys
-    keys = trusted(REGION, identity.region)
+    keys = trusted_keys(REGION, identity.region)
     verification = judge(identity.signed, identity.instance_id, identity.private_ip, keys)
     if verification is Verification.GENUINE:
         return keys_text(identity.region)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dyntrain.controller.contract.messages import ControlFile
-from dyntrain.controller.contract.notices import LEAVE, Rebalance
+from dyntrain.controller.contract.notices import LEAVE_ON_RECOMMENDATION, Rebalance
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.host.accounts import Account
 from dyntrain.node_bootstrap.host.files import write_atomically
@@ -58,7 +58,7 @@ class SupervisedNode:
     control_file: Path
     timing: Timing
     clocks: Clocks = DEFAULT
-    rebalance: Rebalance = LEAVE
+    rebalance: Rebalance = LEAVE_ON_RECOMMENDATION
     account: Account | None = None  # the worker's; None: this process's
     results: bool = False  # whether the coordinator uploads the job's
     slot: int = 0  # of the node's worker processes, each of which has a supervisor

@@ -27,8 +27,8 @@ def test_one_string_is_taken_apart_unless_it_is_a_program(typed: list[str], word
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        (["python3 train.py", "--lr", "0.1"], "take the quotes away"),
-        (["python3 'train.py"], "take the quotes away"),
+        (["python3 train.py", "--lr", "0.1"], "remove the quotes"),
+        (["python3 'train.py"], "remove the quotes"),
         (["cd x && python3 train.py"], "bash -c"),
         (["python3 train.py>log"], "bash -c"),
         (["python3 train.py --data $DATA"], "bash -c"),

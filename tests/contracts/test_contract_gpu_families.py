@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from aws_types import aws_types
 from dyntrain.controller.contract.gpu_families import (
-    CARRIED,
+    BUILD_CAPABILITIES,
     FAMILIES,
-    better,
     cannot_be_a_node,
     cannot_train,
-    doubt,
     lacks_driver,
     runs_on,
+    unknown_gpu_warning,
+    usable_families,
 )
 
 
@@ -73,19 +73,21 @@ def test_chips_that_the_image_has_no_driver_for_are_no_nodes(name: str) -> None:
 def test_what_is_not_known_is_let_through_and_the_nodes_own_look_is_named() -> None:
     assert cannot_be_a_node("p9.48xlarge") == cannot_be_a_node("c6i.xlarge") == ""
     assert cannot_train("p5.48xlarge", "mxnet-cu999") == ""
-    assert "p9.48xlarge" in doubt("p9.48xlarge")
-    assert doubt("g5.xlarge") == ""
+    assert "p9.48xlarge" in unknown_gpu_warning("p9.48xlarge")
+    assert unknown_gpu_warning("g5.xlarge") == ""
 
 
-@pytest.mark.parametrize("build", CARRIED)
+@pytest.mark.parametrize("build", BUILD_CAPABILITIES)
 def test_every_sentence_can_be_read_at_a_glance_and_names_what_works(build: str) -> None:
     for name in FAMILIES:
         for sentence in (cannot_train(f"{name}.48xlarge", build), lacks_driver(f"{name}.48xlarge")):
             assert len(sentence.split()) <= 30, sentence
             assert not sentence or ": take " in sentence, sentence
-        if CARRIED[build]:
-            assert name not in better(build).replace(" or", ",").split(", ") or not cannot_be_a_node(f"{name}.x", build)
-    assert better(build) or not CARRIED[build]
+        if BUILD_CAPABILITIES[build]:
+            assert name not in usable_families(build).replace(" or", ",").split(", ") or not cannot_be_a_node(
+                f"{name}.x", build
+            )
+    assert usable_families(build) or not BUILD_CAPABILITIES[build]
 
 
 def test_code_runs_on_later_minor_versions_of_its_own_major_one_alone() -> None:
@@ -103,4 +105,4 @@ def test_the_documents_tables_are_this_one() -> None:
     for name, (_, gpus, trains, driver) in table.items():
         assert (trains, driver) == ("no" if cannot_train(name) else "yes", "yes" if FAMILIES[name].driver else "no")
         assert FAMILIES[name].arm64 or FAMILIES[name].capability in gpus
-    assert f"| {better().replace(' or', ',')} |" in (root / "README.md").read_text()
+    assert f"| {usable_families().replace(' or', ',')} |" in (root / "README.md").read_text()

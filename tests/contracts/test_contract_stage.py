@@ -28,7 +28,7 @@ def test_a_stage_says_whose_signatures_it_believes_and_one_of_an_earlier_release
     ("parameters", "wanted", "message"),
     [
         ({}, None, "no controller is deployed in this account and region"),
-        (DEV | PROD, None, "several controllers are deployed here (dev, prod): say which one, by --stage or DYNTRAIN"),
+        (DEV | PROD, None, "several controllers are deployed here (dev, prod): choose one by --stage or DYNTRAIN"),
         (DEV | PROD, "test", "there is no stage 'test' in this account and region; there are: dev, prod"),
         ({stage_parameter("dev", "suffix"): "-x"}, None, f"stage 'dev' has no parameter {STAGES}dev/table"),
     ],

@@ -14,8 +14,8 @@ from dyntrain.controller.adapters.items import tick_item, wake_of
 from dyntrain.controller.cli.answers.query import snapshot, summary
 from dyntrain.controller.contract.messages import STATUS_TAG, Target
 from dyntrain.controller.contract.reports import JobMember
-from dyntrain.controller.core.decisions.arrows import Cause, unexplained
-from dyntrain.controller.core.planning import MIRRORED
+from dyntrain.controller.core.decisions.arrows import Cause, unexplained_statuses
+from dyntrain.controller.core.planning import TAGGED_STATUSES
 from dyntrain.controller.loops.converge import converge
 from dyntrain.controller.loops.resync import resync
 from fakes import ELASTIC, Member
@@ -83,7 +83,7 @@ class Overtaken:
         elif behind == "index":
             self.index(behind=True)
         present = member is None and ELASTIC.of("demo") not in self.world.machines[instance].tags
-        self.world.because(instance, Cause.JOIN_REQUESTED if present else Cause.LET_GO)
+        self.world.because(instance, Cause.JOIN_REQUESTED if present else Cause.MUST_LEAVE)
         if member is None:
             self._heard(delivered, calls, self.world.tag(instance, present=present))
         else:
@@ -212,7 +212,7 @@ class Overtaken:
     def _look(self, who: str) -> None:
         cluster = summary(snapshot(self.world.ports, self.world.registry, "demo", ELASTIC), gone=True)
         for row in cluster["nodes"]:
-            if not row["base"] and row["status"] in MIRRORED:
+            if not row["base"] and row["status"] in TAGGED_STATUSES:
                 self.shown.setdefault((who, row["instance"]), []).append((self.world.now, row["status"]))
 
     @property
@@ -240,7 +240,7 @@ class Overtaken:
         self._look("often")
         tags = {("tag", instance): status for instance, status in self.world.tags.items()}
         for (where, instance), statuses in (tags | self.shown).items():
-            unexpected = unexplained(statuses, self.world.causes[instance])
+            unexpected = unexplained_statuses(statuses, self.world.causes[instance])
             assert not unexpected, (where, instance, *unexpected, statuses)
 
     def end(self) -> None:
@@ -260,4 +260,4 @@ class Overtaken:
         for instance in self.nodes:
             status, _ = self.world.standing(instance)
             tag = self.world.machines[instance].tags.get(STATUS_TAG)
-            assert tag == status or status not in MIRRORED, (instance, status, tag, "the tag is out of date")
+            assert tag == status or status not in TAGGED_STATUSES, (instance, status, tag, "the tag is out of date")

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.errors import GiveUp
-from dyntrain.controller.contract.folders import not_local
+from dyntrain.controller.contract.folders import not_local_problem
 from dyntrain.controller.jobs.submission.code import source_of
 
 
@@ -47,4 +47,4 @@ def test_the_code_of_a_job_is_a_folder_or_in_s3() -> None:
 
 
 def test_a_drive_and_a_time_are_folders() -> None:
-    assert [not_local(path) for path in ("C:/data", "runs/12:30", "a:b", Path("data"))] == [""] * 4
+    assert [not_local_problem(path) for path in ("C:/data", "runs/12:30", "a:b", Path("data"))] == [""] * 4

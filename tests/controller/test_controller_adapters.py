@@ -25,8 +25,8 @@ from dyntrain.controller.contract.errors import Conflict, Misconfigured, Refused
 from dyntrain.controller.contract.messages import Target
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.controller.core.history.trail import StatusChanged
-from dyntrain.controller.core.records.acks import Acks, Announced
-from dyntrain.controller.core.records.facts import Named, NodeFacts
+from dyntrain.controller.core.records.acks import Acks, Announcement
+from dyntrain.controller.core.records.facts import ClusterStatement, NodeFacts
 from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.ports import Batch, StoredNode
@@ -66,8 +66,8 @@ def table_with_stream(clients: Clients) -> Iterator[str]:
 def node(number: int, cluster: str = "demo") -> NodeFacts:
     return NodeFacts(
         instance=f"i-{number:017x}",
-        named=Named(at=1.5, cluster=cluster),
-        acks=Acks(mirror=Announced(at=2.25, value="ADDED")),
+        named=ClusterStatement(at=1.5, cluster=cluster),
+        acks=Acks(mirror=Announcement(at=2.25, value="ADDED")),
     )
 
 
@@ -230,7 +230,7 @@ def test_a_tag_is_not_sent_again_once_its_time_is_over(endpoint: str, clients: C
 
     patient.ec2().meta.events.register("before-send.ec2.CreateTags", throttled)
     instances = Ec2Instances(patient)
-    with pytest.raises(RetryLater, match="nothing more is sent"):
+    with pytest.raises(RetryLater, match="no more requests are sent"):
         instances.tag(["i-00000000000000001"], "k", "v", until=115.0)
     assert sent == [100.0, 110.0]
     with pytest.raises(RetryLater, match="RequestLimitExceeded"):

@@ -21,15 +21,15 @@ from dyntrain.controller.contract.errors import Conflict, Refused, RetryLater
 from dyntrain.controller.contract.job_history import HistoryPoint, JobHistory
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.controller.core.history.trail import ActionDone, Metered, StatusChanged
-from dyntrain.controller.core.records.acks import Acks, Announced
+from dyntrain.controller.core.records.acks import Acks, Announcement
 from dyntrain.controller.core.records.facts import (
+    ClusterStatement,
     GroupEvent,
-    Heard,
     Hook,
-    Named,
     NodeFacts,
     Notice,
     Preparation,
+    SignOfLife,
     StateRead,
     TagsEvent,
     TagsRead,
@@ -169,7 +169,7 @@ def test_an_invalid_policy_that_somebody_wrote_is_listed_with_what_is_wrong(run:
 def test_a_cluster_with_nodes_is_not_forgotten_by_accident(run: Run, clients: Clients) -> None:
     run("cluster", "create", "demo")
     TableNodes(clients, TABLE).put(
-        StoredNode(NodeFacts(instance=NODE, named=Named(at=AT, cluster="demo")), 0), wake=False, expires=None
+        StoredNode(NodeFacts(instance=NODE, named=ClusterStatement(at=AT, cluster="demo")), 0), wake=False, expires=None
     )
     refused = run("cluster", "delete", "demo")
     assert (refused.exit_code, NODE in refused.output) == (1, True)
@@ -225,16 +225,16 @@ def test_explain_tells_each_fact_with_where_and_when_and_what_would_change_the_s
     tag = "demo-aws-dl-cfn-elastic-worker"
     facts = NodeFacts(
         instance=NODE,
-        named=Named(at=AT, cluster="demo"),
+        named=ClusterStatement(at=AT, cluster="demo"),
         tags_event=TagsEvent(version=4, at=AT + 5, tags={tag: ""}),
         tags_read=TagsRead(started=AT + 8, tags={}),
         state_read=StateRead(started=AT + 8, state="running", launched_at=AT),
         group_event=GroupEvent(at=AT + 1, group="demo-workers", phase="launching"),
         hooks={"t": Hook(at=AT + 1, group="demo-workers", hook="up", transition="launch", token="t")},
         preparation=Preparation(attempt=2, at=AT + 9, outcome="prepare_failed", reason="exit 3"),
-        heard=Heard(at=AT + 4, doing="prepare-data runs"),
+        heard=SignOfLife(at=AT + 4, doing="prepare-data runs"),
         notices=(Notice(kind="spot", deadline=AT + 100),),
-        acks=Acks(mirror=Announced(at=AT + 10, value="PREPARE_FAILED")),
+        acks=Acks(mirror=Announcement(at=AT + 10, value="PREPARE_FAILED")),
     )
     TableNodes(clients, TABLE).put(StoredNode(facts, 0), wake=False, expires=None)
     answer = json.loads(run("explain", NODE, "--json").output)
@@ -256,14 +256,16 @@ def test_explain_tells_each_fact_with_where_and_when_and_what_would_change_the_s
 def test_a_groups_facts_survive_the_table_and_are_found_by_the_clusters_tag(clients: Clients) -> None:
     groups = TableGroups(clients, TABLE)
     facts = GroupFacts(
-        group="extra", named=Named(at=AT, cluster="demo"), failed=LaunchFailure(at=AT, message="none left")
+        group="extra", named=ClusterStatement(at=AT, cluster="demo"), failed=LaunchFailure(at=AT, message="none left")
     )
     groups.put(StoredGroup(facts, 0), wake=True)
     with pytest.raises(Conflict):
         groups.put(StoredGroup(facts, 0), wake=True)
     assert groups.get("extra") == StoredGroup(facts, 1)
     assert set(groups.of_cluster("demo")) == {"extra"}
-    groups.put(StoredGroup(facts.join(GroupFacts(group="extra", named=Named(at=AT + 1, cluster=""))), 1), wake=False)
+    groups.put(
+        StoredGroup(facts.join(GroupFacts(group="extra", named=ClusterStatement(at=AT + 1, cluster=""))), 1), wake=False
+    )
     assert groups.of_cluster("demo") == {}
     assert groups.get("no-such-group") is None
     assert TableNodes(clients, TABLE).of_cluster("demo") == {}

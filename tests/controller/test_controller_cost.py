@@ -90,7 +90,7 @@ def test_machines_that_an_earlier_release_knew_are_counted_from_their_launch_onc
     machine(world, fresh)
     world.resync()
     (span,) = [span for span in used(world).spans if span.instance == fresh]
-    assert (span.began, span.ended, span.cut) == (launched, None, False)
+    assert (span.began, span.ended, span.start_unknown) == (launched, None, False)
 
 
 def test_a_machine_that_was_stopped_costs_nothing_until_it_is_started() -> None:
@@ -179,11 +179,11 @@ def test_functions_that_overlap_tell_the_same_twice_and_out_of_order() -> None:
         metered("on", 1000.0, "base"),
     ]
     rules = World().rules()
-    spans = [(span.role, span.began, span.ended, span.cut) for span in spans_of(entries, [], rules, 0.0)]
+    spans = [(span.role, span.began, span.ended, span.start_unknown) for span in spans_of(entries, [], rules, 0.0)]
     expected = [("elastic", 100.0, 400.0, False), ("elastic", 900.0, 1000.0, False), ("base", 1000.0, None, False)]
     assert spans == expected
     assert [span.began for span in spans_of(entries, [], rules, 300.0)] == [300.0, 900.0, 1000.0], "what was asked for"
-    assert [span.cut for span in spans_of(entries[1:2] * 2, [], rules, 300.0)] == [True]
+    assert [span.start_unknown for span in spans_of(entries[1:2] * 2, [], rules, 300.0)] == [True]
 
 
 def test_hours_without_a_price_are_in_no_sum_of_money() -> None:
@@ -199,7 +199,7 @@ def test_hours_without_a_price_are_in_no_sum_of_money() -> None:
     assert "$0.50; 2 run now, $0.50 an hour" in list(as_text("demo", 0.0, every, [], None, each=False))[-1]
     assert "1.00 hours of unknown price; 2 run now" in list(as_text("demo", 0.0, half, [], None, each=False))[-1]
     assert "pricing:GetProducts" in list(as_text("demo", 0.0, none, [], None, each=False))[-1]
-    wide = "\n".join(as_text("demo", 0.0, bill(spans, PRICES, world.now, each=True), [], None, each=True))
+    wide = "\n".join(as_text("demo", 0.0, bill(spans, PRICES, world.now, per_instance=True), [], None, each=True))
     assert instance_id(1) in wide
 
 

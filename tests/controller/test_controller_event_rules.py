@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from chalice.app import CloudWatchEventConfig
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
-from dyntrain.controller.core.incoming.event_rules import matches, matching, rules
+from dyntrain.controller.core.incoming.event_rules import matches, matching_handlers, rules
 from dyntrain.controller.local.lambdas.rules import matches as as_moto_does
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,7 +48,7 @@ def test_app_declares_these_patterns_for_these_handlers_and_no_others() -> None:
 @settings(max_examples=300, deadline=None)
 @given(event=EVENTS)
 def test_an_event_goes_where_motos_event_bridge_would_send_it(event: dict[str, Any]) -> None:
-    assert matching(ELASTIC_TAG, event) == [
+    assert matching_handlers(ELASTIC_TAG, event) == [
         handler for handler, pattern in PATTERNS.items() if as_moto_does(dict(pattern), event)
     ]
 
@@ -61,13 +61,16 @@ def test_each_rule_has_an_event_that_it_matches() -> None:
             name: [f"demo{value['suffix']}", "Name"] if isinstance(value, dict) else value
             for name, value in first.items()
         }
-        assert handler in matching(ELASTIC_TAG, event)
+        assert handler in matching_handlers(ELASTIC_TAG, event)
         assert as_moto_does(dict(pattern), event)
 
 
 @pytest.mark.parametrize("detail", [None, [], "text", 7])
 def test_a_detail_that_is_no_object_matches_nothing_that_asks_for_one(detail: Any) -> None:
-    assert matching(ELASTIC_TAG, {"source": "aws.tag", "detail-type": "Tag Change on Resource", "detail": detail}) == []
+    assert (
+        matching_handlers(ELASTIC_TAG, {"source": "aws.tag", "detail-type": "Tag Change on Resource", "detail": detail})
+        == []
+    )
 
 
 def test_an_operator_that_no_rule_uses_is_not_taken_for_a_mismatch() -> None:

@@ -8,21 +8,30 @@ from functools import reduce
 
 import pytest
 from dyntrain.controller.contract.messages import ClusterPolicy
-from dyntrain.controller.core.decisions.capacity import due, plan_capacity
-from dyntrain.controller.core.incoming.events import Observation, Several, observe
+from dyntrain.controller.core.decisions.capacity import needs_size, plan_capacity
+from dyntrain.controller.core.incoming.events import Observation, SeveralNodes, observe
 from dyntrain.controller.core.planning import decide
-from dyntrain.controller.core.records.acks import NONE, Acks, Announced, Answered, Done, Doubt, Ended, Unseen
+from dyntrain.controller.core.records.acks import (
+    NO_ACKS,
+    Acks,
+    Announcement,
+    Doubt,
+    Effect,
+    LifecycleResult,
+    MissedReads,
+    Termination,
+)
 from dyntrain.controller.core.records.facts import (
     BaseTag,
+    ClusterStatement,
     GroupEvent,
     GroupRead,
-    Heard,
     Hook,
     Machine,
-    Named,
     NodeFacts,
     Notice,
     Preparation,
+    SignOfLife,
     StateEvent,
     StateRead,
     TagsEvent,
@@ -56,29 +65,33 @@ def keyed(strategy):
     return st.dictionaries(st.sampled_from(["a", "b"]), strategy, max_size=2)
 
 
-DONE = st.builds(Done, at=TIMES)
-ANNOUNCED = st.builds(Announced, at=TIMES, value=st.sampled_from(["ADDED", "REMOVED"]))
+DONE = st.builds(Effect, at=TIMES)
+ANNOUNCED = st.builds(Announcement, at=TIMES, value=st.sampled_from(["ADDED", "REMOVED"]))
 ACKS = st.lists(
     st.one_of(
         *(st.builds(Acks, **{name: ANNOUNCED}) for name in ("status", "mirror", "refused", "billed")),
         *(st.builds(Acks, **{name: keyed(DONE)}) for name in ("joined", "stamps", "heartbeats", "protections")),
         *(st.builds(Acks, **{name: keyed(DONE)}) for name in ("suspended", "resumed")),
-        st.builds(Acks, closed=st.builds(Announced, at=TIMES, value=st.sampled_from(["IDLE", "JOB_OVER"]))),
-        st.builds(Acks, terminate=st.builds(Ended, at=TIMES, group=st.sampled_from(["", "g"]), lowered=st.booleans())),
-        st.builds(Acks, unseen=st.builds(Unseen, at=TIMES, times=st.integers(0, 3))),
+        st.builds(Acks, closed=st.builds(Announcement, at=TIMES, value=st.sampled_from(["IDLE", "JOB_OVER"]))),
+        st.builds(
+            Acks, terminate=st.builds(Termination, at=TIMES, group=st.sampled_from(["", "g"]), lowered=st.booleans())
+        ),
+        st.builds(Acks, unseen=st.builds(MissedReads, at=TIMES, times=st.integers(0, 3))),
         st.builds(Acks, doubt=st.builds(Doubt, at=TIMES, lost=st.booleans())),
-        st.builds(Acks, answers=keyed(st.builds(Answered, at=TIMES, result=st.sampled_from(["CONTINUE", "ABANDON"])))),
+        st.builds(
+            Acks, answers=keyed(st.builds(LifecycleResult, at=TIMES, result=st.sampled_from(["CONTINUE", "ABANDON"])))
+        ),
         st.builds(Acks, alarms=keyed(ANNOUNCED)),
     ),
     max_size=3,
-).map(lambda several: reduce(Acks.join, several, NONE))
+).map(lambda several: reduce(Acks.join, several, NO_ACKS))
 LAW = settings(suppress_health_check=[HealthCheck.too_slow])  # how fast the machine is is no matter of the laws
 FACTS = st.builds(
     NodeFacts,
     instance=st.just(NODE),
-    named=maybe(st.builds(Named, at=TIMES, cluster=st.sampled_from(["demo", "other"]))),
-    template=maybe(st.builds(Named, at=TIMES, cluster=st.sampled_from(["demo", "other"]))),
-    wished=maybe(st.builds(Named, at=TIMES, cluster=st.sampled_from(["demo", "other"]))),
+    named=maybe(st.builds(ClusterStatement, at=TIMES, cluster=st.sampled_from(["demo", "other"]))),
+    template=maybe(st.builds(ClusterStatement, at=TIMES, cluster=st.sampled_from(["demo", "other"]))),
+    wished=maybe(st.builds(ClusterStatement, at=TIMES, cluster=st.sampled_from(["demo", "other"]))),
     based=maybe(st.builds(BaseTag, at=TIMES, value=st.sampled_from(["true", NODE]))),
     tags_event=maybe(st.builds(TagsEvent, version=TIMES, at=TIMES, tags=TAGS)),
     tags_read=maybe(st.builds(TagsRead, started=TIMES, tags=TAGS)),
@@ -117,7 +130,9 @@ FACTS = st.builds(
             outcome=st.sampled_from(["prepared", "prepare_failed", "worker_failed"]),
         )
     ),
-    heard=maybe(st.builds(Heard, at=TIMES, doing=st.sampled_from(["", "waits"]), script=st.sampled_from(["", "a"]))),
+    heard=maybe(
+        st.builds(SignOfLife, at=TIMES, doing=st.sampled_from(["", "waits"]), script=st.sampled_from(["", "a"]))
+    ),
     notices=st.lists(
         st.builds(
             Notice,
@@ -169,7 +184,7 @@ def test_facts_survive_the_table_unchanged(a: NodeFacts) -> None:
 
 def test_nodes_that_nothing_was_done_to_share_one_empty_record_or_a_large_resync_would_copy_it_for_each() -> None:
     new, read = NodeFacts(instance="i-1"), NodeFacts.model_validate_json('{"instance": "i-2"}')
-    assert new.acks is read.acks is NONE
+    assert new.acks is read.acks is NO_ACKS
     assert new.model_dump(exclude_defaults=True) == {"instance": "i-1"}, "nor is it written into the table"
 
 
@@ -197,7 +212,7 @@ def test_job_reports_join_by_start_and_sequence_in_any_order(a: tuple, b: tuple,
 
 
 def _of_node(observed: Observation) -> NodeFacts:
-    news = observed.nodes[0] if isinstance(observed, Several) else observed
+    news = observed.nodes[0] if isinstance(observed, SeveralNodes) else observed
     assert isinstance(news, NodeFacts)
     return news
 
@@ -262,7 +277,7 @@ def test_c7_any_permutation_of_any_multiset_of_a_nodes_events_gives_the_same_fac
 GROUPS = st.builds(
     GroupFacts,
     group=st.just("g"),
-    named=maybe(st.builds(Named, at=TIMES, cluster=st.sampled_from(["demo", ""]))),
+    named=maybe(st.builds(ClusterStatement, at=TIMES, cluster=st.sampled_from(["demo", ""]))),
     failed=maybe(st.builds(LaunchFailure, at=TIMES, message=st.sampled_from(["", "none left"]))),
     capacity=maybe(
         st.builds(
@@ -314,4 +329,4 @@ def test_a_capacity_that_is_set_anew_is_between_the_groups_limits_and_never_belo
         assert size.minimum <= plan.desired <= size.maximum
         assert plan.desired >= size.running or plan.why == "FILLED_BACK"
         assert not plan.memory.done
-    assert plan is None or due(facts, ClusterPolicy(cluster="demo"), now)
+    assert plan is None or needs_size(facts, ClusterPolicy(cluster="demo"), now)

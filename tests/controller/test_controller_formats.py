@@ -16,7 +16,7 @@ from dyntrain.controller.adapters.items import (
     membership_of,
     node_item,
     node_of,
-    readable,
+    readable_records,
     trail_item,
     trail_of,
 )
@@ -37,7 +37,15 @@ from dyntrain.controller.core.history.trail import (
     TargetPublished,
     entry_of,
 )
-from dyntrain.controller.core.records.acks import Acks, Announced, Answered, Done, Doubt, Ended, Unseen
+from dyntrain.controller.core.records.acks import (
+    Acks,
+    Announcement,
+    Doubt,
+    Effect,
+    LifecycleResult,
+    MissedReads,
+    Termination,
+)
 from dyntrain.controller.core.records.facts import NodeFacts
 from dyntrain.controller.core.records.groups import GroupFacts
 from dyntrain.controller.core.records.job import JobFacts
@@ -82,17 +90,17 @@ def test_acknowledgements_of_the_first_format_are_read_as_they_were_meant() -> N
     read = node_of(item)
     assert (read.version, read.facts.terminated) == (7, True)
     assert read.facts.acks == Acks(
-        status=Announced(at=1.0, value="ADDED TRAINING"),
-        mirror=Announced(at=2.0, value="ADDED"),
-        terminate=Ended(at=3.0),
-        refused=Announced(at=4.0, value="at its minimum"),
-        unseen=Unseen(at=5.0, times=3),
+        status=Announcement(at=1.0, value="ADDED TRAINING"),
+        mirror=Announcement(at=2.0, value="ADDED"),
+        terminate=Termination(at=3.0),
+        refused=Announcement(at=4.0, value="at its minimum"),
+        unseen=MissedReads(at=5.0, times=3),
         doubt=Doubt(at=6.0, lost=True),
-        stamps={"demo": Done(at=7.0)},
-        answers={"token:with:colons": Answered(at=8.0, result="ABANDON")},
-        heartbeats={"t": Done(at=9.0)},
-        protections={"demo-workers": Done(at=10.0)},
-        alarms={"Orphan": Announced(at=11.0, value="REMOVED UNTAGGED")},
+        stamps={"demo": Effect(at=7.0)},
+        answers={"token:with:colons": LifecycleResult(at=8.0, result="ABANDON")},
+        heartbeats={"t": Effect(at=9.0)},
+        protections={"demo-workers": Effect(at=10.0)},
+        alarms={"Orphan": Announcement(at=11.0, value="REMOVED UNTAGGED")},
     )
     written = node_item(read.facts, 8, False, None)
     assert node_of(written).facts == read.facts
@@ -107,7 +115,7 @@ def test_a_node_that_trained_before_that_was_written_down_is_still_ours_to_end(s
     acks = {"status": {"at": 1.0, "value": status}}
     facts = {"instance": NODE, "named": {"at": 0.0, "cluster": "demo"}, "acks": acks}
     item = {"pk": {"S": f"node#{NODE}"}, "facts": {"S": json.dumps(facts)}, "version": {"N": "1"}}
-    assert node_of(item).facts.acks.joined == ({"demo": Done(at=1.0)} if trained else {})
+    assert node_of(item).facts.acks.joined == ({"demo": Effect(at=1.0)} if trained else {})
 
 
 @pytest.mark.parametrize("kind", ITEMS)
@@ -122,7 +130,7 @@ def test_an_item_without_a_format_is_read_and_one_of_a_later_format_is_refused_b
 def test_a_stream_record_of_a_later_format_is_set_aside_and_the_others_of_its_batch_are_handled() -> None:
     item: dict[str, Any] = ITEMS["node"][0]
     newer = {"NewImage": {**item, "format": {"N": str(FORMAT + 1)}}}
-    good, problems = readable([{"NewImage": item}, newer])
+    good, problems = readable_records([{"NewImage": item}, newer])
     assert good == [{"NewImage": item}]
     assert len(problems) == 1
     assert f"has format {FORMAT + 1}" in problems[0]

@@ -26,14 +26,22 @@ from dyntrain.controller.core.decisions.actions import (
 )
 from dyntrain.controller.core.decisions.status import Standing
 from dyntrain.controller.core.planning import NodeStatus, plan_actions
-from dyntrain.controller.core.records.acks import NONE, Acks, Announced, Answered, Done, Ended, Unseen
+from dyntrain.controller.core.records.acks import (
+    NO_ACKS,
+    Acks,
+    Announcement,
+    Effect,
+    LifecycleResult,
+    MissedReads,
+    Termination,
+)
 from dyntrain.controller.core.records.facts import (
+    ClusterStatement,
     GroupRead,
-    Heard,
     Hook,
-    Named,
     NodeFacts,
     Preparation,
+    SignOfLife,
     StateRead,
     TagsRead,
     Transition,
@@ -58,16 +66,16 @@ def planned(standing: Standing, **facts: Any) -> list[Action]:
     known: dict[str, Any] = {
         "tags_read": tags(MINE),
         "state_read": StateRead(started=NOW, state="running", launched_at=START - 900),
-        "template": Named(at=START, cluster="demo"),
-        "wished": Named(at=START, cluster="demo"),
-        "acks": Acks(mirror=Announced(at=NOW, value=standing.status)),
+        "template": ClusterStatement(at=START, cluster="demo"),
+        "wished": ClusterStatement(at=START, cluster="demo"),
+        "acks": Acks(mirror=Announcement(at=NOW, value=standing.status)),
     }
     node = view(NodeFacts(instance=NODE, **{**known, **facts}), RULES, NOW)
     return list(plan_actions([NodeStatus(node, standing)], RULES, NOW))
 
 
 def acks(**more: Any) -> Acks:
-    return Acks(mirror=Announced(at=NOW, value="REMOVED"), **more)
+    return Acks(mirror=Announcement(at=NOW, value="REMOVED"), **more)
 
 
 def seen(phase: Any, group: str | None = GROUP, **more: Any) -> GroupRead:
@@ -86,17 +94,17 @@ def test_what_was_removed_is_ended_alone_or_by_its_group_which_is_made_smaller_o
 
 NOT_ENDED: dict[str, dict[str, Any]] = {
     "a base node": {"tags_read": tags({**MINE, BASE_TAG: "true"})},
-    "its end was ordered": {"acks": acks(terminate=Ended(at=NOW - 500))},
-    "nobody has read its tags": {"tags_read": None, "acks": acks(stamps={"demo": Done(at=NOW)})},
+    "its end was ordered": {"acks": acks(terminate=Termination(at=NOW - 500))},
+    "nobody has read its tags": {"tags_read": None, "acks": acks(stamps={"demo": Effect(at=NOW)})},
     "it shuts down": {"state_read": StateRead(started=NOW, state="shutting-down")},
-    "EC2 does not show it": {"acks": acks(unseen=Unseen(at=NOW, times=1))},
+    "EC2 does not show it": {"acks": acks(unseen=MissedReads(at=NOW, times=1))},
     "it is terminated": {"terminated": True},
     "nothing but a tag says whose it is": {"template": None},
     "nobody has asked for it": {"wished": None},
-    "another cluster has asked for it": {"wished": Named(at=START, cluster="other")},
+    "another cluster has asked for it": {"wished": ClusterStatement(at=START, cluster="other")},
     "it came from the template and is nobody's": {"tags_read": tags({})},
     "it is another cluster's": {"tags_read": tags({OWNER_TAG: "other"})},
-    "AWS said no a moment ago": {"acks": acks(refused=Announced(at=NOW - 59, value="no"))},
+    "AWS said no a moment ago": {"acks": acks(refused=Announcement(at=NOW - 59, value="no"))},
     "its group is not the cluster's": {"group_read": seen("in_service", "web")},
     "its group ends it": {"group_read": seen("terminating")},
     "its group has let it go": {"group_read": seen("left")},
@@ -123,7 +131,7 @@ def test_what_a_person_stopped_and_wishes_to_have_and_what_its_group_abandons_is
 
 
 def test_a_minute_after_aws_said_no_it_is_asked_again() -> None:
-    assert planned(REMOVED, acks=acks(refused=Announced(at=NOW - 60, value="no"))) == [Terminate((NODE,))]
+    assert planned(REMOVED, acks=acks(refused=Announcement(at=NOW - 60, value="no"))) == [Terminate((NODE,))]
 
 
 def answered(status: Status, transition: Transition, age: float, phase: Any = None, **facts: Any) -> str:
@@ -143,7 +151,7 @@ def answered(status: Status, transition: Transition, age: float, phase: Any = No
 
 PREPARED = Preparation(attempt=1, at=NOW, outcome="prepared")
 FAILED = Preparation(attempt=1, at=NOW, outcome="prepare_failed")
-HEARD = Heard(at=NOW, doing="prepare-data runs")
+HEARD = SignOfLife(at=NOW, doing="prepare-data runs")
 WORKER_FAILED = Preparation(attempt=1, at=NOW, outcome="worker_failed")
 
 
@@ -156,16 +164,21 @@ WORKER_FAILED = Preparation(attempt=1, at=NOW, outcome="worker_failed")
         ("PREPARE_FAILED", 1.0, {"preparation": FAILED}, "ABANDON"),
         ("PREPARE_FAILED", 1.0, {}, "ABANDON"),
         ("PREPARE_FAILED", 1.0, {"wished": None}, ""),
-        ("PREPARE_FAILED", 1.0, {"wished": None, "acks": Acks(joined={"demo": Done(at=NOW)})}, "ABANDON"),
+        ("PREPARE_FAILED", 1.0, {"wished": None, "acks": Acks(joined={"demo": Effect(at=NOW)})}, "ABANDON"),
         ("PREPARE_FAILED", 1.0, {"wished": None, "tags_read": tags({**MINE, BASE_TAG: "true"})}, "CONTINUE"),
         ("ADD_QUEUED", 1.0, {"preparation": WORKER_FAILED}, ""),
         ("WAITING", 59.0, {"heard": HEARD}, ""),
         ("WAITING", 60.0, {"heard": HEARD}, "beat"),
         ("WAITING", 60.0, {}, ""),
         ("ADD_QUEUED", 60.0, {"heard": HEARD}, ""),
-        ("WAITING", 500.0, {"heard": HEARD, "acks": Acks(heartbeats={"t": Done(at=NOW - 59)})}, ""),
-        ("WAITING", 500.0, {"heard": HEARD, "acks": Acks(heartbeats={"t": Done(at=NOW - 60)})}, "beat"),
-        ("WAITING", 500.0, {"heard": HEARD, "acks": Acks(answers={"t": Answered(at=NOW, result="refused")})}, ""),
+        ("WAITING", 500.0, {"heard": HEARD, "acks": Acks(heartbeats={"t": Effect(at=NOW - 59)})}, ""),
+        ("WAITING", 500.0, {"heard": HEARD, "acks": Acks(heartbeats={"t": Effect(at=NOW - 60)})}, "beat"),
+        (
+            "WAITING",
+            500.0,
+            {"heard": HEARD, "acks": Acks(answers={"t": LifecycleResult(at=NOW, result="refused")})},
+            "",
+        ),
         ("WAITING", 500.0, {"heard": HEARD, "group_read": seen("in_service")}, ""),
     ],
 )
@@ -200,9 +213,9 @@ def test_a_group_that_ends_a_node_waits_for_the_job_and_not_longer_than_its_hook
 
 def test_no_status_is_written_to_who_was_never_asked_is_not_shown_is_gone_or_is_told_already() -> None:
     added = Standing("ADDED", Reason.TRAINING)
-    fresh: dict[str, Any] = {"acks": NONE, "tags_read": tags(MINE)}
+    fresh: dict[str, Any] = {"acks": NO_ACKS, "tags_read": tags(MINE)}
     assert planned(added, **fresh) == [SetStatusTag((NODE,), "ADDED")]
-    assert planned(added, **{**fresh, "acks": Acks(unseen=Unseen(at=NOW, times=1))}) == []
+    assert planned(added, **{**fresh, "acks": Acks(unseen=MissedReads(at=NOW, times=1))}) == []
     assert planned(added, **{**fresh, "tags_read": tags({**MINE, BASE_TAG: "true"})}) == []
     assert planned(added, **{**fresh, "tags_read": tags({**MINE, STATUS_TAG: "ADDED"})}) == []
     assert planned(added, **{**fresh, "terminated": True}) == []
@@ -220,8 +233,8 @@ def test_no_status_is_written_to_who_was_never_asked_is_not_shown_is_gone_or_is_
         ({"group_read": seen("in_service", "web")}, False),
         ({"tags_read": tags({OWNER_TAG: "other"})}, False),
         ({"tags_read": None}, False),
-        ({"acks": Acks(stamps={"demo": Done(at=NOW)})}, False),
-        ({"acks": Acks(unseen=Unseen(at=NOW, times=1))}, False),
+        ({"acks": Acks(stamps={"demo": Effect(at=NOW)})}, False),
+        ({"acks": Acks(unseen=MissedReads(at=NOW, times=1))}, False),
         ({"terminated": True}, False),
     ],
 )
@@ -253,7 +266,7 @@ def test_a_base_node_is_protected_and_again_where_a_settled_read_finds_it_bare(
         Standing("ADDED", Reason.TRAINING),
         tags_read=tags({**MINE, BASE_TAG: "true"}),
         group_read=seen("in_service", protected=read),
-        acks=Acks(protections={GROUP: Done(at=done)} if done is not None else {}),
+        acks=Acks(protections={GROUP: Effect(at=done)} if done is not None else {}),
     )
     assert actions == ([Protect((NODE,), GROUP)] if protects else [])
 
@@ -273,19 +286,19 @@ def test_every_base_node_of_a_group_is_protected_and_no_other_groups_or_elastic_
 
 
 def test_what_is_remembered_of_a_no_is_what_keeps_it_from_being_asked_for_at_once() -> None:
-    no = Acks(refused=Announced(at=5.0, value="no"))
-    over = Acks(answers={"t": Answered(at=5.0, result="refused")})
+    no = Acks(refused=Announcement(at=5.0, value="no"))
+    over = Acks(answers={"t": LifecycleResult(at=5.0, result="refused")})
     rows: list[tuple[Action, Acks]] = [
         (HeartbeatLifecycle(NODE, "t", GROUP, "h", "t"), over),
         (TerminateInGroup(NODE, GROUP, True), no),
         (SuspendReplacement((NODE,), GROUP), no),
         (StopBase((NODE,), Reason.IDLE), no),
-        (SetStatusTag((NODE,), "REMOVED", gone=True), Acks(mirror=Announced(at=5.0, value="REMOVED"))),
-        (SetStatusTag((NODE,), "REMOVED"), NONE),
-        (CompleteLifecycle(NODE, "t", GROUP, "h", "t", "CONTINUE"), NONE),
-        (StampOwner((NODE,), "demo"), NONE),
-        (Protect((NODE,), GROUP), NONE),
-        (Terminate((NODE,)), NONE),
+        (SetStatusTag((NODE,), "REMOVED", gone=True), Acks(mirror=Announcement(at=5.0, value="REMOVED"))),
+        (SetStatusTag((NODE,), "REMOVED"), NO_ACKS),
+        (CompleteLifecycle(NODE, "t", GROUP, "h", "t", "CONTINUE"), NO_ACKS),
+        (StampOwner((NODE,), "demo"), NO_ACKS),
+        (Protect((NODE,), GROUP), NO_ACKS),
+        (Terminate((NODE,)), NO_ACKS),
     ]
     assert [refusal(action, "no", 5.0) for action, _ in rows] == [acks for _, acks in rows]
 
@@ -293,9 +306,9 @@ def test_what_is_remembered_of_a_no_is_what_keeps_it_from_being_asked_for_at_onc
 def test_what_is_remembered_of_an_end_says_whether_its_place_went_with_it_and_for_what() -> None:
     for lowered in (True, False):
         done = acknowledgement(TerminateInGroup(NODE, GROUP, lowered, closes=Reason.IDLE), 5.0)
-        assert done.terminate == Ended(at=5.0, group=GROUP, lowered=lowered)
-        assert done.closed == Announced(at=5.0, value=Reason.IDLE)
-    assert acknowledgement(Terminate((NODE,)), 5.0) == Acks(terminate=Ended(at=5.0))
-    assert acknowledgement(StopBase((NODE,), Reason.IDLE), 5.0) == Acks(closed=Announced(at=5.0, value=Reason.IDLE))
-    assert acknowledgement(SuspendReplacement((NODE,), GROUP), 5.0) == Acks(suspended={GROUP: Done(at=5.0)})
-    assert acknowledgement(ResumeReplacement((NODE,), GROUP), 5.0) == Acks(resumed={GROUP: Done(at=5.0)})
+        assert done.terminate == Termination(at=5.0, group=GROUP, lowered=lowered)
+        assert done.closed == Announcement(at=5.0, value=Reason.IDLE)
+    assert acknowledgement(Terminate((NODE,)), 5.0) == Acks(terminate=Termination(at=5.0))
+    assert acknowledgement(StopBase((NODE,), Reason.IDLE), 5.0) == Acks(closed=Announcement(at=5.0, value=Reason.IDLE))
+    assert acknowledgement(SuspendReplacement((NODE,), GROUP), 5.0) == Acks(suspended={GROUP: Effect(at=5.0)})
+    assert acknowledgement(ResumeReplacement((NODE,), GROUP), 5.0) == Acks(resumed={GROUP: Effect(at=5.0)})

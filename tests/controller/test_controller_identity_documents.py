@@ -32,7 +32,7 @@ from dyntrain.controller.contract.messages import (
     source_of,
 )
 from dyntrain.controller.contract.region_keys import _KEYS as SHIPPED
-from dyntrain.controller.contract.region_keys import keys_text, kind_of, trusted, unverified
+from dyntrain.controller.contract.region_keys import keys_text, kind_of, trusted_keys, unverified_cause
 from dyntrain.controller.contract.settings import Settings
 from dyntrain.controller.core.records.facts import NodeFacts, TagsEvent
 from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, document
@@ -323,7 +323,7 @@ def test_the_shipped_keys_are_of_regions_that_there_are_one_for_each() -> None:
     assert len(shipped) == len(set(shipped)) > 30
     assert set(shipped) <= known
     for region in shipped:
-        (key,) = trusted("", region)
+        (key,) = trusted_keys("", region)
         assert (key.modulus.bit_length(), key.exponent) == (1024, 65537)
     assert len({key for _, key in SHIPPED}) == len(SHIPPED)
 
@@ -347,7 +347,7 @@ def test_the_key_of_most_regions_is_the_one_that_signs_there() -> None:
     ],
 )
 def test_what_a_setting_means_is_said_in_a_word(setting: str, region: str, kind: str, why: str) -> None:
-    assert (kind_of(setting), unverified(setting, region)) == (kind, why)
+    assert (kind_of(setting), unverified_cause(setting, region)) == (kind, why)
 
 
 def of_node(document: SignedDocument | None, region: str = "us-east-1") -> Identity:

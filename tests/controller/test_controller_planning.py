@@ -18,8 +18,8 @@ from dyntrain.controller.core.decisions.actions import (
 )
 from dyntrain.controller.core.decisions.status import Standing
 from dyntrain.controller.core.planning import NodeStatus, plan_actions
-from dyntrain.controller.core.records.acks import NONE, Acks, Announced, Answered, Done, Ended
-from dyntrain.controller.core.records.facts import GroupRead, Hook, Named, NodeFacts, StateRead, TagsRead
+from dyntrain.controller.core.records.acks import NO_ACKS, Acks, Announcement, Effect, LifecycleResult, Termination
+from dyntrain.controller.core.records.facts import ClusterStatement, GroupRead, Hook, NodeFacts, StateRead, TagsRead
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.view import Rules, view
 from fakes import ELASTIC, START
@@ -53,7 +53,7 @@ def test_base_nodes_and_what_the_cluster_did_not_launch_are_never_terminated(tag
 
 
 def test_an_owned_node_that_was_removed_is_tagged_first_and_terminated_then() -> None:
-    launched = Named(at=START, cluster="demo")
+    launched = ClusterStatement(at=START, cluster="demo")
     removed = node(
         {"dyntrain:cluster": "demo"}, Standing("REMOVED", Reason.UNTAGGED), template=launched, wished=launched
     )
@@ -101,12 +101,12 @@ def test_each_effect_on_a_node_is_remembered_in_a_field_of_its_own() -> None:
         Protect((NODE,), "g"),
         Terminate((NODE,)),
     )
-    together = reduce(Acks.join, (acknowledgement(effect, 5.0) for effect in effects), NONE)
+    together = reduce(Acks.join, (acknowledgement(effect, 5.0) for effect in effects), NO_ACKS)
     assert together == Acks(
-        answers={"t": Answered(at=5.0, result="ABANDON")},
-        heartbeats={"t": Done(at=5.0)},
-        mirror=Announced(at=5.0, value="ADDED"),
-        stamps={"demo": Done(at=5.0)},
-        protections={"g": Done(at=5.0)},
-        terminate=Ended(at=5.0),
+        answers={"t": LifecycleResult(at=5.0, result="ABANDON")},
+        heartbeats={"t": Effect(at=5.0)},
+        mirror=Announcement(at=5.0, value="ADDED"),
+        stamps={"demo": Effect(at=5.0)},
+        protections={"g": Effect(at=5.0)},
+        terminate=Termination(at=5.0),
     )

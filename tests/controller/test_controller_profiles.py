@@ -16,7 +16,7 @@ from pathlib import Path
 import botocore.credentials
 import botocore.tokens
 import pytest
-from dyntrain.controller.adapters.aws import OF_CREDENTIALS, SERVICES, Clients, translated
+from dyntrain.controller.adapters.aws import CREDENTIAL_SERVICES, SERVICES, Clients, translated_errors
 from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
 from dyntrain.controller.local.pace import patient
 from moto_server import moto_server
@@ -48,7 +48,7 @@ SIGNED_ON = """
 import io, json, os
 os.environ["AWS_PROFILE"] = "signed-on"
 from botocore.awsrequest import AWSResponse
-from dyntrain.controller.adapters.aws import Clients, translated
+from dyntrain.controller.adapters.aws import Clients, translated_errors
 from dyntrain.controller.contract.errors import Misconfigured
 class Body(io.BytesIO):
     def stream(self):
@@ -60,7 +60,7 @@ def answer(request, **_):
 clients = Clients(attempts=1)
 clients.session.register("before-send.sso.GetRoleCredentials", answer)
 try:
-    with translated("reading"):
+    with translated_errors("reading"):
         clients.ssm().describe_parameters()
     print(clients.session.get_credentials().method)
 except Misconfigured as error:
@@ -94,7 +94,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def read(profile: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AWS_PROFILE", profile)
     clients = Clients(attempts=1)
-    with translated("reading"):
+    with translated_errors("reading"):
         clients.ssm().describe_parameters()
     credentials = clients.session.get_credentials()
     assert credentials is not None
@@ -137,7 +137,7 @@ def test_all_services_by_which_botocore_gets_credentials_are_known() -> None:
     source = inspect.getsource(botocore.credentials) + inspect.getsource(botocore.tokens)
     services = set(re.findall(r"(?:_client_creator|create_client)\(\s*['\"]([a-z0-9-]+)['\"]", source))
     assert {"sts", "sso"} <= services
-    assert services <= {*OF_CREDENTIALS, *SERVICES}
+    assert services <= {*CREDENTIAL_SERVICES, *SERVICES}
 
 
 ACCOUNTS = """

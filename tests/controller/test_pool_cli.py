@@ -15,7 +15,7 @@ from dyntrain.controller import wiring
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.errors import GiveUp, Quarantined
 from dyntrain.controller.core.incoming.event_rules import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS
-from dyntrain.controller.core.incoming.events import Dropped, observe
+from dyntrain.controller.core.incoming.events import DroppedEvent, observe
 from dyntrain.controller.core.records.facts import NodeFacts
 from fakes import ELASTIC, World, instance_id
 
@@ -135,7 +135,7 @@ def test_every_capacity_event_has_a_rule_is_understood_and_writes_no_facts(kind:
     bare = world.event("aws.ec2", kind, {})
     for event in (full, bare):
         news = observe(event, ELASTIC)
-        assert isinstance(news, Dropped)
+        assert isinstance(news, DroppedEvent)
         assert news.outcome == "ignored"
     assert kind in listening("on_capacity_change")
 

@@ -10,7 +10,7 @@ from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.contract.pool_policy import PoolPolicy
 from dyntrain.controller.core.pool.inputs import Inputs
 from dyntrain.controller.core.pool.plan import plan_pools
-from dyntrain.controller.core.records.facts import Named
+from dyntrain.controller.core.records.facts import ClusterStatement
 from dyntrain.controller.core.records.groups import Capacity, GroupFacts
 from dyntrain.controller.loops.intake import merge_group
 from dyntrain.controller.pool.rebalance import rebalance
@@ -79,7 +79,7 @@ def test_of_two_runs_at_once_only_one_acts() -> None:
     pools.reserve(2)
     pools.world.before["ledger.put"] = [lambda: rebalance(pools.ports, pools.world.registry, ELASTIC)]
     loser = pools.run()
-    assert loser.skipped == "another run decided meanwhile"
+    assert loser.skipped == "another run has decided meanwhile"
     assert (pools.desired("alpha"), pools.desired("beta")) == (2, 0)
     assert pools.world.count("groups.set_desired") == 1
 
@@ -138,7 +138,7 @@ def test_a_burst_of_events_is_looked_at_once_and_readings_are_not_counted_from_i
     pools.reserve(2)
     pools.run()
     skipped = [pools.run(prompted=True, wait=0.1).skipped for _ in range(20)]
-    assert set(skipped) == {"looked at a moment ago"}
+    assert set(skipped) == {"another run was a moment ago"}
     pools.run(prompted=True, wait=20.0)
     assert pools.desired() == 0, "20 s later is still the same reading"
     pools.run(prompted=True, wait=60.0)
@@ -159,7 +159,7 @@ def test_while_failed_launches_are_answered_the_pool_does_not_ask_for_more() -> 
     memory = Capacity(at=pools.world.now, failure=pools.world.now, wanted=2, desired=0, times=1, done=True)
     merge_group(
         pools.world.ports,
-        GroupFacts(group="demo-workers", named=Named(at=1.0, cluster="demo"), capacity=memory),
+        GroupFacts(group="demo-workers", named=ClusterStatement(at=1.0, cluster="demo"), capacity=memory),
         wake=False,
     )
     pools.run()

@@ -15,7 +15,7 @@ from dyntrain.controller.adapters.autoscaling import AutoScalingGroups
 from dyntrain.controller.adapters.aws import Clients
 from dyntrain.controller.adapters.dynamodb import TableClusters, TableGroups, TableNodes
 from dyntrain.controller.adapters.ec2 import TEMPLATE_TAG, Ec2Instances
-from dyntrain.controller.adapters.formats import marked
+from dyntrain.controller.adapters.formats import format_attribute
 from dyntrain.controller.adapters.items import group_item, node_item, trail_item
 from dyntrain.controller.adapters.jobs import Ec2JobMachines, TableJobRecords
 from dyntrain.controller.adapters.logs import CloudWatchLogs
@@ -25,7 +25,7 @@ from dyntrain.controller.adapters.stacks import AwsStacks
 from dyntrain.controller.adapters.submission import AwsLauncher
 from dyntrain.controller.contract.errors import RetryLater
 from dyntrain.controller.core.history.trail import StatusChanged
-from dyntrain.controller.core.records.facts import Named, NodeFacts
+from dyntrain.controller.core.records.facts import ClusterStatement, NodeFacts
 from dyntrain.controller.core.records.groups import GroupFacts
 from dyntrain.controller.jobs.record import JobRecord
 from paged_aws import PAGE, PagedAws
@@ -68,7 +68,7 @@ def group(name: str, *members: str) -> dict[str, Any]:
 
 
 def node(name: str) -> NodeFacts:
-    return NodeFacts(instance=name, named=Named(at=1.0, cluster="demo"))
+    return NodeFacts(instance=name, named=ClusterStatement(at=1.0, cluster="demo"))
 
 
 def entry(name: str) -> StatusChanged:
@@ -81,7 +81,12 @@ def job(name: str) -> JobRecord:
 
 
 def job_item(name: str) -> dict[str, Any]:
-    return {"pk": {"S": f"run#{name}"}, "run": {"S": job(name).model_dump_json()}, "version": {"N": "1"}, **marked()}
+    return {
+        "pk": {"S": f"run#{name}"},
+        "run": {"S": job(name).model_dump_json()},
+        "version": {"N": "1"},
+        **format_attribute(),
+    }
 
 
 def slots(name: str) -> dict[str, Any]:

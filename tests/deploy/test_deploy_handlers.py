@@ -15,7 +15,7 @@ from deploy_lambda import Deployed
 from deploy_packages import ROOT
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.contract.reports import JobReport, NodeReport
-from dyntrain.controller.core.incoming.event_rules import matching
+from dyntrain.controller.core.incoming.event_rules import matching_handlers
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.events import timestamp
 from dyntrain.controller.local.options import Options
@@ -151,7 +151,7 @@ def deployed(package: Path, cloud: Cloud, tmp_path_factory: pytest.TempPathFacto
 
 def test_every_function_of_the_app_is_run_here_with_an_event_that_its_rule_matches() -> None:
     payloads = {name: payload for name, payload in {**intake(), **pool_events()}.items() if name != "rebalance"}
-    assert {name for name, payload in payloads.items() if name not in matching(ELASTIC_TAG, payload)} == set()
+    assert {name for name, payload in payloads.items() if name not in matching_handlers(ELASTIC_TAG, payload)} == set()
     assert {*payloads, "rebalance", "resync", "converge", "notify"} == FUNCTIONS
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from dyntrain.controller.adapters.jobs import LIVE, TableJobRecords
+from dyntrain.controller.adapters.jobs import LIVE_JOBS_KEY, TableJobRecords
 from dyntrain.controller.contract.errors import RetryLater
 from dyntrain.controller.contract.job_files import SUCCEEDED, Exit
 from dyntrain.controller.jobs.ports import StoredJob
@@ -133,7 +133,7 @@ def test_what_is_not_over_is_in_the_index_and_never_expires_and_what_is_is_kept_
     clients: Any = Written()
     stored = StoredJob(record(state=state, elastic=elastic, since=T0 - 999.0), 3)
     TableJobRecords(clients, "t").put(stored, over=over)
-    assert clients.item.get("cluster") == (None if over else {"S": LIVE})
+    assert clients.item.get("cluster") == (None if over else {"S": LIVE_JOBS_KEY})
     expires = clients.item.get("expires")
     lives_on = not over or (elastic and state not in ENDED)
     assert expires == (None if lives_on else {"N": str(int(T0 + KEPT_SECONDS))})

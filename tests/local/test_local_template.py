@@ -21,7 +21,7 @@ from aws_types import aws_types
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG, ElasticTag
-from dyntrain.controller.contract.gpu_families import better, cannot_be_a_node
+from dyntrain.controller.contract.gpu_families import cannot_be_a_node, usable_families
 from dyntrain.controller.contract.instance_identity import parse_keys
 from dyntrain.controller.contract.messages import (
     BASE_TAG,
@@ -206,7 +206,7 @@ def test_a_stack_of_machines_that_cannot_train_is_refused_before_anything_is_mad
     for name in sorted(listed | set(aws_types())):
         messages = refused(content, Accelerator="Nvidia", InstanceType=name)
         assert len(messages) == bool(cannot_be_a_node(name)), name
-        assert all(f"Take {better()}." in one for one in messages)
+        assert all(f"Take {usable_families()}." in one for one in messages)
     assert refused(content, Accelerator="None", InstanceType="p5.48xlarge") == []
     assert "for processors" in refused(content, Accelerator="Nvidia", InstanceType="g5.xlarge", MXNet="mxnet==1.9.1")[0]
 

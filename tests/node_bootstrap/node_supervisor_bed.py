@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from dyntrain.controller.contract.notices import LEAVE, Rebalance
+from dyntrain.controller.contract.notices import LEAVE_ON_RECOMMENDATION, Rebalance
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.supervision.supervisor import Supervisor
 from dyntrain.training.protocol.node_messages import Launch, NodeHello, Welcome
@@ -42,7 +42,7 @@ class Bed:
         serves: bool = True,
         launches: bool = False,
         results: bool = False,
-        rebalance: Rebalance = LEAVE,
+        rebalance: Rebalance = LEAVE_ON_RECOMMENDATION,
         tag: bool = False,
     ) -> None:
         self.calls: list[tuple[Any, ...]] = []

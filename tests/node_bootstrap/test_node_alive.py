@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from dyntrain.controller.contract.reports import MOST_TOLD
+from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH
 from dyntrain.node_bootstrap.instance.metadata import MetadataClient
 from dyntrain.node_bootstrap.node import CONFIGURATION, run_node
 from dyntrain.node_bootstrap.reports.alive import NOT_REPORTED, REPORTED, tell
@@ -23,10 +23,10 @@ def test_user_data_say_that_they_run_and_how_they_ended(tmp_path: Path) -> None:
     """By that the controller keeps the launch alive, and gives it up."""
     with world(tmp_path) as here:
         assert report(here, "alive", "it waits for /shared/prepare-data.py") == REPORTED
-        assert report(here, "failed", "the user data ended at line 9" + "x" * MOST_TOLD) == REPORTED
+        assert report(here, "failed", "the user data ended at line 9" + "x" * MAX_TEXT_LENGTH) == REPORTED
         (alive,), (failed,) = here.reports.alive, here.reports.sent
         assert (alive.cluster, alive.instance_id, alive.attempt) == ("demo", INSTANCE, 4)
-        assert (failed.outcome, len(failed.reason)) == ("prepare_failed", MOST_TOLD)
+        assert (failed.outcome, len(failed.reason)) == ("prepare_failed", MAX_TEXT_LENGTH)
         assert failed.reason.startswith("the user data ended at line 9")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dyntrain.controller.core.decisions.brake import WHY
+from dyntrain.controller.core.decisions.brake import ENDINGS_HELD_TEXT
 from fakes import World, running_cluster
 
 
@@ -55,11 +55,11 @@ def test_a_handful_is_ended_and_more_at_once_are_not(count: int, grouped: bool) 
     assert ended(world) == (set(nodes) if count == 5 else set())
     held = [entry for entry in world.trail if entry["kind"] == "EndingsHeld"]
     assert [entry["instance"] for entry in held] == ([] if count == 5 else nodes), "each once"
-    assert {entry["detail"] for entry in held} <= {WHY}
+    assert {entry["detail"] for entry in held} <= {ENDINGS_HELD_TEXT}
     assert world.metrics.count(("EndingsHeld", "demo", count)) == (count > 5)
     if count > 5:
         details = {node.standing.detail for node in world.decision().nodes}
-        assert details == {WHY}, "status and explain say it"
+        assert details == {ENDINGS_HELD_TEXT}, "status and explain say it"
 
 
 def test_those_of_the_last_ten_minutes_count_and_what_was_stopped_stays_so() -> None:

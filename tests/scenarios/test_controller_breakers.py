@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from dyntrain.controller import wiring
-from dyntrain.controller.adapters.items import readable
+from dyntrain.controller.adapters.items import readable_records
 from dyntrain.controller.adapters.metrics import EmbeddedMetrics
 from dyntrain.controller.contract.errors import Quarantined, Refused, RetryLater
 from fakes import Member, World, instance_id
@@ -174,10 +174,10 @@ def test_c22_a_poison_record_is_set_aside_with_its_reason_and_the_others_are_han
             "version": {"N": "1"},
         }
     }
-    good, problems = readable([poison, *world.stream, {"NewImage": {"wake": {"BOOL": True}}}])
+    good, problems = readable_records([poison, *world.stream, {"NewImage": {"wake": {"BOOL": True}}}])
     assert good == world.stream
     assert "node#i-0000dead" in problems[0]
-    assert "without a key" in problems[1]
+    assert "has no key" in problems[1]
     assert issubclass(Quarantined, Exception)
 
 
@@ -356,7 +356,7 @@ def test_c22_a_poison_event_is_raised_so_that_it_reaches_the_dead_letter_queue_w
     with pytest.raises(Quarantined, match="'i-not-an-id' is no instance id"):
         wiring.on_event(poison)
     assert world.hear(poison, world.tag(worker))[1].kind == "applied"
-    with pytest.raises(Quarantined, match="without a key"):
+    with pytest.raises(Quarantined, match="has no key"):
         wiring.on_records([{"NewImage": {"wake": {"BOOL": True}}}])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from dyntrain.controller.contract.messages import ClusterPolicy
-from dyntrain.controller.core.decisions.capacity import CapacityPlan, cooldown, due, plan_capacity
+from dyntrain.controller.core.decisions.capacity import CapacityPlan, cooldown, needs_size, plan_capacity
 from dyntrain.controller.core.records.groups import Capacity, GroupFacts, GroupSize, LaunchFailure
 from fake_aws import START
 
@@ -22,7 +22,7 @@ def planned(now: float, size: GroupSize, failed: float | None = None, known: Cap
     failure = LaunchFailure(at=START + failed, message="none left") if failed is not None else None
     facts = GroupFacts(group="g", failed=failure, capacity=known)
     plan = plan_capacity(facts, size, POLICY, START + now)
-    assert plan is None or due(facts, POLICY, START + now), "what is not due is not even read"
+    assert plan is None or needs_size(facts, POLICY, START + now), "what is not due is not even read"
     return plan
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from dyntrain.controller.contract.messages import Target
-from dyntrain.controller.core.views.target import CAUSES, PARAMETER_BYTES, as_parameter
+from dyntrain.controller.core.views.target import MAX_CAUSES, PARAMETER_BYTES, as_parameter
 from fakes import instance_id, running_cluster
 
 
@@ -69,10 +69,10 @@ def test_a_target_of_many_says_of_some_and_never_outgrows_its_parameter_for_that
         worker = world.launch(number, owned=False)
         news += [world.tag(worker), world.report(worker)]
     world.hear(*news)
-    assert len(world.target().causes) <= CAUSES
+    assert len(world.target().causes) <= MAX_CAUSES
     members = tuple(instance_id(number) for number in range(170))
     full = Target.of(1, members).model_copy(
-        update={"causes": dict.fromkeys(members[:CAUSES], "launched by " + "x" * 60)}
+        update={"causes": dict.fromkeys(members[:MAX_CAUSES], "launched by " + "x" * 60)}
     )
     written = as_parameter(full, "item")
     assert len(written) <= PARAMETER_BYTES

@@ -8,9 +8,9 @@ import pytest
 from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, ClusterPolicy
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.controller.core.decisions.actions import Action, StopBase, Terminate, instances
-from dyntrain.controller.core.decisions.closing import Closing, closed, closing
-from dyntrain.controller.core.records.acks import Acks, Announced, Ended, Unseen
-from dyntrain.controller.core.records.facts import Named, NodeFacts, StateRead, TagsRead
+from dyntrain.controller.core.decisions.closing import Closing, closing_actions, plan_closing
+from dyntrain.controller.core.records.acks import Acks, Announcement, MissedReads, Termination
+from dyntrain.controller.core.records.facts import ClusterStatement, NodeFacts, StateRead, TagsRead
 from dyntrain.controller.core.records.job import JobFacts, job_at
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
@@ -30,7 +30,7 @@ def base(number: int, started: float, now: float, state: Any = "running", **fact
     known: dict[str, Any] = {
         "tags_read": TagsRead(started=now, tags={OWNER_TAG: "demo", BASE_TAG: "true"}),
         "state_read": StateRead(started=now, state=state, launched_at=START + started),
-        "template": Named(at=START, cluster="demo"),
+        "template": ClusterStatement(at=START, cluster="demo"),
     }
     return view(NodeFacts(instance=instance_id(number), **{**known, **facts}), rules(), now)
 
@@ -44,7 +44,7 @@ def heard(state: Any, at: float) -> JobFacts:
 
 def judged(views: list[View], facts: JobFacts | None, now: float, by: Rules, **old: Any) -> Closing | None:
     job = job_at(facts, by.policy.lease_seconds, START + now)
-    return closing(views, Membership(revision=1, **old), job, facts, by, START + now)
+    return plan_closing(views, Membership(revision=1, **old), job, facts, by, START + now)
 
 
 @pytest.mark.parametrize("state", ["finished", "failed"])
@@ -53,7 +53,7 @@ def test_ten_minutes_after_the_job_and_not_before(state: str, after: float, clos
     now = 100.0 + after
     decision = judged([base(1, 0.0, START + now)], heard(state, 100.0), now, rules())
     assert (decision is not None) == closes
-    assert decision is None or (decision.reason, decision.before) == (Reason.JOB_OVER, START + 100.0)
+    assert decision is None or (decision.reason, decision.started_until) == (Reason.JOB_OVER, START + 100.0)
 
 
 @pytest.mark.parametrize(("started", "closes"), [(99.0, True), (100.0, True), (101.0, False)])
@@ -93,7 +93,7 @@ def test_it_is_idle_since_the_last_of_starts_reports_and_the_loss_of_its_table(
 
 
 def mark(at: float) -> Acks:
-    return Acks(closed=Announced(at=START + at, value=Reason.IDLE.value))
+    return Acks(closed=Announcement(at=START + at, value=Reason.IDLE.value))
 
 
 def test_a_closed_cluster_rests_though_a_base_node_of_it_was_lost_before() -> None:
@@ -103,7 +103,7 @@ def test_a_closed_cluster_rests_though_a_base_node_of_it_was_lost_before() -> No
     lost = base(2, 20.0, now, state="terminated", terminated=True)
     decision = judged([stopped, lost], None, 900.0, rules())
     assert decision is not None
-    assert (decision.rests, decision.reason, decision.everything) == (True, Reason.IDLE, True)
+    assert (decision.complete, decision.reason, decision.everything) == (True, Reason.IDLE, True)
 
 
 @pytest.mark.parametrize("another", ["runs", "was started last and is lost"])
@@ -116,7 +116,9 @@ def test_a_cluster_of_which_one_base_node_is_closed_does_not_rest_for_another(an
 
 def ended(view: View, now: float, how: Any = "terminate") -> tuple[str, ...]:
     ending = Closing(how, Reason.IDLE, START + 500.0, everything=True)
-    done: list[Action] = [one for one in closed(ending, [view], rules(), now) if isinstance(one, Terminate | StopBase)]
+    done: list[Action] = [
+        one for one in closing_actions(ending, [view], rules(), now) if isinstance(one, Terminate | StopBase)
+    ]
     return tuple(instance for action in done for instance in instances(action))
 
 
@@ -124,8 +126,8 @@ def ended(view: View, now: float, how: Any = "terminate") -> tuple[str, ...]:
 @pytest.mark.parametrize(
     "facts",
     [
-        {"acks": Acks(unseen=Unseen(at=START, times=1))},
-        {"acks": Acks(terminate=Ended(at=START))},
+        {"acks": Acks(unseen=MissedReads(at=START, times=1))},
+        {"acks": Acks(terminate=Termination(at=START))},
         {"template": None},
         {"tags_read": TagsRead(started=START + 600, tags={BASE_TAG: "true"})},
         {"tags_read": TagsRead(started=START + 600, tags={OWNER_TAG: "other", BASE_TAG: "true"})},
@@ -150,5 +152,5 @@ def test_after_a_no_and_after_a_call_without_effect_it_is_tried_again_in_a_minut
     what: str, since: float, again: bool
 ) -> None:
     now = START + 600.0
-    acks = Acks(**{what: Announced(at=now - since, value=Reason.IDLE.value)})
+    acks = Acks(**{what: Announcement(at=now - since, value=Reason.IDLE.value)})
     assert (ended(base(1, 0.0, now, acks=acks), now) != ()) == again

@@ -20,7 +20,7 @@ from dyntrain.controller.core.decisions.actions import (
     UntagElastic,
     instances,
 )
-from dyntrain.controller.core.records.acks import NONE, Acks
+from dyntrain.controller.core.records.acks import NO_ACKS, Acks
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.loops.execute import Performed, perform
 from fakes import World, instance_id
@@ -135,7 +135,7 @@ def test_what_is_refused_for_one_instance_is_told_of_it_and_done_to_the_other(ac
         (entry.instance, "Protect" in entry.detail or "protection" in entry.detail) for entry in performed.refused
     ] == [(HELD, True)]
     assert {entry.instance for entry in performed.trail} == {FREE}
-    acks = performed.acks.get(HELD, NONE)
+    acks = performed.acks.get(HELD, NO_ACKS)
     assert acks == Acks(refused=acks.refused), "at most the no is remembered"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from dyntrain.controller.contract.messages import BASE_TAG, NODE_TYPE_TAG, OWNER_TAG, ClusterPolicy
 from dyntrain.controller.contract.reports import JobMember, JobReport
-from dyntrain.controller.core.decisions.replacement import replaced
+from dyntrain.controller.core.decisions.replacement import planned_replacements
 from dyntrain.controller.core.decisions.succession import NominationReason, nominate
 from dyntrain.controller.core.records.facts import NodeFacts, Notice, Preparation, StateEvent, TagsEvent
 from dyntrain.controller.core.records.job import JobFacts
@@ -64,8 +64,8 @@ def test_who_has_a_part_in_the_job_is_not_given_up_for_one_that_cannot_serve(sta
     old = members(MASTER, *([OLD] if part != "trains" else []))
     job = heard(MASTER, *([OLD] if part != "is a member" else []))
     nodes = [base(MASTER), base(OLD)]
-    assert replaced([*nodes, base(NEW, OLD, **state)], old, job, rules()) == {}
-    assert replaced([*nodes, base(NEW, OLD)], old, job, rules()) == {OLD: NEW}
+    assert planned_replacements([*nodes, base(NEW, OLD, **state)], old, job, rules()) == {}
+    assert planned_replacements([*nodes, base(NEW, OLD)], old, job, rules()) == {OLD: NEW}
 
 
 @pytest.mark.parametrize("state", UNABLE.values(), ids=UNABLE)
@@ -73,31 +73,33 @@ def test_who_has_no_part_in_the_job_any_more_stays_given_up_whatever_becomes_of_
     state: dict[str, Any],
 ) -> None:
     nodes = [base(MASTER), base(OLD), base(NEW, OLD, **state)]
-    assert replaced(nodes, members(MASTER, NEW), heard(MASTER), rules()) == {OLD: NEW}
-    assert replaced(nodes, members(MASTER, NEW), None, rules()) == {OLD: NEW}
+    assert planned_replacements(nodes, members(MASTER, NEW), heard(MASTER), rules()) == {OLD: NEW}
+    assert planned_replacements(nodes, members(MASTER, NEW), None, rules()) == {OLD: NEW}
 
 
 def test_of_two_that_would_replace_one_node_the_first_by_name_does_however_they_are_listed() -> None:
     nodes = [base(NEWER, OLD), base(OLD), base(MASTER), base(NEW, OLD)]
     for views in (nodes, nodes[::-1]):
-        assert replaced(views, members(MASTER, OLD), heard(MASTER, OLD), rules()) == {OLD: NEW}
+        assert planned_replacements(views, members(MASTER, OLD), heard(MASTER, OLD), rules()) == {OLD: NEW}
 
 
 @pytest.mark.parametrize(("least", "given_up"), [(3, [OLD, OTHER]), (4, [OLD]), (5, [])])
 def test_so_many_are_given_up_at_once_as_leaves_the_minimum(least: int, given_up: list[str]) -> None:
     """Five are prepared, two of which are to be replaced."""
     nodes = [base(MASTER), base(OLD), base(OTHER), base(NEW, OLD), base(NEWER, OTHER)]
-    instances = replaced(nodes, members(MASTER, OLD, OTHER), heard(MASTER, OLD, OTHER), rules(min_workers=least))
+    instances = planned_replacements(
+        nodes, members(MASTER, OLD, OTHER), heard(MASTER, OLD, OTHER), rules(min_workers=least)
+    )
     assert sorted(instances) == given_up
 
 
 def test_the_coordinators_node_is_not_given_up_and_before_any_nomination_the_masters_is_not() -> None:
     nodes = [base(MASTER), base(OLD), base(NEW, MASTER), base(NEWER, OLD)]
     job = heard(MASTER, OLD)
-    assert replaced(nodes, members(MASTER, OLD), job, rules()) == {OLD: NEWER}
+    assert planned_replacements(nodes, members(MASTER, OLD), job, rules()) == {OLD: NEWER}
     moved = members(MASTER, OLD).model_copy(update={"coordinator": OLD})
-    assert replaced(nodes, moved, job, rules()) == {MASTER: NEW}
-    assert replaced(nodes, Membership(revision=5, members=(MASTER, OLD)), job, rules()) == {OLD: NEWER}
+    assert planned_replacements(nodes, moved, job, rules()) == {MASTER: NEW}
+    assert planned_replacements(nodes, Membership(revision=5, members=(MASTER, OLD)), job, rules()) == {OLD: NEWER}
 
 
 @pytest.mark.parametrize(("silent", "moves"), [(119.0, False), (120.0, False), (121.0, True)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dyntrain.controller.contract.errors import RetryLater
 from dyntrain.controller.contract.messages import Target
-from dyntrain.controller.core.views.target import Membership, above
+from dyntrain.controller.core.views.target import Membership, membership_above
 from fakes import World, instance_id, running_cluster
 
 
@@ -197,9 +197,9 @@ def test_a_table_from_a_backup_keeps_the_coordinator_that_was_nominated_since() 
     before, since = instance_id(1), instance_id(2)
     old = Membership(revision=5, members=(before, since), coordinator=before, term=1000)
     target = Target.of(9, old.members).model_copy(update={"coordinator": since, "term": 2000})
-    assert above(old, target) == old.model_copy(update={"revision": 10, "coordinator": since, "term": 2000})
+    assert membership_above(old, target) == old.model_copy(update={"revision": 10, "coordinator": since, "term": 2000})
     newer = old.model_copy(update={"term": 3000})
-    assert above(newer, target) == newer.model_copy(update={"revision": 10})
+    assert membership_above(newer, target) == newer.model_copy(update={"revision": 10})
 
 
 def of_another_controller(world: World, revision: int, *members: str, term: int = 0) -> Target:

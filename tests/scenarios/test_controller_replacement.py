@@ -12,7 +12,7 @@ from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, re
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.contract.errors import GiveUp, Refused
 from dyntrain.controller.contract.messages import BASE_TAG, ClusterPolicy
-from dyntrain.controller.core.decisions.replacement import replaced
+from dyntrain.controller.core.decisions.replacement import planned_replacements
 from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View
@@ -228,9 +228,9 @@ def test_t22_nodes_that_replace_each_other_in_a_ring_all_stay() -> None:
     world, _, old, new = cluster()
     views = {node.view.instance: node.view for node in world.decision().nodes}
     ring = [based(views[old], new), based(views[new], old)]
-    assert replaced(ring, Membership(term=1), None, RULES) == {}
+    assert planned_replacements(ring, Membership(term=1), None, RULES) == {}
     heard: JobFacts | None = None
-    assert replaced([views[old], based(views[new], old)], Membership(term=1), heard, RULES) == {old: new}
+    assert planned_replacements([views[old], based(views[new], old)], Membership(term=1), heard, RULES) == {old: new}
 
 
 def based(node: View, value: str) -> View:

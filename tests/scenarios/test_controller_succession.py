@@ -6,7 +6,7 @@ from dyntrain.controller.cli.answers.query import snapshot, summary
 from dyntrain.controller.cli.text.status import cluster_lines
 from dyntrain.controller.contract.messages import BASE_TAG, NODE_TYPE_TAG, OWNER_TAG, ClusterPolicy
 from dyntrain.controller.contract.reports import JobReport
-from dyntrain.controller.core.decisions.succession import NominationReason, nominate, succeed
+from dyntrain.controller.core.decisions.succession import NominationReason, nominate, with_nomination
 from dyntrain.controller.core.planning import decide
 from dyntrain.controller.core.records.facts import NodeFacts, Preparation, StateEvent, StateRead, TagsRead
 from dyntrain.controller.core.records.job import JobFacts
@@ -202,7 +202,7 @@ def test_t21_law_the_nominated_is_a_base_node_that_is_there_and_the_term_only_gr
         assert nomination.term == old.term
     if old.term and nomination.reason is NominationReason.NOBODY:
         assert not able
-    new = succeed(old, old, nomination)
+    new = with_nomination(old, old, nomination)
     assert new.revision == old.revision + (nomination.term != old.term)
     again = nominate(new, views, heard, RULES, NOW)
     assert (again.coordinator, again.term) == (new.coordinator, new.term), "one set of facts makes one nomination"

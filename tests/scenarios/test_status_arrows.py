@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 from dyntrain.controller.contract.messages import Status
-from dyntrain.controller.core.decisions.arrows import ARROWS, Cause, unexplained
-from dyntrain.controller.core.planning import MIRRORED
+from dyntrain.controller.core.decisions.arrows import ARROWS, Cause, unexplained_statuses
+from dyntrain.controller.core.planning import TAGGED_STATUSES
 
-IN, OUT, ANEW, LOST = Cause.JOIN_REQUESTED, Cause.LET_GO, Cause.RESTARTED, Cause.JOB_LOST_IT
+IN, OUT, ANEW, LOST = Cause.JOIN_REQUESTED, Cause.MUST_LEAVE, Cause.RESTARTED, Cause.LOST_BY_JOB
 
 
 def statuses(*steps: str) -> list[tuple[float, Status]]:
@@ -18,13 +18,13 @@ def statuses(*steps: str) -> list[tuple[float, Status]]:
 
 
 def test_every_status_of_the_tag_can_be_reached_and_no_other_is_in_the_table() -> None:
-    assert {after for _, after in ARROWS} == set(MIRRORED) < set(get_args(Status))
-    assert {before for before, _ in ARROWS} == {None, *MIRRORED}
+    assert {after for _, after in ARROWS} == set(TAGGED_STATUSES) < set(get_args(Status))
+    assert {before for before, _ in ARROWS} == {None, *TAGGED_STATUSES}
     assert all(causes for causes in ARROWS.values())
 
 
 def test_only_what_goes_on_needs_no_cause() -> None:
-    course = {arrow for arrow, causes in ARROWS.items() if Cause.COURSE in causes}
+    course = {arrow for arrow, causes in ARROWS.items() if Cause.CONTINUATION in causes}
     assert course == {("ADD_QUEUED", "ADDED"), ("REMOVAL_QUEUED", "REMOVED")}
 
 
@@ -40,7 +40,7 @@ def test_only_what_goes_on_needs_no_cause() -> None:
     ids=["a life", "asked again", "the job lost it", "mended", "asked again before anybody was told that it goes"],
 )
 def test_what_follows_its_causes_is_explained(steps: list[str], happened: list[tuple[float, Cause]]) -> None:
-    assert unexplained(statuses(*steps), happened) == []
+    assert unexplained_statuses(statuses(*steps), happened) == []
 
 
 @pytest.mark.parametrize(
@@ -59,5 +59,5 @@ def test_what_follows_its_causes_is_explained(steps: list[str], happened: list[t
     ids=["back", "back out of leaving", "before its cause", "a cause counts once", "no status of a tag"],
 )
 def test_what_has_no_cause_is_told(steps: list[str], happened: list[tuple[float, Cause]], line: str) -> None:
-    (problem,) = unexplained(statuses(*steps), happened)
+    (problem,) = unexplained_statuses(statuses(*steps), happened)
     assert problem.startswith(f"{line}, without its cause: ")

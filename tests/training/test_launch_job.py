@@ -181,7 +181,7 @@ def test_launch_takes_every_flag_of_dynamic_training_and_quotes_what_a_remote_sh
             "no folder and no s3://BUCKET/PREFIX",
         ),
         (["-n", "1", "--launcher", "local", "cd x && python train.py"], "put bash -c in front"),
-        (["-n", "1", "--launcher", "local", "python train.py", "--lr", "1"], "take the quotes away"),
+        (["-n", "1", "--launcher", "local", "python train.py", "--lr", "1"], "remove the quotes"),
     ],
 )
 def test_launch_says_what_is_wrong_with_a_command_line(argv: list[str], message: str) -> None:

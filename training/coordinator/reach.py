@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field
 
-from dyntrain.controller.contract.reports import MOST_TOLD, Unreachable
+from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH, Unreachable
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Reach:
     def failed(self, what: str, error: Exception, now: float) -> str:
         """Record a failed request, and return its message for the log."""
         since = self._lacking[what].since if what in self._lacking else now
-        self._lacking[what] = Unreachable(what=what, since=since, reason=str(error)[:MOST_TOLD])
+        self._lacking[what] = Unreachable(what=what, since=since, reason=str(error)[:MAX_TEXT_LENGTH])
         return (
             str(error) if since == now else f"{error} (since {dt.datetime.fromtimestamp(since, dt.UTC):%H:%M:%S} UTC)"
         )

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from dyntrain.controller.contract.command_words import command_words
 from dyntrain.controller.contract.errors import Misconfigured
-from dyntrain.controller.contract.folders import not_local
+from dyntrain.controller.contract.folders import not_local_problem
 from dyntrain.missing import absent, advice
 from dyntrain.training.checks.findings import CHECKS_VARIABLE, IGNORE_VARIABLE, MODES, codes_in
 from dyntrain.training.coordinator.command import add_clocks, add_state_transfer
@@ -252,9 +252,13 @@ def make_plan(args: argparse.Namespace) -> Plan:
         )
     command = _command(args)
     for option in ("checkpoint_dir", "events", "sync_dst_dir"):
-        if problem := not_local(getattr(args, option) or ""):
+        if problem := not_local_problem(getattr(args, option) or ""):
             raise LaunchError(f"--{option.replace('_', '-')} {getattr(args, option)} {problem}")
-    if args.tensorboard is not None and not args.tensorboard.startswith("s3://") and not_local(args.tensorboard):
+    if (
+        args.tensorboard is not None
+        and not args.tensorboard.startswith("s3://")
+        and not_local_problem(args.tensorboard)
+    ):
         raise LaunchError(f"--tensorboard {args.tensorboard} is no folder and no s3://BUCKET/PREFIX")
     if args.warm_spares < 0:
         raise LaunchError(f"--warm-spares {args.warm_spares}: must be 0 or more")

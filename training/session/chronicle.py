@@ -19,7 +19,7 @@ from dyntrain.controller.contract.job_history import (
     Metrics,
     finite,
 )
-from dyntrain.controller.contract.reports import MOST_TOLD
+from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH
 from dyntrain.training import events
 
 POINTS, MARKS = 96, 40
@@ -116,7 +116,7 @@ class Chronicle:
             metrics=self.metrics,
             metrics_epoch=self.metrics_epoch,
             silenced=self.silenced,
-            stalled=self.stalled[:MOST_TOLD],
+            stalled=self.stalled[:MAX_TEXT_LENGTH],
         )
 
     def history(self) -> JobHistory:

@@ -26,7 +26,7 @@ def announced_standing(node: NodeStatus) -> Standing:
 def _stored_standing(node: NodeStatus) -> Standing:
     """The announced standing in the node's facts. If the facts were lost, the tag gives the status without a reason."""
     announced = node.view.facts.acks.status
-    status, _, reason = announced.value.partition(" ") if announced is not None else (node.view.mirror, "", "")
+    status, _, reason = announced.value.partition(" ") if announced is not None else (node.view.status_tag, "", "")
     return Standing(
         status if status in get_args(Status) else "WAITING",  # type: ignore[arg-type]
         Reason(reason) if reason in set(Reason) else Reason.NOT_LOOKED_AT,

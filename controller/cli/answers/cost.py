@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import ControllerError
 from dyntrain.controller.contract.messages import ClusterPolicy
-from dyntrain.controller.core.history.bill import Bill, Span, after, bill, spans_of, unmetered
+from dyntrain.controller.core.history.bill import Bill, Span, bill, spans_after, spans_of, unmetered
 from dyntrain.controller.core.history.trail import Metered, StatusChanged
 from dyntrain.controller.core.views.view import Rules, view
 from dyntrain.controller.jobs.ports import JobMachines
@@ -57,9 +57,9 @@ def cluster_usage(ports: Ports, registry: Registry, cluster: str, elastic: Elast
     changes = [entry for entry in trail if isinstance(entry, StatusChanged)]
     trained = [entry.instance for entry in changes if entry.after.startswith("ADDED ")]
     start = max(since, trail_start)
-    spans = after(spans_of(metered, views, rules, trail_start), start)
+    spans = spans_after(spans_of(metered, views, rules, trail_start), start)
     notes = []
-    if cut_instances := _instances(span.instance for span in spans if span.cut):
+    if cut_instances := _instances(span.instance for span in spans if span.start_unknown):
         notes.append(
             f"the audit trail covers {TRAIL_DAYS} days; earlier time of these instances is not counted: {cut_instances}"
         )
@@ -93,7 +93,7 @@ def bills_for(usages: Iterable[Usage], price: Price, *, each: bool) -> list[tupl
     usages = list(usages)
     kinds = {(span.type, span.market) for used in usages for span in used.spans}
     prices = {kind: price(*kind) for kind in sorted(kinds)}
-    return [(used, bill(used.spans, prices, used.now, each=each)) for used in usages]
+    return [(used, bill(used.spans, prices, used.now, per_instance=each)) for used in usages]
 
 
 def as_data(used: Usage, costs: Bill) -> dict[str, Any]:

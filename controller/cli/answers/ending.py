@@ -7,7 +7,7 @@ from typing import Any
 
 from dyntrain.controller.contract.plain_text import in_brief
 from dyntrain.controller.core.decisions.closing import AFTER_JOB_SECONDS, over_since
-from dyntrain.controller.core.history.metering import runs_for
+from dyntrain.controller.core.history.metering import costs_cluster
 from dyntrain.controller.core.planning import Decision
 from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.core.views.view import Rules
@@ -15,7 +15,7 @@ from dyntrain.controller.core.views.view import Rules
 
 def remaining_instances(decision: Decision, job_facts: JobFacts | None, rules: Rules) -> dict[str, Any]:
     """The base nodes that run after the job. `with_price` sets `hourly`; the controller ends the nodes at `until`."""
-    running = [node.view for node in decision.nodes if node.view.base and runs_for(node.view, rules)]
+    running = [node.view for node in decision.nodes if node.view.base and costs_cluster(node.view, rules)]
     kinds = Counter((view.facts.machine.type, view.facts.machine.market) for view in running if view.facts.machine)
     types = [{"type": name, "market": market, "count": count} for (name, market), count in sorted(kinds.items())]
     after_job, ended_at = rules.policy.after_job, over_since(decision.membership, decision.job, job_facts)
@@ -38,7 +38,7 @@ def closing(decision: Decision) -> dict[str, Any] | None:
     return {
         "reason": str(ending.reason),
         "sentence": ending.reason.sentence,
-        "rests": ending.rests,
+        "rests": ending.complete,
         "stopped": [view.instance for view in base if view.closed is not None and not view.terminate_issued],
         "ended": sorted({end.group for end in terminations if end is not None and end.lowered}),
     }

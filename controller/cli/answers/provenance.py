@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dyntrain.controller.core.records.acks import Acks, Announced, Answered, Done, Doubt, Unseen
+from dyntrain.controller.core.records.acks import Acks, Announcement, Doubt, Effect, LifecycleResult, MissedReads
 from dyntrain.controller.core.records.facts import NodeFacts
 
 _NOTICES = {
@@ -83,7 +83,7 @@ def _acks(acks: Acks) -> Iterator[Origin]:
             {f"acks.{name}.{key}": value for key, value in announced.items()} if isinstance(announced, dict) else {}
         )
         for key, ack in (entries or {f"acks.{name}": announced}).items():
-            if isinstance(ack, Done | Announced | Answered | Unseen | Doubt):
+            if isinstance(ack, Effect | Announcement | LifecycleResult | MissedReads | Doubt):
                 fields: dict[str, Any] = ack.model_dump(exclude={"at"})
                 yield Origin(key, " ".join(map(str, fields.values())) or "done", "the controller itself", ack.at)
 

@@ -180,7 +180,7 @@ def _restart_advice(snapshot: Snapshot) -> str:
     """Advice on how to restart the job; "" for a closed cluster, and for a cluster without base nodes."""
     ending = snapshot.decision.ending
     has_base_nodes = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
-    if not has_base_nodes or (ending is not None and ending.rests):
+    if not has_base_nodes or (ending is not None and ending.complete):
         return ""
     return f"`dyntrain cluster restart {snapshot.cluster}` begins the job again"
 

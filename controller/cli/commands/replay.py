@@ -81,7 +81,7 @@ def replay(
         from dyntrain.controller.cli.rehearsal.rehearsal import differing_permutations
         from dyntrain.controller.cli.rehearsal.rehearsal import replay as run
         from dyntrain.controller.contract.settings import Settings
-        from dyntrain.controller.core.incoming.event_rules import matching as matching_rules
+        from dyntrain.controller.core.incoming.event_rules import matching_handlers as matching_rules
 
         settings = Settings.of(os.environ)
         try:

@@ -100,9 +100,11 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
 def _unverified(stage: Stage) -> str:
     """Why the controller accepts reports without a check of the node's identity; "" with checks, or if unknown."""
     from botocore.session import Session
-    from dyntrain.controller.contract.region_keys import unverified
+    from dyntrain.controller.contract.region_keys import unverified_cause
 
-    return unverified(stage.identity, str(Session().get_config_variable("region") or "")) if stage.identity else ""
+    return (
+        unverified_cause(stage.identity, str(Session().get_config_variable("region") or "")) if stage.identity else ""
+    )
 
 
 def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:

@@ -21,7 +21,7 @@ from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.waiting import follow, waiting
 from dyntrain.controller.contract.errors import GiveUp
-from dyntrain.controller.contract.folders import not_local
+from dyntrain.controller.contract.folders import not_local_problem
 from dyntrain.missing import require
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve
         require(("tensorboard",))
         if not serve and logdir is None:
             raise GiveUp("--no-serve needs --logdir, the folder for the files")
-        if logdir is not None and not logdir.startswith("s3://") and not_local(logdir):
+        if logdir is not None and not logdir.startswith("s3://") and not_local_problem(logdir):
             raise GiveUp(f"--logdir {logdir} is no folder and no s3://BUCKET/PREFIX")
         with waiting("reading the job"):
             from dyntrain.controller.jobs.submission.code import source_of

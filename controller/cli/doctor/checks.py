@@ -26,7 +26,7 @@ from dyntrain.controller.contract.messages import (
     is_base_value,
 )
 from dyntrain.controller.contract.metadata_tags import refused_keys
-from dyntrain.controller.contract.region_keys import UNVERIFIED, kind_of, trusted, unverified
+from dyntrain.controller.contract.region_keys import UNVERIFIED, kind_of, trusted_keys, unverified_cause
 from dyntrain.controller.contract.stage import Stage, chosen_stage, stage_names, stage_parameter
 from dyntrain.controller.contract.wrong_fields import wrong_fields
 from pydantic import ValidationError
@@ -159,7 +159,7 @@ def _identity_of_controller(stage: Stage, region: str) -> Finding:
 
 def _identity(subject: str, setting: str, region: str, impostor: str) -> Finding:
     """Judge how the identity of reporting nodes is verified. `setting`: AWS's keys, or a keyword in place of keys."""
-    if reason := unverified(setting, region):
+    if reason := unverified_cause(setting, region):
         text = f"unverified, {reason}: {impostor} can speak for any node; see controller/DEPLOY.md, Verified identities"
         return Finding(subject, "ok" if kind_of(setting) == UNVERIFIED else "unknown", text)
     return Finding(subject, "ok", "nodes prove which instance they are")
@@ -261,7 +261,7 @@ def _node_parameter(name: str, text: str | None, stage: Stage | None, region: st
         yield Finding(subject, "ok", f"{node.workers} nodes at the start, volume {node.volume or node.mount}")
     subject = f"{name}: identity keys"
     try:
-        trusted(node.identity_keys, region)
+        trusted_keys(node.identity_keys, region)
     except ValueError as error:
         yield Finding(subject, "wrong", f"the template's parameter IdentityKeys {error}")
     else:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from dyntrain.controller.cli.doctor.observations import ClusterSeen, StackSeen
-from dyntrain.controller.contract.gpu_families import cannot_be_a_node, cannot_train, doubt, family_of
+from dyntrain.controller.contract.gpu_families import cannot_be_a_node, cannot_train, family_of, unknown_gpu_warning
 from dyntrain.controller.contract.messages import ClusterPolicy
 
 Judged = tuple[Literal["ok", "wrong", "unknown"], str]
@@ -44,5 +44,5 @@ def _of_stack(parameters: Mapping[str, str]) -> Judged | None:
     if refusal := cannot_be_a_node(name, build):
         return "wrong", refusal
     if family is None:
-        return "unknown", doubt(name)
+        return "unknown", unknown_gpu_warning(name)
     return "ok", f"{family.gpu}, compute capability {family.capability}"

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.session import Session
-from dyntrain.controller.adapters.aws import error_code, making, translated
-from dyntrain.controller.adapters.ssm import ROOT
+from dyntrain.controller.adapters.aws import creating_client, error_code, translated_errors
+from dyntrain.controller.adapters.ssm import PARAMETERS_PATH
 from dyntrain.controller.cli.doctor.observations import (
     ClusterSeen,
     GroupSeen,
@@ -98,7 +98,7 @@ class Reader:
         )
 
     def _client(self, service: str) -> Any:
-        with making():
+        with creating_client():
             client = self._session.create_client(service, config=_CONFIG)
         client.meta.events.register(  # checks the deadline before each page of a listing
             "before-call", self._check_deadline
@@ -109,7 +109,7 @@ class Reader:
         try:
             self._check_deadline()
             self._doing(f"reading {subject}")
-            with translated(f"reading {subject}"):
+            with translated_errors(f"reading {subject}"):
                 return read()
         except ControllerError as error:
             return Unread(" ".join(str(error).split()))
@@ -186,14 +186,14 @@ class Reader:
     def _clusters(self, only_cluster: str | None, stage: Stage | None) -> dict[str, ClusterSeen]:
         """Read all clusters with a policy; with `only_cluster`, read only that cluster."""
         parameters = self._read_or_unread(
-            "the parameters", lambda: self._parameters_below(f"{ROOT}{only_cluster}/" if only_cluster else ROOT)
+            "the parameters", lambda: self._parameters_below(f"{PARAMETERS_PATH}{only_cluster}/" if only_cluster else PARAMETERS_PATH)
         )
         groups = self._read_or_unread("the groups", self._groups)
         if only_cluster is not None:
             return {only_cluster: self._cluster(only_cluster, parameters, groups, stage)}
         if isinstance(parameters, Unread):
             raise GiveUp(parameters.why)
-        names = sorted(name.split("/")[2] for name in parameters if re.fullmatch(rf"{ROOT}[^/-][^/]*/policy", name))
+        names = sorted(name.split("/")[2] for name in parameters if re.fullmatch(rf"{PARAMETERS_PATH}[^/-][^/]*/policy", name))
         return {name: self._cluster(name, parameters, groups, stage) for name in names}
 
     def _cluster(
@@ -208,7 +208,7 @@ class Reader:
         template = self._read_or_unread("the launch template", lambda: self._template(launch_template_name(name)))
         image = template.image if isinstance(template, TemplateSeen) else ""
         source = stack.parameters.get("PackageSource", "") if isinstance(stack, StackSeen) else ""
-        path = f"{ROOT}{name}/"
+        path = f"{PARAMETERS_PATH}{name}/"
         own_parameters: Mapping[str, str] | Unread = parameters
         if not isinstance(parameters, Unread):
             own_parameters = {

@@ -1,1 +1,1 @@
-"""Decisions from the views: statuses, who leaves, who is replaced, which actions follow."""
+"""Decisions that follow from the nodes' views: statuses, leaving nodes, replacements, and actions on AWS."""

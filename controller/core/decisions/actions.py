@@ -1,7 +1,7 @@
-"""The controller's actions on AWS, as data. Each is safe to repeat.
+"""The controller's actions on AWS, as data. Each action is safe to repeat.
 
-What takes effect on a node is remembered in its facts (`acknowledgement`), a group's capacity in the group's facts, the
-target in the cluster's membership; effects of the reserved pool show in the next reading of its instances.
+The effect of an action is stored in the facts of its node (`acknowledgement`), in the facts of its group, or in the
+cluster's membership. Effects of the reserved pool show in the next reading of its instances.
 """
 
 from __future__ import annotations
@@ -10,20 +10,28 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from dyntrain.controller.contract.messages import Status
-from dyntrain.controller.core.records.acks import NO_HEARTBEAT, NONE, Acks, Announced, Answered, Done, Ended
+from dyntrain.controller.core.records.acks import (
+    NO_ACKS,
+    NO_HEARTBEAT,
+    Acks,
+    Announcement,
+    Effect,
+    LifecycleResult,
+    Termination,
+)
 from dyntrain.controller.core.views.target import Membership
 
 
 @dataclass(frozen=True)
 class PublishTarget:
-    """Put the cluster's target where the coordinator reads it."""
+    """Write the cluster's target into the SSM parameter that the coordinator reads."""
 
     membership: Membership
 
 
 @dataclass(frozen=True)
 class SetDesiredCapacity:
-    """Set a group's desired capacity. `detail` is the failure that it answers, in AWS's words."""
+    """Set a group's desired capacity. `detail` is AWS's message about the failed launch that caused this action."""
 
     group: str
     desired: int
@@ -33,7 +41,7 @@ class SetDesiredCapacity:
 
 @dataclass(frozen=True)
 class StampOwner:
-    """Set the ownership tag, without which nothing may be terminated."""
+    """Set the ownership tag, without which no instance may be terminated."""
 
     instances: tuple[str, ...]
     cluster: str
@@ -41,8 +49,8 @@ class StampOwner:
 
 @dataclass(frozen=True)
 class SetStatusTag:
-    """Set the status tag. `gone`: the instances are terminated, and EC2 may have removed their tags already; then
-    nothing is left to do.
+    """Set the status tag. `gone` says that the instances are terminated. EC2 may have removed the tags of terminated
+    instances, so a refusal counts as success.
     """
 
     instances: tuple[str, ...]
@@ -60,7 +68,7 @@ class Protect:
 
 @dataclass(frozen=True)
 class CompleteLifecycle:
-    """Complete a lifecycle action. `token` None: answer by instance id."""
+    """Complete a lifecycle action. Without `token`, the instance id identifies the lifecycle action."""
 
     instance: str
     key: str
@@ -81,8 +89,8 @@ class HeartbeatLifecycle:
 
 @dataclass(frozen=True)
 class TerminateInGroup:
-    """Terminate a member of a group. Without `decrement` the group launches a replacement. `closes`: why, for a base
-    node of a cluster that is closed; "" for others.
+    """Terminate a member of a group. Without `decrement`, the group launches a replacement. `closes` is the reason for
+    terminating a base node of a closed cluster; "" for other nodes.
     """
 
     instance: str
@@ -93,7 +101,7 @@ class TerminateInGroup:
 
 @dataclass(frozen=True)
 class Terminate:
-    """Terminate instances. `closes` as in `TerminateInGroup`."""
+    """Terminate instances outside all groups. `closes` is as in `TerminateInGroup`."""
 
     instances: tuple[str, ...]
     closes: str = ""
@@ -101,7 +109,9 @@ class Terminate:
 
 @dataclass(frozen=True)
 class SuspendReplacement:
-    """Stop the group from replacing members that do not run, before some of them are stopped."""
+    """Stop the group from replacing members that do not run. The controller suspends the replacement before it stops
+    members.
+    """
 
     instances: tuple[str, ...]
     group: str
@@ -109,7 +119,7 @@ class SuspendReplacement:
 
 @dataclass(frozen=True)
 class ResumeReplacement:
-    """Undo SuspendReplacement. `instances` are all those for whose sake it was done."""
+    """Undo SuspendReplacement. `instances` are all instances for which the replacement was suspended."""
 
     instances: tuple[str, ...]
     group: str
@@ -117,8 +127,8 @@ class ResumeReplacement:
 
 @dataclass(frozen=True)
 class HoldLaunches:
-    """Stop the group from launching, whatever its desired capacity. Running members stay; ended ones are not
-    replaced.
+    """Stop the group from launching, whatever its desired capacity. Running members stay, and terminated members are
+    not replaced.
     """
 
     group: str
@@ -127,7 +137,7 @@ class HoldLaunches:
 
 @dataclass(frozen=True)
 class ReleaseLaunches:
-    """Undo HoldLaunches: the group launches what it lacks."""
+    """Undo HoldLaunches, so that the group launches its missing members."""
 
     group: str
     why: str
@@ -135,7 +145,7 @@ class ReleaseLaunches:
 
 @dataclass(frozen=True)
 class StopBase:
-    """Stop base nodes of a cluster that is closed; `closes` says why."""
+    """Stop base nodes of a closed cluster. `closes` is the reason for closing the cluster."""
 
     instances: tuple[str, ...]
     closes: str
@@ -150,14 +160,16 @@ class StartInstances:
 
 @dataclass(frozen=True)
 class StopInstances:
-    """Stop instances of the reserved pool: only those that it started, and only after the job has released them."""
+    """Stop instances of the reserved pool. The pool stops only instances that it started and that the job has
+    released.
+    """
 
     instances: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class TagElastic:
-    """Ask that instances of the reserved pool join, by the tag that people set by hand."""
+    """Ask instances of the reserved pool to join, by the same elastic tag that people set by hand."""
 
     instances: tuple[str, ...]
     key: str
@@ -165,7 +177,7 @@ class TagElastic:
 
 @dataclass(frozen=True)
 class UntagElastic:
-    """Ask that instances of the reserved pool leave."""
+    """Ask instances of the reserved pool to leave, by removing the elastic tag."""
 
     instances: tuple[str, ...]
     key: str
@@ -180,7 +192,7 @@ Action = PublishTarget | GroupAction | NodeAction | PoolAction
 
 
 def instances(action: Action) -> tuple[str, ...]:
-    """The instances an action is about."""
+    """The instances that the action concerns."""
     match action:
         case PublishTarget() | SetDesiredCapacity() | HoldLaunches() | ReleaseLaunches():
             return ()
@@ -191,54 +203,54 @@ def instances(action: Action) -> tuple[str, ...]:
 
 
 def acknowledgement(action: Action, at: float) -> Acks:
-    """The acknowledgement that the action took effect, for the facts of each of its instances."""
+    """The record that the action took effect, for the facts of each instance of the action."""
     match action:
         case StampOwner():
-            return Acks(stamps={action.cluster: Done(at=at)})
+            return Acks(stamps={action.cluster: Effect(at=at)})
         case SetStatusTag():
-            return Acks(mirror=Announced(at=at, value=action.status))
+            return Acks(mirror=Announcement(at=at, value=action.status))
         case Protect():
-            return Acks(protections={action.group: Done(at=at)})
+            return Acks(protections={action.group: Effect(at=at)})
         case CompleteLifecycle():
-            return Acks(answers={action.key: Answered(at=at, result=action.result)})
+            return Acks(answers={action.key: LifecycleResult(at=at, result=action.result)})
         case HeartbeatLifecycle():
-            return Acks(heartbeats={action.key: Done(at=at)})
+            return Acks(heartbeats={action.key: Effect(at=at)})
         case TerminateInGroup():
-            ended = Ended(at=at, group=action.group, lowered=action.decrement)
-            return Acks(terminate=ended, closed=_closed(action.closes, at))
+            termination = Termination(at=at, group=action.group, lowered=action.decrement)
+            return Acks(terminate=termination, closed=_closed_ack(action.closes, at))
         case Terminate():
-            return Acks(terminate=Ended(at=at), closed=_closed(action.closes, at))
+            return Acks(terminate=Termination(at=at), closed=_closed_ack(action.closes, at))
         case SuspendReplacement():
-            return Acks(suspended={action.group: Done(at=at)})
+            return Acks(suspended={action.group: Effect(at=at)})
         case ResumeReplacement():
-            return Acks(resumed={action.group: Done(at=at)})
+            return Acks(resumed={action.group: Effect(at=at)})
         case StopBase():
-            return Acks(closed=_closed(action.closes, at))
+            return Acks(closed=_closed_ack(action.closes, at))
         case PublishTarget() | SetDesiredCapacity() | HoldLaunches() | ReleaseLaunches():
-            return NONE
+            return NO_ACKS
         case StartInstances() | StopInstances() | TagElastic() | UntagElastic():
-            return NONE
+            return NO_ACKS
         case _:
             assert_never(action)
 
 
-def _closed(why: str, at: float) -> Announced | None:
-    return Announced(at=at, value=why) if why else None
+def _closed_ack(why: str, at: float) -> Announcement | None:
+    return Announcement(at=at, value=why) if why else None
 
 
-def overdue(action: LifecycleAnswer, at: float) -> Acks:
-    """The acknowledgement for a lifecycle action that no longer exists: it needs neither answer nor heartbeat."""
-    return Acks(answers={action.key: Answered(at=at, result="stale")})
+def stale_answer(action: LifecycleAnswer, at: float) -> Acks:
+    """The record that a lifecycle action no longer exists, and so needs neither an answer nor a heartbeat."""
+    return Acks(answers={action.key: LifecycleResult(at=at, result="stale")})
 
 
 def refusal(action: Action, problem: str, at: float) -> Acks:
-    """The acknowledgement that AWS refused the action, so that it is not repeated at once."""
+    """The record that AWS refused the action, so that the controller does not repeat the action at once."""
     match action:
-        case SetStatusTag(gone=True):  # the tag that IAM goes by is gone too
+        case SetStatusTag(gone=True):  # IAM refuses because the ownership tag is gone, too
             return acknowledgement(action, at)
-        case HeartbeatLifecycle():  # no heartbeat any more: but the hook may still be answered, once there is what to
-            return Acks(answers={action.key: Answered(at=at, result=NO_HEARTBEAT)})
+        case HeartbeatLifecycle():  # no more heartbeats, but the lifecycle action can still be completed
+            return Acks(answers={action.key: LifecycleResult(at=at, result=NO_HEARTBEAT)})
         case TerminateInGroup() | SuspendReplacement() | StopBase():
-            return Acks(refused=Announced(at=at, value=problem))
+            return Acks(refused=Announcement(at=at, value=problem))
         case _:
-            return NONE
+            return NO_ACKS

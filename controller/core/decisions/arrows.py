@@ -1,7 +1,7 @@
-"""The allowed transitions between statuses, and the cause that each needs, as data.
+"""The allowed transitions between statuses, and the cause that each transition needs, as data. Pure.
 
-What people read in the tag follows these arrows, each time for a cause of its own: a status that comes back without one
-is an old one, written late. Where the controller was busy meanwhile, statuses in between may be missing. Pure.
+The status tag follows these transitions. A status that returns without a cause is an old status that was written late.
+Statuses may be skipped while the controller is busy.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ from dyntrain.controller.contract.messages import Status
 
 
 class Cause(Enum):
-    COURSE = "it goes on as it was wished, and needs nothing more"
-    JOIN_REQUESTED = "it was asked to join: tagged (again), launched, its group enlarged"
-    LET_GO = "it is to leave: untagged, its group made smaller, taken by AWS, failed, the job over"
-    RESTARTED = "its machine or its bootstrap began anew, or failed"
-    JOB_LOST_IT = "the job lost it, has no place for it, or is not heard of any more"
+    CONTINUATION = "the transition completes the last request, and needs no other cause"
+    JOIN_REQUESTED = "the node was asked to join: it was tagged (again) or launched, or its group was enlarged"
+    MUST_LEAVE = "the node has to leave: untagged, its group made smaller, taken by AWS, failed, or the job is over"
+    RESTARTED = "the machine or its bootstrap restarted or failed"
+    LOST_BY_JOB = "the job lost the node, has no place for it, or stopped reporting"
 
 
-_COURSE, _JOIN, _LET_GO = frozenset({Cause.COURSE}), frozenset({Cause.JOIN_REQUESTED}), frozenset({Cause.LET_GO})
-_RESTART, _LOST = frozenset({Cause.RESTARTED}), frozenset({Cause.JOB_LOST_IT})
+_COURSE, _JOIN, _LET_GO = (
+    frozenset({Cause.CONTINUATION}),
+    frozenset({Cause.JOIN_REQUESTED}),
+    frozenset({Cause.MUST_LEAVE}),
+)
+_RESTART, _LOST = frozenset({Cause.RESTARTED}), frozenset({Cause.LOST_BY_JOB})
 
-# None: no tag yet. Other transitions are errors.
+# None: the instance has no status tag yet. All other transitions are errors.
 ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
     (None, "PREPARE_FAILED"): _RESTART,
     (None, "ADD_QUEUED"): _JOIN,
@@ -53,20 +57,27 @@ ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
 }
 
 
-def unexplained(statuses: Iterable[tuple[float, Status]], happened: Iterable[tuple[float, Cause]]) -> list[str]:
-    """The statuses of one instance that no arrow explains, one sentence each; both arguments are (time, what), oldest
-    first. Each cause counts once and uses up those before it: an instance that was asked to join once comes back once.
+def unexplained_statuses(
+    statuses: Iterable[tuple[float, Status]], cause_events: Iterable[tuple[float, Cause]]
+) -> list[str]:
+    """The statuses of one instance that no allowed transition explains, with one sentence for each status. The
+    arguments are pairs of a time and a value, oldest first.
+
+    Each cause explains one transition and uses up all earlier causes. So an instance that was asked to join once comes
+    back only once.
     """
-    causes, problems = list(happened), list[str]()
+    causes, problems = list(cause_events), list[str]()
     before: Status | None = None
     for at, after in statuses:
         allowed = ARROWS.get((before, after), frozenset())
-        if after != before and Cause.COURSE not in allowed:
-            place = next((n for n, (then, cause) in enumerate(causes) if cause in allowed and then <= at), None)
-            if place is None:
-                why = "; or ".join(cause.value for cause in Cause if cause in allowed) or "there is none"
+        if after != before and Cause.CONTINUATION not in allowed:
+            cause_index = next(
+                (index for index, (cause_at, cause) in enumerate(causes) if cause in allowed and cause_at <= at), None
+            )
+            if cause_index is None:
+                why = "; or ".join(cause.value for cause in Cause if cause in allowed) or "no cause allows this"
                 problems.append(f"{before or 'no status'} was followed by {after}, without its cause: {why}")
             else:
-                del causes[: place + 1]
+                del causes[: cause_index + 1]
         before = after
     return problems

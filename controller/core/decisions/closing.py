@@ -1,9 +1,8 @@
-"""Closing a cluster that costs money and does nothing any more, or has used up its time: its base nodes are stopped or
-ended, as the policy says; the default keeps them. Pure.
+"""Close a cluster that is idle or has used up its time: stop or terminate its base nodes, as the policy says. By
+default base nodes are kept. Pure.
 
-Nodes started after the moment that closed the cluster are not affected, so that a cluster that somebody starts again is
-not ended for the past. Until then it stays closed: each node remembers why, and the cluster is closed while all its
-base nodes are.
+Nodes that start after the closing are not affected, so that people can start the cluster again. Until then the cluster
+stays closed. Each node stores the reason, and a cluster is closed while all its base nodes are closed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dyntrain.controller.core.decisions.actions import (
     Terminate,
     TerminateInGroup,
 )
-from dyntrain.controller.core.records.acks import Announced
+from dyntrain.controller.core.records.acks import Announcement
 from dyntrain.controller.core.records.job import Job, JobFacts
 from dyntrain.controller.core.views.arbitration import RUNNING
 from dyntrain.controller.core.views.reasons import Reason
@@ -33,44 +32,48 @@ PAUSE_SECONDS = 60.0  # after a refusal by AWS, and after a call without visible
 
 @dataclass(frozen=True)
 class Closing:
-    """How a cluster is being closed: nodes started by the time `before` are affected, with `everything` all that run.
-    `rests`: every base node has been closed.
+    """How a cluster is being closed. Nodes that were started until `started_until` are affected; with `everything`, all
+    running nodes. `complete` is true when every base node has been closed.
     """
 
-    how: Literal["keep", "stop", "terminate"]
+    method: Literal["keep", "stop", "terminate"]
     reason: Reason
-    before: float
+    started_until: float
     everything: bool = False
-    rests: bool = False
+    complete: bool = False
 
     def concerns(self, node: View) -> bool:
-        began = node.started
-        if began is None:
+        started_at = node.started
+        if started_at is None:
             return False
-        return began <= self.before or (self.everything and node.state in RUNNING)
+        return started_at <= self.started_until or (self.everything and node.state in RUNNING)
 
 
-def closing(
+def plan_closing(
     views: Iterable[View], old: Membership, job: Job, job_facts: JobFacts | None, rules: Rules, now: float
 ) -> Closing | None:
-    """Why and how the cluster is being closed; None: it goes on. After a lost table, silence counts only from the
-    rebuild on.
+    """Why and how the cluster is being closed; None: the cluster stays open. After the loss of the table, the job's
+    silence counts only from the recovery on.
     """
     policy = rules.policy
     nodes = list(views)
-    if (why := _rests([node for node in nodes if node.base])) is not None:
-        return Closing(policy.after_job, why, now, everything=True, rests=True)
+    if (closed_reason := _closed_reason([node for node in nodes if node.base])) is not None:
+        return Closing(policy.after_job, closed_reason, now, everything=True, complete=True)
     if policy.after_job == "keep":
         return None
-    running = _starts(node for node in nodes if node.base)
+    base_starts = _start_times(node for node in nodes if node.base)
     if policy.max_hours is not None:
         limit = now - policy.max_hours * 3600.0
-        if running and min(running) <= limit:
+        if base_starts and min(base_starts) <= limit:
             return Closing(policy.after_job, Reason.OVERTIME, limit, everything=True)
-    ended = over_since(old, job, job_facts)
-    if ended is not None and now - ended >= AFTER_JOB_SECONDS and any(began <= ended for began in running):
-        return Closing(policy.after_job, Reason.JOB_OVER, ended)
-    if policy.idle_hours is not None and (starts := running or _starts(nodes)):
+    job_ended_at = over_since(old, job, job_facts)
+    if (
+        job_ended_at is not None
+        and now - job_ended_at >= AFTER_JOB_SECONDS
+        and any(began <= job_ended_at for began in base_starts)
+    ):
+        return Closing(policy.after_job, Reason.JOB_OVER, job_ended_at)
+    if policy.idle_hours is not None and (starts := base_starts or _start_times(nodes)):
         times = [
             *([job_facts.heard_at] if job_facts is not None else []),
             *([old.rebuilt_at] if old.rebuilt_at else []),
@@ -82,69 +85,75 @@ def closing(
 
 
 def over_since(old: Membership, job: Job, job_facts: JobFacts | None) -> float | None:
-    """When the job was first reported to be over (a restarted coordinator reports it again); None: it is not."""
+    """When the job was first reported to be over; None: the job is not over. A restarted coordinator repeats the
+    report.
+    """
     if not job.over:
         return None
     return old.finished_at if old.finished_at is not None else job_facts.heard_at if job_facts is not None else None
 
 
-def closed(ending: Closing, nodes: Iterable[View], rules: Rules, now: float) -> Iterator[Action]:
-    """Actions on the base nodes that run; elastic ones are ended as at the end of a job. A node is ended together with
-    its place in its group, which would otherwise launch another one.
+def closing_actions(ending: Closing, nodes: Iterable[View], rules: Rules, now: float) -> Iterator[Action]:
+    """Actions on the running base nodes of a cluster that is being closed. Elastic nodes are terminated as at the end
+    of a job. A base node is terminated together with its place in its group, which would otherwise launch a
+    replacement.
     """
-    alone, stopped, groups = [], list[str](), dict[str, list[str]]()
+    ungrouped, stopped, stopped_by_group = [], list[str](), dict[str, list[str]]()
     for node in nodes:
-        if not _to_close(node, ending, rules) or refused_lately(node, now):
+        if not _must_close(node, ending, rules) or recently_refused(node, now):
             continue
-        if node.closed and _lately(node.facts.acks.closed, now):  # requested, and not visible yet
+        if node.closed and _is_recent(
+            node.facts.acks.closed, now
+        ):  # the action was requested, but its effect is not visible yet
             continue
-        if ending.how == "stop":
+        if ending.method == "stop":
             stopped.append(node.instance)
             if node.group is not None:
-                groups.setdefault(node.group, []).append(node.instance)
+                stopped_by_group.setdefault(node.group, []).append(node.instance)
         elif node.group is None:
-            alone.append(node.instance)
+            ungrouped.append(node.instance)
         else:
             yield TerminateInGroup(node.instance, node.group, decrement=True, closes=ending.reason)
-    if alone:
-        yield Terminate(tuple(alone), closes=ending.reason)
-    for group, instances in groups.items():
+    if ungrouped:
+        yield Terminate(tuple(ungrouped), closes=ending.reason)
+    for group, instances in stopped_by_group.items():
         yield SuspendReplacement(tuple(instances), group)
     if stopped:
         yield StopBase(tuple(stopped), closes=ending.reason)
 
 
-def resumed(ending: Closing | None, nodes: Iterable[View], rules: Rules) -> Iterator[Action]:
-    """Groups that may replace their members again: all stopped members run again, or were ended with their places. A
-    member still stopped would be replaced at once.
+def resume_actions(ending: Closing | None, nodes: Iterable[View], rules: Rules) -> Iterator[Action]:
+    """Actions that let groups replace their members again, after all stopped members were started or terminated with
+    their places. A member that is still stopped would be replaced at once.
     """
-    waiting: dict[str, list[View]] = {}
+    suspended_members: dict[str, list[View]] = {}
     for node in nodes:
         for group in sorted(node.facts.acks.suspended):
-            if group in rules.groups and _suspended(node, group):
-                waiting.setdefault(group, []).append(node)
-    for group, members in waiting.items():
-        back = [node for node in members if not node.terminated]
-        ended = [node for node in members if node.terminated and node.terminate_issued]
-        still = any(
-            node.closed or node.state != "running" or (ending is not None and ending.concerns(node)) for node in back
+            if group in rules.groups and _still_suspended(node, group):
+                suspended_members.setdefault(group, []).append(node)
+    for group, members in suspended_members.items():
+        living = [node for node in members if not node.terminated]
+        replaced_members = [node for node in members if node.terminated and node.terminate_issued]
+        some_stopped = any(
+            node.closed or node.state != "running" or (ending is not None and ending.concerns(node)) for node in living
         )
-        if not still and (back or ended):
-            yield ResumeReplacement(tuple(node.instance for node in (*back, *ended)), group)
+        if not some_stopped and (living or replaced_members):
+            yield ResumeReplacement(tuple(node.instance for node in (*living, *replaced_members)), group)
 
 
-def refused_lately(node: View, now: float) -> bool:
-    """Whether AWS refused an action on it recently, so that it is not repeated yet."""
-    return _lately(node.facts.acks.refused, now)
+def recently_refused(node: View, now: float) -> bool:
+    """Whether AWS recently refused an action on the node, so that the controller waits before the next try."""
+    return _is_recent(node.facts.acks.refused, now)
 
 
-def _lately(mark: Announced | None, now: float) -> bool:
+def _is_recent(mark: Announcement | None, now: float) -> bool:
     return mark is not None and now - mark.at < PAUSE_SECONDS
 
 
-def _rests(base: list[View]) -> Reason | None:
-    """Why the cluster is closed, if all its base nodes are, and the last one started, terminated or not: otherwise a
-    cluster that lost its only base node would be closed for an old reason.
+def _closed_reason(base: list[View]) -> Reason | None:
+    """Why the cluster is closed; None unless all its base nodes are closed. The base node that started last has to be
+    closed, too, even when terminated. Otherwise a cluster that lost its only base node would be closed for an old
+    reason.
     """
     last = max(base, key=lambda node: (node.started or 0.0, node.instance), default=None)
     if last is None or any(node.closed is None for node in base if not node.terminated):
@@ -152,22 +161,20 @@ def _rests(base: list[View]) -> Reason | None:
     return last.closed
 
 
-def _starts(nodes: Iterable[View]) -> list[float]:
+def _start_times(nodes: Iterable[View]) -> list[float]:
     running = (node.started for node in nodes if node.state in RUNNING and not node.terminated)
     return [began for began in running if began is not None]
 
 
-def _suspended(node: View, group: str) -> bool:
+def _still_suspended(node: View, group: str) -> bool:
     acks = node.facts.acks
-    done = acks.resumed.get(group)
-    return done is None or done.at < acks.suspended[group].at
+    resumption = acks.resumed.get(group)
+    return resumption is None or resumption.at < acks.suspended[group].at
 
 
-def _to_close(node: View, ending: Closing, rules: Rules) -> bool:
-    """Whether to close the node. As for other terminations, the ownership tag alone, which people can set, ends
-    nothing.
-    """
-    if ending.how == "keep" or not node.base or not ending.concerns(node) or node.state not in RUNNING:
+def _must_close(node: View, ending: Closing, rules: Rules) -> bool:
+    """Whether to close the node. The ownership tag alone, which people can set, closes nothing."""
+    if ending.method == "keep" or not node.base or not ending.concerns(node) or node.state not in RUNNING:
         return False
     if node.terminated or node.terminate_issued or node.unseen or not (node.proven and node.owned):
         return False

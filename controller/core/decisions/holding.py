@@ -1,8 +1,8 @@
-"""Stop launches of elastic groups whose nodes fail alike again and again, until prepare-data has changed.
+"""Stop the launches of an elastic group whose nodes fail alike repeatedly, until prepare-data has changed. Pure.
 
-Without this, a mistake in prepare-data makes a group launch and give up machine after machine until somebody notices.
-Failures are alike when the same prepare-data ends the same way (exit code, signal, time-out), whatever its last lines
-say; or when machines never report at all. Pure.
+prepare-data is the cluster's script that prepares a node. With a mistake in this script, a group would launch machine
+after machine until somebody notices. Failures are alike when the same prepare-data ends in the same way (exit code,
+signal, time-out), whatever its last output. Machines that never report also fail alike.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dyntrain.controller.core.decisions.status import NodeStatus
 from dyntrain.controller.core.records.groups import GroupFacts, Hold
 from dyntrain.controller.core.views.view import View
 
-SILENT_SECONDS = 600.0  # a silent launch that ended sooner was ended by somebody
+SILENT_SECONDS = 600.0  # a machine that never reported and ended sooner was terminated on purpose
 _NUMBERS = re.compile(r"[0-9a-f]{8,}|\d+")
 
 
 @dataclass(frozen=True)
 class Streak:
-    """The latest failures in a row: how many, with which prepare-data, and the last one's words."""
+    """The latest consecutive failures: their number, the digest of prepare-data, and the reason of the last failure."""
 
     times: int
     script: str
@@ -32,21 +32,21 @@ class Streak:
 
 @dataclass(frozen=True)
 class HoldPlan:
-    """What to do about a group's launches. `memory` is to be written before anything is done (`do` None:
-    nothing is).
+    """A change of a group's launches. `memory` is stored before the operation. With `operation` None, only `memory` is
+    stored.
     """
 
     memory: Hold
-    do: Literal["hold", "release"] | None
+    operation: Literal["hold", "release"] | None
     why: Literal["FAILED_ALIKE", "SCRIPT_CHANGED", "REPEATED", "RESUMED_BY_OTHERS"]
 
 
 def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Streak | None:
-    """The failures in a row among the group's launches that ended after `since`; None: the latest succeeded, or there
-    is none.
+    """The latest consecutive failures among the group's launches that ended after `since`; None: the latest launch
+    succeeded, or no launch ended.
     """
     results = sorted(
-        (result for node in nodes if (result := _result(node.view, group)) is not None and result[0] > since),
+        (result for node in nodes if (result := _launch_result(node.view, group)) is not None and result[0] > since),
         key=lambda result: result[0],
     )
     if not results or results[-1][1] is None:
@@ -59,8 +59,8 @@ def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Strea
     return Streak(times, results[-1][2], results[-1][3])
 
 
-def script_now(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:
-    """The digest of prepare-data on the volume, and since when it is known, as the nodes report it."""
+def current_script(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:
+    """The digest of prepare-data on the volume, and the time of the latest report that contains it."""
     scripts = [
         (node.view.heard.at, node.view.heard.script)
         for node in nodes
@@ -72,36 +72,49 @@ def script_now(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:
 def plan_hold(
     facts: GroupFacts, nodes: Sequence[NodeStatus], policy: ClusterPolicy, now: float, launches: bool | None = None
 ) -> HoldPlan | None:
-    """The change to make; None: nothing. `launches`: whether the group launches, as just read; None: not read, which is
-    needed only where this returns something, or the group is held.
+    """The change of the group's launches; None: no change. `launches` says whether the group launches, as just read.
+
+    `launches` None means that the group was not read. Reading is needed only if this function then returns a plan, or
+    if the group is held.
     """
-    memory, script = facts.hold, script_now(nodes)
+    memory, script = facts.hold, current_script(nodes)
     if memory is not None and not memory.done:
         return HoldPlan(memory.model_copy(update={"at": now}), "hold" if memory.held else "release", "REPEATED")
     if memory is not None and memory.held:
-        if script is not None and _mended(memory, script):
+        if script is not None and _script_changed(memory, script):
             return HoldPlan(
                 memory.model_copy(update={"at": now, "held": False, "done": False}), "release", "SCRIPT_CHANGED"
             )
         if launches:
             return HoldPlan(memory.model_copy(update={"at": now, "held": False}), None, "RESUMED_BY_OTHERS")
         return None
-    failing = streak(nodes, facts.group, memory.at if memory is not None else 0.0)
-    if failing is None or failing.times < policy.alike_failures or launches is False:
+    failure_streak = streak(nodes, facts.group, memory.at if memory is not None else 0.0)
+    if failure_streak is None or failure_streak.times < policy.alike_failures or launches is False:
         return None
-    if script is not None and failing.script and script[1] != failing.script:
-        return None  # fixed meanwhile: the next launch has the new script
-    held = Hold(at=now, held=True, script=failing.script, times=failing.times, reason=failing.reason, done=False)
-    return HoldPlan(held, "hold", "FAILED_ALIKE")
+    if script is not None and failure_streak.script and script[1] != failure_streak.script:
+        return None  # prepare-data has changed: the next launch runs the new script
+    new_hold = Hold(
+        at=now,
+        held=True,
+        script=failure_streak.script,
+        times=failure_streak.times,
+        reason=failure_streak.reason,
+        done=False,
+    )
+    return HoldPlan(new_hold, "hold", "FAILED_ALIKE")
 
 
-def _mended(memory: Hold, script: tuple[float, str]) -> bool:
-    """Whether prepare-data has changed since. If the failed one is unknown, any seen later counts as another."""
+def _script_changed(memory: Hold, script: tuple[float, str]) -> bool:
+    """Whether prepare-data has changed since the hold. If the failed script is unknown, any script that was reported
+    later counts as a change.
+    """
     return script[1] != memory.script if memory.script else script[0] > memory.at
 
 
-def _result(node: View, group: str) -> tuple[float, tuple[str, str] | None, str, str] | None:
-    """When and how a launch of the group ended (None: it was prepared), with which script, and in whose words."""
+def _launch_result(node: View, group: str) -> tuple[float, tuple[str, str] | None, str, str] | None:
+    """When and how a launch of the group ended, with which script, and for which reason. None in place of how means
+    that the node was prepared.
+    """
     hooks = [hook for hook in node.facts.hooks.values() if hook.transition == "launch" and hook.group == group]
     if node.base or not hooks:
         return None
@@ -111,7 +124,7 @@ def _result(node: View, group: str) -> tuple[float, tuple[str, str] | None, str,
         return preparation.at, (preparation.script, kind), preparation.script, preparation.reason
     if preparation is not None:
         return preparation.at, None, "", ""
-    ends = [node.facts.state_event.at] if node.terminated and node.facts.state_event is not None else []
-    if ends and node.facts.heard is None and ends[0] - min(hook.at for hook in hooks) >= SILENT_SECONDS:
-        return ends[0], ("", "silent"), "", "nothing was heard of its last nodes: their user data died"
+    end_times = [node.facts.state_event.at] if node.terminated and node.facts.state_event is not None else []
+    if end_times and node.facts.heard is None and end_times[0] - min(hook.at for hook in hooks) >= SILENT_SECONDS:
+        return end_times[0], ("", "silent"), "", "the group's last nodes never reported: their user data failed"
     return None

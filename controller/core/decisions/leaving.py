@@ -1,8 +1,8 @@
-"""Which nodes, asked by people to leave, wait for one of the policy's `leave_windows`. Pure.
+"""Which nodes that people asked to leave wait for one of the policy's `leave_windows`. Pure.
 
-A member whose elastic tag was removed waits as long as it takes. One that its group ends because the desired capacity
-was lowered waits as long as the group's lifecycle hook allows. Nothing that AWS takes waits: notices, machines that
-stop, nodes that the job has lost.
+A member whose elastic tag was removed waits without limit. A member that its group terminates, because the desired
+capacity was lowered, waits as long as the group's lifecycle hook allows. Machines that AWS takes, machines that stop,
+and nodes that the job has lost do not wait.
 """
 
 from __future__ import annotations
@@ -17,57 +17,66 @@ from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View
 
-_ENDLESS = float("inf")
+_NO_LIMIT = float("inf")
 
 
 @dataclass(frozen=True)
 class Wait:
-    """`until`: when the answer changes by itself; `detail` says so to people."""
+    """A node's wait for a window. `until` is the time when the wait ends by itself; `detail` is a text for people."""
 
     until: float
     detail: str
 
 
-def waiting(old: Membership, views: Iterable[View], job: Job, rules: Rules, now: float) -> dict[str, Wait]:
-    """Waits by instance. Only members of the target wait: a node outside the job disturbs nobody by leaving."""
+def window_waits(old: Membership, views: Iterable[View], job: Job, rules: Rules, now: float) -> dict[str, Wait]:
+    """The waits by instance. Only members of the target wait, because a node outside the job disturbs nobody by
+    leaving.
+    """
     opening = next_opening(rules.policy.leave_windows, now)
     if opening is None or job.over:
         return {}
     members = set(old.members)
-    waits = {}
+    waits_by_instance = {}
     for node in views:
-        latest = _longest(node, job, rules) if node.instance in members else None
-        if latest is None or latest <= now:
+        latest_leave = _latest_leave(node, job, rules) if node.instance in members else None
+        if latest_leave is None or latest_leave <= now:
             continue
         sentence = f"the next window opens at {opening.text}"
-        if latest < opening.at:
-            sentence = f"its group waits for {(latest - now) / 60:.0f} minutes more; {sentence}"
-        waits[node.instance] = Wait(min(latest, opening.at), sentence)
-    return waits
+        if latest_leave < opening.at:
+            sentence = f"its group waits for {(latest_leave - now) / 60:.0f} minutes more; {sentence}"
+        waits_by_instance[node.instance] = Wait(min(latest_leave, opening.at), sentence)
+    return waits_by_instance
 
 
-def _longest(node: View, job: Job, rules: Rules) -> float | None:
-    """Until when its leaving may wait; None: it does not want to leave, or must not wait."""
-    if node.base or node.terminated or not node.prepared or node.tags is None or _taken(node) or _lost(node, job):
+def _latest_leave(node: View, job: Job, rules: Rules) -> float | None:
+    """Until when the node may wait before it leaves; None: the node does not leave, or must not wait."""
+    if (
+        node.base
+        or node.terminated
+        or not node.prepared
+        or node.tags is None
+        or _machine_taken(node)
+        or _lost_by_job(node, job)
+    ):
         return None
     if node.tags.get(LEAVE_TAG, "").strip().lower() == LEAVE_NOW:
         return None
-    if node.going is None:
-        return None if node.elastic else _ENDLESS
+    if node.leave_reason is None:
+        return None if node.elastic else _NO_LIMIT
     hooks: Mapping[str, float] = {key: hook.at for key, hook in node.waiting_hooks("terminate")}
-    if node.going is not Reason.GROUP_TERMINATES or not hooks:
+    if node.leave_reason is not Reason.GROUP_TERMINATES or not hooks:
         return None
-    # as long before the hook's end as before AWS's maintenance, so that the job has a boundary left
+    # the lead time before the hook's end is that of AWS's maintenance, so that a boundary comes before the end
     return min(hooks.values()) + rules.policy.hook_cap_seconds - rules.policy.notice_lead_seconds
 
 
-def _taken(node: View) -> bool:
+def _machine_taken(node: View) -> bool:
     return node.leave_by is not None or node.state in ("stopping", "stopped", "shutting-down")
 
 
-def _lost(node: View, job: Job) -> bool:
-    """Whether the job trains without it. Unknown, so False, while the job is formed again or its coordinator is
-    silent.
+def _lost_by_job(node: View, job: Job) -> bool:
+    """Whether the job trains without the node. The answer is unknown, and so False, while the job is being formed or
+    its coordinator is silent.
     """
     running = job.alive and job.report is not None and job.report.state == "running"
     return running and not job.member(node.instance)

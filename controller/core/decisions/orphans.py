@@ -1,8 +1,8 @@
-"""Instances that cost money and that nobody wants: they run, serve no job, and carry the cluster's elastic or ownership
-tag or came from its launch template (whatever became of their tags).
+"""Orphans: running instances that cost money and serve no job. An orphan carries the cluster's elastic or ownership
+tag, or came from the cluster's launch template. Pure.
 
-Pure. They are reported once the policy's grace period is over, and terminated if the policy says so, they carry the
-ownership tag, and somebody had asked for them.
+An orphan is reported after the policy's grace period. An orphan is terminated if the policy says so, the orphan carries
+the ownership tag, and somebody had requested the orphan.
 """
 
 from __future__ import annotations
@@ -11,12 +11,18 @@ from dyntrain.controller.core.decisions.status import Standing
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.view import Rules, View
 
-_UNWANTED = (Reason.NO_BOOTSTRAP, Reason.PREPARING, Reason.PREPARE_FAILED, Reason.WORKER_FAILED, Reason.GROUP_REFUSES)
+_ORPHAN_REASONS = (
+    Reason.NO_BOOTSTRAP,
+    Reason.PREPARING,
+    Reason.PREPARE_FAILED,
+    Reason.WORKER_FAILED,
+    Reason.GROUP_REFUSES,
+)
 
 
 def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> float | None:
-    """Since when it has its present status, if for longer than the grace period; None for whatever is in use, stopped
-    or protected.
+    """Since when the node has been an orphan, once the grace period is over; None for a node in use, stopped or
+    protected.
     """
     if (
         node.base
@@ -29,8 +35,8 @@ def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> 
     if not (node.elastic or node.owned or node.launched):
         return None
     if (
-        standing.reason not in _UNWANTED and standing.status != "REMOVED"
-    ):  # a node that left and still runs was not, or could not be, ended
+        standing.reason not in _ORPHAN_REASONS and standing.status != "REMOVED"
+    ):  # REMOVED: the node left the job, but still runs
         return None
     ack = node.facts.acks.status
     if ack is None or ack.value != standing.line:

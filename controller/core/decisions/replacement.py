@@ -1,9 +1,8 @@
-"""Replacing a base node on purpose: the base tag of its successor names it. Pure.
+"""Replace a base node on purpose: the successor's base tag names the replaced node. Pure.
 
-`dyntrain:base=i-OLD` makes a node a base node in the place of i-OLD. One tag on one instance cannot be half set, and
-everything else follows from it: the successor starts ps-lite processes, the target says who replaces whom, the
-coordinator exchanges the two at one boundary once the successor can serve, and the replaced node is released like an
-elastic one.
+`dyntrain:base=i-OLD` makes a node a base node in the place of i-OLD. A single tag cannot be half set. The successor
+starts ps-lite processes, and the target names both nodes. The coordinator exchanges the two nodes at one boundary once
+the successor can serve. Then the replaced node is released like an elastic node.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from dyntrain.controller.core.views.view import Rules, View
 
 
 class ReplacementRefusal(StrEnum):
-    """Why a base node is not replaced, and what to do; `old` and `new` are filled in."""
+    """Why a base node cannot be replaced, and what to do. Each text has the fields `old` and `new`."""
 
     SAME = "{old} cannot replace itself; name another node that is prepared"
     OLD_UNKNOWN = "nothing is known of {old} in the cluster of {new}; `dyntrain status` lists its nodes"
     NOT_BASE = "{old} is no base node; an elastic node leaves when its elastic tag is removed"
-    LEADS = (
+    RUNS_COORDINATOR = (
         "{old} runs the coordinator; stop or terminate the instance, so that another base node takes over from the "
         "last commit, then repeat this command"
     )
@@ -40,8 +39,8 @@ class ReplacementRefusal(StrEnum):
 def refusal(
     old: str, new: str, views: Iterable[View], membership: Membership, rules: Rules
 ) -> ReplacementRefusal | None:
-    """Why the replacement is refused; None: it may be requested, also again. `views` are the cluster's nodes without
-    any replacement applied.
+    """Why the replacement is refused; None: the replacement may be requested, even repeatedly. `views` are the
+    cluster's nodes before any replacement.
     """
     nodes = {node.instance: node for node in views}
     if old == new:
@@ -50,13 +49,13 @@ def refusal(
         return ReplacementRefusal.OLD_UNKNOWN
     if not nodes[old].base:
         return ReplacementRefusal.NOT_BASE
-    fallen = nodes[old].terminated
+    old_terminated = nodes[old].terminated
     successor = nodes[new]
     if predecessor(successor) == old:
         return None
-    if not fallen and _leads(membership, nodes[old]):
-        return ReplacementRefusal.LEADS
-    if successor.terminated or successor.going is not None:
+    if not old_terminated and _runs_coordinator(membership, nodes[old]):
+        return ReplacementRefusal.RUNS_COORDINATOR
+    if successor.terminated or successor.leave_reason is not None:
         return ReplacementRefusal.NEW_GONE
     if successor.base:
         return ReplacementRefusal.ALREADY_BASE
@@ -64,7 +63,7 @@ def refusal(
         return ReplacementRefusal.NOT_PREPARED
     if any(predecessor(node) == old for node in nodes.values() if not node.terminated):
         return ReplacementRefusal.CLAIMED
-    return None if fallen or _enough(nodes, {old}, rules) else ReplacementRefusal.BELOW_MINIMUM
+    return None if old_terminated or _keeps_minimum(nodes, {old}, rules) else ReplacementRefusal.BELOW_MINIMUM
 
 
 def predecessor(node: View) -> str | None:
@@ -74,61 +73,64 @@ def predecessor(node: View) -> str | None:
     return value if re.fullmatch(INSTANCE_ID, value) else None
 
 
-def replaced(views: Sequence[View], old: Membership, job_facts: JobFacts | None, rules: Rules) -> dict[str, str]:
-    """Base nodes that are replaced, with their successors. A node is given up once its successor is prepared and, while
-    it takes part in the job, only as long as the successor stays so. The coordinator's node is not given up: the
-    nomination must move first.
+def planned_replacements(
+    views: Sequence[View], old: Membership, job_facts: JobFacts | None, rules: Rules
+) -> dict[str, str]:
+    """Base nodes that are to be replaced, with their successors.
+
+    A base node outside the job is replaced at once. A base node in the job is replaced while its successor is prepared.
+    The coordinator's node is not replaced before another node is nominated.
     """
     nodes = {node.instance: node for node in views}
-    trains = {member.instance_id for member in job_facts.report.members} if job_facts is not None else set()
+    reported_members = {member.instance_id for member in job_facts.report.members} if job_facts is not None else set()
     successors: dict[str, str] = {}
     for successor in sorted(views, key=lambda node: node.instance):
-        former = nodes.get(predecessor(successor) or "")
+        replaced_node = nodes.get(predecessor(successor) or "")
         if (
-            former is None
-            or not former.base
-            or former.terminated
-            or former.instance in successors
-            or _leads(old, former)
+            replaced_node is None
+            or not replaced_node.base
+            or replaced_node.terminated
+            or replaced_node.instance in successors
+            or _runs_coordinator(old, replaced_node)
         ):
             continue
-        able = (
+        successor_ready = (
             successor.prepared
             and successor.wanted
-            and successor.going is None
-            and _enough(nodes, {former.instance, *successors}, rules)
+            and successor.leave_reason is None
+            and _keeps_minimum(nodes, {replaced_node.instance, *successors}, rules)
         )
-        if able or former.instance not in trains.union(old.members):
-            successors[former.instance] = successor.instance
-    return {instance: successor for instance, successor in successors.items() if not _circular(instance, successors)}
+        if successor_ready or replaced_node.instance not in reported_members.union(old.members):
+            successors[replaced_node.instance] = successor.instance
+    return {instance: successor for instance, successor in successors.items() if not _in_ring(instance, successors)}
 
 
-def given_up(views: Iterable[View], replacing: Mapping[str, str]) -> list[View]:
-    """The views, in which replaced nodes are no longer base nodes, and leave."""
+def with_replacements(views: Iterable[View], replacing: Mapping[str, str]) -> list[View]:
+    """The views, in which replaced nodes are not base nodes any more, and leave."""
     return [
-        replace(node, base=False, elastic=False, going=node.going or Reason.REPLACED)
+        replace(node, base=False, elastic=False, leave_reason=node.leave_reason or Reason.REPLACED)
         if node.instance in replacing
         else node
         for node in views
     ]
 
 
-def _leads(membership: Membership, node: View) -> bool:
+def _runs_coordinator(membership: Membership, node: View) -> bool:
     return node.master if membership.term == 0 else membership.coordinator == node.instance
 
 
-def _enough(nodes: Mapping[str, View], without: set[str], rules: Rules) -> bool:
+def _keeps_minimum(nodes: Mapping[str, View], excluded: set[str], rules: Rules) -> bool:
     return (
-        sum(node.wanted and node.prepared for node in nodes.values() if node.instance not in without)
+        sum(node.wanted and node.prepared for node in nodes.values() if node.instance not in excluded)
         >= rules.policy.min_workers
     )
 
 
-def _circular(start: str, successors: Mapping[str, str]) -> bool:
-    """Whether nodes replace each other in a ring: then nobody is given up."""
+def _in_ring(start: str, successors: Mapping[str, str]) -> bool:
+    """Whether nodes replace each other in a ring. Nodes in a ring are not replaced."""
     visited: set[str] = set()
-    at = start
-    while at in successors and at not in visited:
-        visited.add(at)
-        at = successors[at]
-    return at in visited
+    current = start
+    while current in successors and current not in visited:
+        visited.add(current)
+        current = successors[current]
+    return current in visited

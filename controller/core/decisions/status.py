@@ -1,4 +1,4 @@
-"""The status of a node, derived from its view, the target and the job; never stored as truth."""
+"""The status of a node, derived from its view, the target and the job. A status is never stored as truth."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View
 
-FIRST_WORD_SECONDS = 780.0  # after its launch a node has been heard of: before the template's launch hooks end
+FIRST_REPORT_SECONDS = (
+    780.0  # from the launch to the first report; less than the timeout of the template's launch hooks
+)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A node's status and reason. `next_change` is the next time at which it may change by itself, None when only new
-    facts can change it.
+    """A node's status and reason. `next_change` is the next time at which the status may change by itself; None: only
+    new facts can change it.
     """
 
     status: Status
@@ -29,7 +31,7 @@ class Standing:
 
     @property
     def line(self) -> str:
-        """Status and reason in one string, which is remembered as announced, so that a change is announced once."""
+        """Status and reason in one string. The announced string is stored, so that each change is announced once."""
         return f"{self.status} {self.reason}"
 
     @property
@@ -54,11 +56,13 @@ def derive(
     wait: Wait | None = None,
     ending: Closing | None = None,
 ) -> Standing:
-    """Derive the status. `reason` is the target plan's for this node, `wait` the window that it waits for; `ending`:
-    the cluster is being closed.
+    """Derive the node's status. `reason` is the target plan's reason for this node, `wait` is the node's wait for a
+    window, and `ending` says that the cluster is being closed.
     """
-    why = _closed_for(node, job, ending)
-    standing = _closed(node, why) if why is not None else _derive(node, membership, job, rules, now, reason)
+    why = _closing_reason(node, job, ending)
+    standing = (
+        _closed_standing(node, why) if why is not None else _open_standing(node, membership, job, rules, now, reason)
+    )
     if wait is not None and standing.reason is Reason.WAITS_FOR_WINDOW:
         standing = replace(standing, next_change=wait.until, detail=wait.detail)
     times = [time for time in (standing.next_change, node.changes_at) if time is not None]
@@ -66,8 +70,8 @@ def derive(
 
 
 def hook_capped(node: View, rules: Rules, now: float) -> bool:
-    """Whether the launch has waited for its preparation as long as allowed; a node that was not asked for does not
-    wait.
+    """Whether the launch has waited for the preparation as long as allowed. A node that nobody requested does
+    not wait.
     """
     if node.base or (node.tags is not None and not node.requested) or node.phase not in ("warm", "launching"):
         return False
@@ -76,8 +80,10 @@ def hook_capped(node: View, rules: Rules, now: float) -> bool:
     return any(now - hook.at >= rules.policy.hook_cap_seconds for _, hook in node.waiting_hooks("launch"))
 
 
-def _closed_for(node: View, job: Job, ending: Closing | None) -> Reason | None:
-    """Why it leaves, or left, with the whole cluster; after a job elastic nodes leave anyway."""
+def _closing_reason(node: View, job: Job, ending: Closing | None) -> Reason | None:
+    """Why the node leaves, or left, with the whole cluster; None for other nodes. After a job, elastic nodes leave
+    anyway.
+    """
     if node.terminated:
         return None
     if node.closed is not None:
@@ -86,42 +92,50 @@ def _closed_for(node: View, job: Job, ending: Closing | None) -> Reason | None:
     return ending.reason if ending is not None and concerned else None
 
 
-def _closed(node: View, why: Reason) -> Standing:
+def _closed_standing(node: View, why: Reason) -> Standing:
     if node.terminate_issued:
         return Standing("REMOVED", Reason.TERMINATE_ISSUED)
     refused, closed = node.facts.acks.refused, node.facts.acks.closed
     if node.base and refused is not None and (closed is None or closed.at < refused.at):
         return Standing("REMOVED", Reason.GROUP_REFUSES, detail=refused.value)
-    return Standing("REMOVED", why, detail=_refusal(node))
+    return Standing("REMOVED", why, detail=_refusal_text(node))
 
 
-def _derive(node: View, membership: Membership, job: Job, rules: Rules, now: float, reason: Reason | None) -> Standing:
+def _open_standing(
+    node: View, membership: Membership, job: Job, rules: Rules, now: float, reason: Reason | None
+) -> Standing:
     if node.terminated:
-        return Standing("GONE", Reason.TERMINATED, detail=_failure(node))
+        return Standing("GONE", Reason.TERMINATED, detail=_prepare_failure(node))
     if node.base:
-        return _wanted(node, membership, job, now, reason)
+        return _wanted_standing(node, membership, job, now, reason)
     if node.terminate_issued:
         return Standing("REMOVED", Reason.TERMINATE_ISSUED)
     if hook_capped(node, rules, now) and not job.member(node.instance):
         return Standing("PREPARE_FAILED", Reason.HOOK_CAP)
     if job.over:
-        return Standing("REMOVED", Reason.JOB_OVER, detail=_refusal(node) or _failed(job, "the job failed: "))
+        return Standing("REMOVED", Reason.JOB_OVER, detail=_refusal_text(node) or _job_failure(job, "the job failed: "))
     if reason is Reason.WAITS_FOR_WINDOW:
         return Standing("REMOVAL_QUEUED", reason)
     if reason is Reason.HELD_BY_MINIMUM:
-        return _admitted(node, membership, job, reason)
-    if node.tags is None and node.going is None:
+        return _member_standing(node, membership, job, reason)
+    if node.tags is None and node.leave_reason is None:
         return Standing("WAITING", Reason.UNKNOWN_TO_EC2 if node.unseen else Reason.TAGS_UNKNOWN)
-    return _wanted(node, membership, job, now, reason) if node.wanted else _unwanted(node, membership, job)
+    return (
+        _wanted_standing(node, membership, job, now, reason)
+        if node.wanted
+        else _unwanted_standing(node, membership, job)
+    )
 
 
-def _wanted(node: View, membership: Membership, job: Job, now: float, reason: Reason | None) -> Standing:
+def _wanted_standing(node: View, membership: Membership, job: Job, now: float, reason: Reason | None) -> Standing:
     preparation = node.preparation
     if preparation is None:
         if node.unseen:
             return Standing("WAITING", Reason.UNKNOWN_TO_EC2)
         expected = node.owned or node.base or node.group is not None
-        return _unprepared(node, now) if expected else Standing("WAITING", Reason.NO_BOOTSTRAP, node.settles_at)
+        return (
+            _unprepared_standing(node, now) if expected else Standing("WAITING", Reason.NO_BOOTSTRAP, node.settles_at)
+        )
     if preparation.outcome == "prepare_failed":
         return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=preparation.reason)
     if preparation.outcome == "worker_failed":
@@ -130,77 +144,84 @@ def _wanted(node: View, membership: Membership, job: Job, now: float, reason: Re
         return Standing("WAITING", Reason.IN_WARM_POOL)
     if node.instance not in membership.members:
         return Standing("ADD_QUEUED", reason or Reason.WAITS_FOR_TARGET)
-    if node.base and node.going is not None:
+    if node.base and node.leave_reason is not None:
         reason = Reason.BASE_PROTECTED
     elif node.base and node.tags is not None and not node.base_tagged:
         reason = Reason.BASE_UNTAGGED
-    return _admitted(node, membership, job, reason)
+    return _member_standing(node, membership, job, reason)
 
 
-def _unprepared(node: View, now: float) -> Standing:
+def _unprepared_standing(node: View, now: float) -> Standing:
     if node.heard is not None:
         return Standing("WAITING", Reason.PREPARING, node.settles_at, node.heard.doing)
-    until = node.started + FIRST_WORD_SECONDS if node.started is not None else None
-    if until is not None and now >= until and node.state in (None, "running") and node.phase != "warm":
+    first_report_due = node.started + FIRST_REPORT_SECONDS if node.started is not None else None
+    if (
+        first_report_due is not None
+        and now >= first_report_due
+        and node.state in (None, "running")
+        and node.phase != "warm"
+    ):
         return Standing("WAITING", Reason.NEVER_HEARD, node.settles_at)
-    times = [time for time in (until, node.settles_at) if time is not None and time > now]
+    times = [time for time in (first_report_due, node.settles_at) if time is not None and time > now]
     return Standing("WAITING", Reason.PREPARING, min(times, default=None))
 
 
-def _admitted(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
-    """The status of a member of the target: ADDED only once the worker took part in a step. One that was released in
-    between may still have to leave, until the coordinator knows the target that lists it again.
+def _member_standing(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
+    """The status of a member of the target. The status is ADDED only after the worker took part in a step. A member
+    that was released before is not ADDED until the coordinator obeys the target that lists the member again.
     """
     if job.active(node.instance) and job.revision >= membership.back.get(node.instance, 0):
         return Standing("ADDED", reason or Reason.TRAINING, job.lease_ends)
     if job.member(node.instance):
         return Standing("ADD_QUEUED", reason or Reason.JOINING, job.lease_ends)
     if job.over:
-        return Standing("ADD_QUEUED", reason or _how_it_ended(job), detail=_failed(job))
-    silent = Reason.NO_BASE_NODE if membership.term and membership.coordinator is None else Reason.NO_JOB
-    return Standing("ADD_QUEUED", reason or (Reason.WAITS_FOR_BOUNDARY if job.alive else silent), job.lease_ends)
+        return Standing("ADD_QUEUED", reason or _job_end_reason(job), detail=_job_failure(job))
+    silence_reason = Reason.NO_BASE_NODE if membership.term and membership.coordinator is None else Reason.NO_JOB
+    return Standing(
+        "ADD_QUEUED", reason or (Reason.WAITS_FOR_BOUNDARY if job.alive else silence_reason), job.lease_ends
+    )
 
 
-def _how_it_ended(job: Job) -> Reason:
-    """How the job ended; JOB_OVER where only the target says that it has."""
+def _job_end_reason(job: Job) -> Reason:
+    """How the job ended; JOB_OVER when only the target says that the job has ended."""
     if job.report is None:
         return Reason.JOB_OVER
     return Reason.JOB_FAILED if job.report.state == "failed" else Reason.JOB_FINISHED
 
 
-def _failed(job: Job, before: str = "") -> str:
-    """Why the job failed, appended to those words; "" if it did not. People look at its nodes, too."""
+def _job_failure(job: Job, prefix: str = "") -> str:
+    """Why the job failed, after the text `prefix`; "" if the job did not fail."""
     report = job.report
-    return before + in_brief(report.reason) if report is not None and report.state == "failed" else ""
+    return prefix + in_brief(report.reason) if report is not None and report.state == "failed" else ""
 
 
-def _unwanted(node: View, membership: Membership, job: Job) -> Standing:
+def _unwanted_standing(node: View, membership: Membership, job: Job) -> Standing:
     if job.member(node.instance):
         return Standing("REMOVAL_QUEUED", Reason.LEAVES_AT_BOUNDARY, job.lease_ends)
-    dropped = membership.leaving.get(node.instance)
-    if job.alive and dropped is not None and job.revision < dropped:
+    dropped_revision = membership.leaving.get(node.instance)
+    if job.alive and dropped_revision is not None and job.revision < dropped_revision:
         return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED, job.lease_ends)
-    if node.going is Reason.REPLACED and job.report is not None and not job.alive:
-        # its ps-lite servers may be in use, whatever keeps the coordinator silent
+    if node.leave_reason is Reason.REPLACED and job.report is not None and not job.alive:
+        # the node's ps-lite servers may be in use, although the coordinator is silent
         return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED)
-    why = node.going or (Reason.UNTAGGED if node.requested else Reason.NEVER_ASKED)
+    why = node.leave_reason or (Reason.UNTAGGED if node.requested else Reason.NEVER_ASKED)
     if why is Reason.UNTAGGED and not node.owned and node.group is None:
         why = Reason.NOT_OWNED
-    if node.elastic and _failure(node) and node.going is not None:
-        # It is being ended because it failed: people look for the failure, not for its consequence.
-        return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=_failure(node))
-    if _refusal(node):
-        return Standing("REMOVED", Reason.GROUP_REFUSES, detail=_refusal(node))
+    if node.elastic and _prepare_failure(node) and node.leave_reason is not None:
+        # The node is terminated because its preparation failed: show people the failure.
+        return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=_prepare_failure(node))
+    if _refusal_text(node):
+        return Standing("REMOVED", Reason.GROUP_REFUSES, detail=_refusal_text(node))
     detail = node.preparation.reason if why is Reason.WORKER_FAILED and node.preparation is not None else ""
     return Standing("REMOVED", why, detail=detail)
 
 
-def _failure(node: View) -> str:
-    """Why prepare-data failed on the node, "" if it did not."""
+def _prepare_failure(node: View) -> str:
+    """Why prepare-data failed on the node; "" if prepare-data did not fail."""
     preparation = node.preparation
     return preparation.reason if preparation is not None and preparation.outcome == "prepare_failed" else ""
 
 
-def _refusal(node: View) -> str:
+def _refusal_text(node: View) -> str:
     refused = node.facts.acks.refused
     return refused.value if refused is not None else ""

@@ -1,7 +1,7 @@
 """Nominate the base node that runs the coordinator. Pure.
 
-The controller nominates, and the nominated node claims the job on the shared volume once it has no coordinator itself
-(`dyntrain.node_bootstrap.supervision.master`, `dyntrain.training.coordinator.terms`). So one nomination too many, while
+The nominated node claims the job on the shared volume as soon as the node runs no coordinator itself
+(`dyntrain.node_bootstrap.supervision.master`, `dyntrain.training.coordinator.terms`). So a needless nomination, while
 reports are lost, changes nothing.
 """
 
@@ -18,7 +18,7 @@ from dyntrain.controller.core.views.view import Rules, View
 
 
 class NominationReason(StrEnum):
-    """Why the coordinator's node was nominated, or kept."""
+    """Why a node was nominated to run the coordinator, or why the last nomination stays."""
 
     STANDS = "the nominated node is there"
     WAITS_FOR_MASTER = "the node that is tagged as master is not prepared yet"
@@ -32,8 +32,8 @@ class NominationReason(StrEnum):
 
 @dataclass(frozen=True)
 class Nomination:
-    """A nominated node. `term` grows with each nomination: its time in whole seconds, or one more than the last. Term
-    0: nobody was ever nominated, and the node tagged as master starts.
+    """A nominated node. `term` grows with each nomination, and is the time in whole seconds or the last term plus one.
+    In term 0 no node was ever nominated, and the node tagged as master starts the coordinator.
     """
 
     coordinator: str | None
@@ -41,26 +41,26 @@ class Nomination:
     reason: NominationReason
 
 
-_TAKEN = (Reason.STOPPED, Reason.GROUP_TERMINATES, Reason.UNKNOWN_TO_EC2, Reason.TERMINATE_ISSUED)
+_LOST_REASONS = (Reason.STOPPED, Reason.GROUP_TERMINATES, Reason.UNKNOWN_TO_EC2, Reason.TERMINATE_ISSUED)
 
 
 def nominate(
     old: Membership, views: Iterable[View], job_facts: JobFacts | None, rules: Rules, now: float
 ) -> Nomination:
-    base = _in_order(old, views)
-    able = [node for node in base if node.prepared and not _lost(node)]
-    reason, choice = _choose(old, base, able, job_facts, rules, now)
+    base_nodes = _ordered_base_nodes(old, views)
+    candidates = [node for node in base_nodes if node.prepared and not _cannot_serve(node)]
+    reason, choice = _choose(old, base_nodes, candidates, job_facts, rules, now)
     if choice == old.coordinator:
         return Nomination(old.coordinator, old.term, reason)
     return Nomination(choice, max(old.term + 1, int(now)), reason)
 
 
-def stands(old: Membership) -> Nomination:
+def unchanged_nomination(old: Membership) -> Nomination:
     return Nomination(old.coordinator, old.term, NominationReason.CLOSED)
 
 
-def succeed(old: Membership, new: Membership, nomination: Nomination) -> Membership:
-    """`new` with the nomination in it, one revision above `old` if nothing else changed."""
+def with_nomination(old: Membership, new: Membership, nomination: Nomination) -> Membership:
+    """`new` with the nomination. The revision is one above that of `old` if nothing else changed."""
     if (nomination.coordinator, nomination.term) == (new.coordinator, new.term):
         return new
     revision = old.revision + 1 if new is old else new.revision
@@ -68,41 +68,56 @@ def succeed(old: Membership, new: Membership, nomination: Nomination) -> Members
 
 
 def _choose(
-    old: Membership, base: Sequence[View], able: Sequence[View], job_facts: JobFacts | None, rules: Rules, now: float
+    old: Membership,
+    base_nodes: Sequence[View],
+    candidates: Sequence[View],
+    job_facts: JobFacts | None,
+    rules: Rules,
+    now: float,
 ) -> tuple[NominationReason, str | None]:
-    patience = rules.policy.takeover_seconds
+    silence_limit = rules.policy.takeover_seconds
     if old.term == 0:
-        return _first(base, able, patience, now)
+        return _first_choice(base_nodes, candidates, silence_limit, now)
     if old.coordinator is None:
-        return (NominationReason.MACHINE_LOST, able[0].instance) if able else (NominationReason.NOBODY, None)
-    holder = next((node for node in base if node.instance == old.coordinator), None)
-    if holder is None or _lost(holder):
-        return (NominationReason.MACHINE_LOST, able[0].instance) if able else (NominationReason.NOBODY, None)
-    over = job_facts is not None and job_facts.report.state in ("finished", "failed")
-    if job_facts is None or over or now - max(job_facts.heard_at, old.term) <= patience:
+        return (
+            (NominationReason.MACHINE_LOST, candidates[0].instance) if candidates else (NominationReason.NOBODY, None)
+        )
+    holder = next((node for node in base_nodes if node.instance == old.coordinator), None)
+    if holder is None or _cannot_serve(holder):
+        return (
+            (NominationReason.MACHINE_LOST, candidates[0].instance) if candidates else (NominationReason.NOBODY, None)
+        )
+    job_over = job_facts is not None and job_facts.report.state in ("finished", "failed")
+    if job_facts is None or job_over or now - max(job_facts.heard_at, old.term) <= silence_limit:
         return NominationReason.STANDS, old.coordinator
-    place = base.index(holder)
-    others = [node for node in (*base[place + 1 :], *base[:place]) if node in able]
-    return (NominationReason.SILENT, others[0].instance) if others else (NominationReason.STANDS, old.coordinator)
-
-
-def _first(
-    base: Sequence[View], able: Sequence[View], patience: float, now: float
-) -> tuple[NominationReason, str | None]:
-    """The tagged master, which others wait for: it may prepare its data for longer than they do."""
-    if able and able[0].master:
-        return NominationReason.FIRST, able[0].instance
-    expected = any(node.master and not _lost(node) for node in base)
-    waited = any(node.preparation is not None and now - node.preparation.at > patience for node in able)
+    holder_index = base_nodes.index(holder)
+    successors = [node for node in (*base_nodes[holder_index + 1 :], *base_nodes[:holder_index]) if node in candidates]
     return (
-        (NominationReason.NO_MASTER, able[0].instance)
-        if waited and not expected
+        (NominationReason.SILENT, successors[0].instance) if successors else (NominationReason.STANDS, old.coordinator)
+    )
+
+
+def _first_choice(
+    base_nodes: Sequence[View], candidates: Sequence[View], silence_limit: float, now: float
+) -> tuple[NominationReason, str | None]:
+    """The first node to nominate, which is the tagged master. Other base nodes wait for the master, whose preparation
+    may take longer.
+    """
+    if candidates and candidates[0].master:
+        return NominationReason.FIRST, candidates[0].instance
+    master_expected = any(node.master and not _cannot_serve(node) for node in base_nodes)
+    waited_long = any(node.preparation is not None and now - node.preparation.at > silence_limit for node in candidates)
+    return (
+        (NominationReason.NO_MASTER, candidates[0].instance)
+        if waited_long and not master_expected
         else (NominationReason.WAITS_FOR_MASTER, None)
     )
 
 
-def _in_order(old: Membership, views: Iterable[View]) -> list[View]:
-    """Base nodes: the tagged master first, then in the order of the target, then by the time they were prepared."""
+def _ordered_base_nodes(old: Membership, views: Iterable[View]) -> list[View]:
+    """The base nodes in order: the tagged master, then the target's members in their order, then others by the time of
+    their preparation.
+    """
     place = {instance: index for index, instance in enumerate(old.members)}
 
     def order(node: View) -> tuple[bool, float, float, str]:
@@ -112,6 +127,6 @@ def _in_order(old: Membership, views: Iterable[View]) -> list[View]:
     return sorted((node for node in views if node.base), key=order)
 
 
-def _lost(node: View) -> bool:
+def _cannot_serve(node: View) -> bool:
     failed = node.preparation is not None and node.preparation.outcome == "prepare_failed"
-    return node.terminated or failed or node.going in _TAKEN
+    return node.terminated or failed or node.leave_reason in _LOST_REASONS

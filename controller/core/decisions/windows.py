@@ -1,6 +1,6 @@
 """When a cluster's `leave_windows` are open. Pure.
 
-The Debian rules that cronsim follows on days when clocks change are those of `LeaveWindow`.
+On days when clocks change, cronsim follows Debian's rules, which `LeaveWindow` describes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dyntrain.controller.contract.leave_windows import LeaveWindow, zone
 
 @dataclass(frozen=True)
 class Opening:
-    """The next time that a window opens, in seconds since the epoch."""
+    """The next time at which a window opens, in seconds since the epoch."""
 
     at: float
     window: LeaveWindow
@@ -27,7 +27,7 @@ class Opening:
 
 
 def next_opening(windows: Iterable[LeaveWindow], now: float) -> Opening | None:
-    """The next opening to wait for; None: a window is open, or there are none."""
+    """The next opening to wait for; None: a window is open, or the cluster has no windows."""
     openings = []
     for window in windows:
         at = opening_after(window, now - window.length.total_seconds())
@@ -38,8 +38,8 @@ def next_opening(windows: Iterable[LeaveWindow], now: float) -> Opening | None:
 
 
 def opening_after(window: LeaveWindow, bound: float) -> float:
-    """The first opening later than `bound`. cronsim works in wall-clock time, in which an opening an hour ago may still
-    be to come.
+    """The first opening later than `bound`. cronsim uses wall-clock times, so after clocks go back cronsim may return
+    an opening that has passed.
     """
     start = datetime.fromtimestamp(bound, zone(window.time_zone))
     return next(at for moment in CronSim(window.schedule, start) if (at := moment.timestamp()) > bound)

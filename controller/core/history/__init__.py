@@ -1,1 +1,1 @@
-"""The audit trail of actions, and costs."""
+"""The audit trail of actions, and the costs of a cluster."""

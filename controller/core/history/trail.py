@@ -1,4 +1,6 @@
-"""The audit trail: changes and actions, one model per kind. `kind` names it in the table and in `dyntrain events`."""
+"""The audit trail of a cluster: changes and actions, with one model for each kind. `kind` is the name in the table and
+in `dyntrain events`.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,19 @@ from dyntrain.controller.core.records.registers import Fact
 
 
 class Entry(Fact):
-    """Base of all entries. `instance` is "" for an entry about no instance."""
+    """Base of all entries. `instance` is "" for an entry that concerns no instance."""
 
     kind: str
     instance: str = ""
     detail: str = ""
 
     def fields(self) -> dict[str, str]:
-        """The fields as text, in reading order; empty ones are left out."""
-        return {name: text for name, value in self if (text := _text(value))}
+        """The fields as text, in reading order, without empty fields."""
+        return {name: text for name, value in self if (text := _as_text(value))}
 
 
 class StatusChanged(Entry):
-    """A change of status. Both values are `Standing.line`."""
+    """A change of a node's status. `before` and `after` have the format of `Standing.line`."""
 
     kind: Literal["status"] = "status"
     before: str
@@ -34,11 +36,11 @@ class StatusChanged(Entry):
 
 
 class AlarmRaised(Entry):
-    """An alarm; `kind` is the metric that was counted."""
+    """An alarm. `kind` is the name of the counted metric."""
 
 
 class Nominated(Entry):
-    """A nomination of the coordinator's node; "" for nobody."""
+    """A nomination of the coordinator's node. `coordinator` is "" when no node is nominated."""
 
     kind: Literal["nomination"] = "nomination"
     coordinator: str
@@ -49,7 +51,7 @@ class Nominated(Entry):
 
 
 class Rebuilt(Entry):
-    """A recovery: the table was empty, and the published target was taken over to continue from."""
+    """A recovery of an empty table: the controller continues from the published target."""
 
     kind: Literal["rebuilt"] = "rebuilt"
     revision: int
@@ -70,20 +72,20 @@ class CapacitySet(Entry):
 
 
 class ActionDone(Entry):
-    """An action that took effect; `kind` is its name."""
+    """An action that took effect. `kind` is the action's name."""
 
     value: str = ""
     why: str = ""
 
 
 class ActionRefused(Entry):
-    """An action that AWS refused; `kind` is its name, `detail` AWS's reason."""
+    """An action that AWS refused. `kind` is the action's name, and `detail` is AWS's reason."""
 
     why: Literal["REFUSED"] = "REFUSED"
 
 
 class Metered(Entry):
-    """The beginning or, by `state`, the end of a machine's costs from `since` on, with its type and role."""
+    """The beginning or the end (`state`) of a machine's costs at the time `since`, with the machine's type and role."""
 
     kind: Literal["machine"] = "machine"
     state: Literal["on", "off"]
@@ -94,12 +96,12 @@ class Metered(Entry):
 
     @property
     def line(self) -> str:
-        """The key by which `metering` recognises a known entry."""
+        """The key by which `metering` recognises an entry that was written before."""
         return f"{self.state} {self.role} {self.type} {self.market}"
 
 
 class PoolDecided(Entry):
-    """One decision about a pool. `inputs` is what `dyntrain pool plan --from-file` takes."""
+    """One decision about a pool. `inputs` can be passed to `dyntrain pool plan --from-file`."""
 
     kind: Literal["Rebalance"] = "Rebalance"
     why: str
@@ -112,7 +114,7 @@ class PoolDecided(Entry):
     inputs: str
 
 
-_ALONE: Mapping[str, type[Entry]] = {
+_MODELS: Mapping[str, type[Entry]] = {
     "status": StatusChanged,
     "nomination": Nominated,
     "rebuilt": Rebuilt,
@@ -125,18 +127,18 @@ _ACTIONS = frozenset(action.__name__ for action in get_args(Action))
 
 
 def entry_of(fields: Mapping[str, str]) -> Entry:
-    """Parse what `Entry.fields` wrote. Raises ValueError, also for an unknown kind."""
+    """Parse the output of `Entry.fields`. Raises ValueError, also for an unknown kind."""
     kind = fields.get("kind", "")
     if fields.get("why") == "REFUSED":
         return ActionRefused.model_validate(fields)
-    if kind in _ALONE:
-        return _ALONE[kind].model_validate(fields)
+    if kind in _MODELS:
+        return _MODELS[kind].model_validate(fields)
     if kind in METRICS:
         return AlarmRaised.model_validate(fields)
     if kind in _ACTIONS:
         return ActionDone.model_validate(fields)
-    raise ValueError(f"there is no entry of the audit trail of the kind {kind!r}")
+    raise ValueError(f"the audit trail has no entries of the kind {kind!r}")
 
 
-def _text(value: object) -> str:
+def _as_text(value: object) -> str:
     return "" if value is None else str(value)

@@ -1,9 +1,9 @@
-"""Limits on what a node's report can claim, whoever signed it: no attempt or time that the machine has not reached.
-Pure.
+"""Limits on the claims of a node's report, even of a signed report: no time or attempt that the machine cannot have
+reached. Pure.
 
-The latest report of a node counts, so one from the future would outrank every later one for ever. A count of attempts
-grows by one with each start of the node's program, which takes longer than a second. A node that lost its record of
-them continues from the time of day, in seconds.
+The latest report of a node counts, so a report from the future would outrank all later reports. The number of attempts
+grows by one with each start of the node's program, which takes longer than a second. After losing its record of
+attempts, a node continues with the present time in seconds.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from __future__ import annotations
 from dyntrain.controller.contract.reports import NodeReport
 from dyntrain.controller.core.records.facts import NodeFacts, Preparation
 
-CLOCK_SECONDS = 300.0  # by which the clock of a node or a coordinator may be ahead of EventBridge's
-NOTICE_AHEAD_SECONDS = 3600.0  # no notice that a node can read is given longer before
-FORMER_ATTEMPTS = 1000  # from before the machine's last start
+CLOCK_SECONDS = 300.0  # how far the clock of a node or a coordinator may be ahead of EventBridge's clock
+MAX_NOTICE_SECONDS = 3600.0  # no notice on a node has a later deadline
+FORMER_ATTEMPTS = 1000  # attempts before the machine's last start
 
 
-def impossible(report: NodeReport, sent: float) -> str:
-    """Why a report that was sent at `sent` cannot be true; "" where it can."""
+def impossible_claim(report: NodeReport, sent: float) -> str:
+    """Why a report that was sent at the time `sent` cannot be true; "" when it can."""
     latest = sent + CLOCK_SECONDS
     if not report.at <= latest:
         return "at: the report is from the future; look at the node's clock"
-    if report.deadline is not None and not report.deadline <= report.at + NOTICE_AHEAD_SECONDS:
-        return "deadline: no notice is given so long before"
+    if report.deadline is not None and not report.deadline <= report.at + MAX_NOTICE_SECONDS:
+        return "deadline: notices do not come so long before their deadline"
     if report.attempt > latest:
-        return "attempt: there cannot have been so many"
+        return "attempt: the number is impossibly high"
     return ""
 
 
-def unlikely(known: NodeFacts, report: Preparation) -> str:
-    """Why the report cannot come from the machine with the facts `known`; "" where it can."""
-    read = known.state_read
-    launched = max(known.started_at, read.launched_at or 0.0 if read is not None else 0.0)
-    if not launched or report.at < launched:  # of an earlier life, which says nothing of this one
+def unlikely_claim(known_facts: NodeFacts, report: Preparation) -> str:
+    """Why the report cannot come from the machine with these facts; "" when it can."""
+    state_read = known_facts.state_read
+    launched = max(known_facts.started_at, state_read.launched_at or 0.0 if state_read is not None else 0.0)
+    if not launched or report.at < launched:  # the report is older than the machine's last start
         return ""
     if report.attempt <= FORMER_ATTEMPTS + report.at - launched or report.attempt >= launched - CLOCK_SECONDS:
         return ""
-    return "attempt: there cannot have been so many since the instance was launched"
+    return "attempt: the number is impossibly high for the time since the instance was launched"

@@ -1,7 +1,8 @@
 """The EventBridge patterns of the handlers of `app.py`, by handler.
 
-`matches` is as much of EventBridge's language as these patterns use, so that recorded events can be replayed where
-neither Chalice nor the embedded cloud is installed; the embedded cloud itself evaluates them by moto's implementation.
+`matches` implements the part of EventBridge's pattern language that these patterns use. So recorded events can be
+replayed without Chalice and without the embedded cloud, that is, the emulated AWS. The embedded cloud evaluates
+patterns by moto's implementation.
 https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-event-patterns.html
 """
 
@@ -87,32 +88,36 @@ def rules(elastic: ElasticTag) -> dict[str, Pattern]:
     }
 
 
-def matching(elastic: ElasticTag, event: Mapping[str, Any]) -> list[str]:
+def matching_handlers(elastic: ElasticTag, event: Mapping[str, Any]) -> list[str]:
     """The handlers that EventBridge would invoke for the event."""
     return [handler for handler, pattern in rules(elastic).items() if matches(pattern, event)]
 
 
 def matches(pattern: Pattern, event: Any) -> bool:
-    """Whether the event matches the pattern. Raises NotImplementedError for an operator that no rule above uses."""
+    """Whether the event matches the pattern. Raises NotImplementedError for operators that the rules above do
+    not use.
+    """
     if not isinstance(event, Mapping):
         return False
     return all(
-        matches(condition, event.get(name)) if isinstance(condition, Mapping) else _one_of(condition, event.get(name))
+        matches(condition, event.get(name))
+        if isinstance(condition, Mapping)
+        else _any_matches(condition, event.get(name))
         for name, condition in pattern.items()
     )
 
 
-def _one_of(allowed: list[Any], actual: Any) -> bool:
-    """Whether the value is allowed. A list matches when one of its elements does."""
+def _any_matches(allowed: list[Any], actual: Any) -> bool:
+    """Whether the value is allowed. A list matches when one of its elements matches."""
     values = actual if isinstance(actual, list) else [actual]
-    return any(_is(rule, value) for rule in allowed for value in values)
+    return any(_value_matches(rule, value) for rule in allowed for value in values)
 
 
-def _is(rule: Any, value: Any) -> bool:
+def _value_matches(rule: Any, value: Any) -> bool:
     if not isinstance(rule, Mapping):
         return bool(rule == value)
     if set(rule) == {"suffix"}:
         return isinstance(value, str) and value.endswith(rule["suffix"])
     if set(rule) == {"prefix"}:
         return isinstance(value, str) and value.startswith(rule["prefix"])
-    raise NotImplementedError(f"the operators {sorted(rule)} of event patterns")
+    raise NotImplementedError(f"the operators {sorted(rule)} of event patterns are not supported")

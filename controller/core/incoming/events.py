@@ -1,4 +1,4 @@
-"""From EventBridge payloads to facts: one table, keyed by (source, detail-type). Events outside it are ignored and
+"""Parse EventBridge events into facts, by a table with the key (source, detail-type). Other events are ignored and
 counted.
 """
 
@@ -30,7 +30,7 @@ from dyntrain.controller.contract.reports import (
     NodeReport,
 )
 from dyntrain.controller.contract.wrong_fields import wrong_fields
-from dyntrain.controller.core.incoming.bounds import CLOCK_SECONDS, impossible
+from dyntrain.controller.core.incoming.bounds import CLOCK_SECONDS, impossible_claim
 from dyntrain.controller.core.incoming.event_rules import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS
 from dyntrain.controller.core.incoming.payloads import (
     CapacityChange,
@@ -46,14 +46,14 @@ from dyntrain.controller.core.incoming.payloads import (
     TagChange,
 )
 from dyntrain.controller.core.records.facts import (
+    ClusterStatement,
     GroupEvent,
-    Heard,
     Hook,
-    Named,
     NodeFacts,
     Notice,
     Phase,
     Preparation,
+    SignOfLife,
     StateEvent,
     TagsEvent,
     base_tag,
@@ -67,10 +67,8 @@ _KEPT_TAGS = (OWNER_TAG, BASE_TAG, NODE_TYPE_TAG, GROUP_TAG, LEAVE_TAG)
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """An event that leads to no facts: `ignored` on purpose, or `quarantined` because it cannot be what it says it
-    is.
-    """
+class DroppedEvent:
+    """An event without facts: `ignored` on purpose, or `quarantined` because the event is malformed or not credible."""
 
     outcome: Literal["ignored", "quarantined"]
     reason: str
@@ -78,49 +76,57 @@ class Dropped:
 
 
 @dataclass(frozen=True)
-class Several:
-    """One event about several instances, each of which is read and written on its own."""
+class SeveralNodes:
+    """The facts of an event about several instances. The facts of each instance are stored separately."""
 
     nodes: tuple[NodeFacts, ...]
 
 
-Observation = NodeFacts | JobFacts | GroupFacts | Several | Dropped
+Observation = NodeFacts | JobFacts | GroupFacts | SeveralNodes | DroppedEvent
 
 
 def observe(event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> Observation:
-    """The facts in an event. Never raises on any JSON object: a payload that does not parse is quarantined with the
-    fields that are wrong. With `keys` a report of a node or coordinator must prove that it is the instance's own.
+    """The facts of an event. Never raises for a JSON object; a malformed payload is quarantined, with its wrong fields.
+    With `keys`, a report must prove that it comes from the node or coordinator that it names.
     """
     try:
         envelope = Envelope.model_validate(event)
-        source, speaks_for = sender(envelope.source)
-        handler = _TABLE.get((source, envelope.detail_type))
+        source, sender_cluster = sender(envelope.source)
+        handler = _HANDLERS.get((source, envelope.detail_type))
         if handler is None:
-            return Dropped("ignored", f"no handler for {envelope.detail_type!r} of {envelope.source!r}")
-        if speaks_for is not None and envelope.detail.get("cluster") != speaks_for:
-            return Dropped("quarantined", f"cluster: {envelope.source} may not speak for another cluster")
-        if keys and source in (NODE_SOURCE, COORDINATOR_SOURCE) and (doubt := _doubt(envelope, source, keys)):
-            return doubt
+            return DroppedEvent("ignored", f"no handler for {envelope.detail_type!r} of {envelope.source!r}")
+        if sender_cluster is not None and envelope.detail.get("cluster") != sender_cluster:
+            return DroppedEvent("quarantined", f"cluster: {envelope.source} may not speak for another cluster")
+        if (
+            keys
+            and source in (NODE_SOURCE, COORDINATOR_SOURCE)
+            and (problem := _identity_problem(envelope, source, keys))
+        ):
+            return problem
         return handler(envelope, elastic)
     except ValidationError as error:
-        return Dropped("quarantined", wrong_fields(error, "event"))
+        return DroppedEvent("quarantined", wrong_fields(error, "event"))
     except (ValueError, TypeError, OverflowError) as error:
-        return Dropped("quarantined", str(error))
+        return DroppedEvent("quarantined", str(error))
 
 
 def kept_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """The tags that decisions read; the others are not ours to store."""
+    """The tags on which decisions depend. Other tags are not stored."""
     return {key: value for key, value in tags.items() if key in _KEPT_TAGS or elastic.has(key)}
 
 
 def read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """The tags of `kept_tags` and the status tag: what a read found there shows whether the mirror must be repaired."""
+    """The tags of `kept_tags` and the status tag. The status tag that a read found shows whether the controller has to
+    write the tag again.
+    """
     kept = kept_tags(tags, elastic)
     return {**kept, STATUS_TAG: tags[STATUS_TAG]} if STATUS_TAG in tags else kept
 
 
-def named_by(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -> str | None:
-    """The cluster that the tags name: the owner, else the elastic tag, else the elastic tag just removed."""
+def tagged_cluster(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -> str | None:
+    """The cluster that the tags name: by the ownership tag, else by an elastic tag, else by an elastic tag that was
+    just removed.
+    """
     if OWNER_TAG in tags:
         return tags[OWNER_TAG]
     present = sorted((key not in changed, key) for key in tags if elastic.has(key))
@@ -128,29 +134,31 @@ def named_by(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -
     return elastic.cluster(keys[0]) or None if keys else None
 
 
-def wished_by(tags: Iterable[str], changed: Iterable[str], elastic: ElasticTag, at: float) -> Named | None:
-    """The cluster whose elastic tag the instance carries, or carried until just now."""
-    here, gone = sorted(filter(elastic.has, tags)), sorted(filter(elastic.has, changed))
-    cluster = elastic.cluster((here or gone or [""])[0])
-    return Named(at=at, cluster=cluster) if cluster else None
+def elastic_tag_cluster(
+    tags: Iterable[str], changed: Iterable[str], elastic: ElasticTag, at: float
+) -> ClusterStatement | None:
+    """The cluster whose elastic tag the instance carries, or carried until this change."""
+    present_keys, removed_keys = sorted(filter(elastic.has, tags)), sorted(filter(elastic.has, changed))
+    cluster = elastic.cluster((present_keys or removed_keys or [""])[0])
+    return ClusterStatement(at=at, cluster=cluster) if cluster else None
 
 
 def _tag_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
     change = TagChange.model_validate(envelope.detail)
     if (change.service, change.resource_type) != ("ec2", "instance"):
-        return Dropped("ignored", f"tags of {change.service} {change.resource_type}, not of an EC2 instance")
+        return DroppedEvent("ignored", f"tags of {change.service} {change.resource_type}, not of an EC2 instance")
     instance = envelope.resources[0].rpartition("instance/")[2] if envelope.resources else ""
     if not re.fullmatch(INSTANCE_ID, instance):
-        return Dropped("quarantined", f"{instance!r} is no instance id", instance)
+        return DroppedEvent("quarantined", f"{instance!r} is no instance id", instance)
     if not any(elastic.has(key) or key == LEAVE_TAG for key in change.changed_tag_keys):
-        return Dropped("ignored", "no elastic tag changed", instance)
+        return DroppedEvent("ignored", "no elastic tag changed", instance)
     at = change.version_timestamp / 1000 if change.version_timestamp is not None else envelope.time
-    cluster = named_by(change.tags, change.changed_tag_keys, elastic)
+    cluster = tagged_cluster(change.tags, change.changed_tag_keys, elastic)
     return NodeFacts(
         instance=instance,
-        named=Named(at=at, cluster=cluster) if cluster else None,
+        named=ClusterStatement(at=at, cluster=cluster) if cluster else None,
         based=base_tag(change.tags, at),
-        wished=wished_by(change.tags, change.changed_tag_keys, elastic, at),
+        wished=elastic_tag_cluster(change.tags, change.changed_tag_keys, elastic, at),
         tags_event=TagsEvent(version=change.version, at=at, tags=kept_tags(change.tags, elastic)),
     )
 
@@ -168,7 +176,7 @@ def _state_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
 def _interruption(kind: str) -> Callable[[Envelope, ElasticTag], Observation]:
     def observed(envelope: Envelope, elastic: ElasticTag) -> Observation:
         notice = Interruption.model_validate(envelope.detail)
-        warning = 0.0 if notice.action == "hibernate" else NOTICE_SECONDS  # hibernation begins with its notice
+        warning = 0.0 if notice.action == "hibernate" else NOTICE_SECONDS  # hibernation begins at its notice
         return NodeFacts(instance=notice.instance, notices=(Notice(kind=kind, deadline=envelope.time + warning),))
 
     return observed
@@ -181,9 +189,9 @@ def _capacity_interruption(envelope: Envelope, elastic: ElasticTag) -> Observati
 
 
 def _capacity_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """No facts: reservations are read each time, and the event only prompts a reading."""
+    """No facts, because reservations are read each time. The event only prompts a reading."""
     change = CapacityChange.model_validate(envelope.detail)
-    return Dropped(
+    return DroppedEvent(
         "ignored", f"{envelope.detail_type} {change.reservation}: the reserved pool reads reservations itself"
     )
 
@@ -191,13 +199,15 @@ def _capacity_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
 def _lifecycle_action(envelope: Envelope, elastic: ElasticTag) -> Observation:
     action = LifecycleAction.model_validate(envelope.detail)
     if action.event == "autoscaling:TEST_NOTIFICATION":
-        return Dropped("ignored", "a test notification")
+        return DroppedEvent("ignored", "a test notification")
     if action.transition is None:
-        return Dropped("quarantined", "LifecycleTransition: a lifecycle action without its transition", action.instance)
+        return DroppedEvent(
+            "quarantined", "LifecycleTransition: a lifecycle action without its transition", action.instance
+        )
     if not re.fullmatch(INSTANCE_ID, action.instance):
-        return Dropped("quarantined", f"{action.instance!r} is no instance id", action.instance)
+        return DroppedEvent("quarantined", f"{action.instance!r} is no instance id", action.instance)
     if not action.group or not action.hook:
-        return Dropped("quarantined", "a lifecycle action without group or hook", action.instance)
+        return DroppedEvent("quarantined", "a lifecycle action without group or hook", action.instance)
     launching = action.transition == "autoscaling:EC2_INSTANCE_LAUNCHING"
     warm = action.destination == "WarmPool"
     phase: Phase = ("warm" if warm else "launching") if launching else "terminating"
@@ -220,7 +230,7 @@ def _scaling_result(phase: Phase) -> Callable[[Envelope, ElasticTag], Observatio
     def observed(envelope: Envelope, elastic: ElasticTag) -> Observation:
         result = ScalingResult.model_validate(envelope.detail)
         if not re.fullmatch(INSTANCE_ID, result.instance):
-            return Dropped("quarantined", f"{result.instance!r} is no instance id", result.instance)
+            return DroppedEvent("quarantined", f"{result.instance!r} is no instance id", result.instance)
         observed_phase: Phase = "warm" if result.destination == "WarmPool" else phase
         return NodeFacts(
             instance=result.instance, group_event=GroupEvent(at=envelope.time, group=result.group, phase=observed_phase)
@@ -230,69 +240,73 @@ def _scaling_result(phase: Phase) -> Callable[[Envelope, ElasticTag], Observatio
 
 
 def _launch_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """A failed launch. An instance that the controller abandoned fails too: that says nothing of AWS's capacity."""
+    """The facts of a failed launch. A launch that the controller abandoned also fails, but says nothing about AWS's
+    capacity.
+    """
     result = ScalingResult.model_validate(envelope.detail)
     message = (result.message or "").strip()
     if "lifecycle action" in message.lower():
-        return Dropped("ignored", f"an instance of group {result.group} was abandoned: {message}", result.instance)
+        return DroppedEvent("ignored", f"an instance of group {result.group} was abandoned: {message}", result.instance)
     return GroupFacts(group=result.group, failed=LaunchFailure(at=envelope.time, message=message[:1000]))
 
 
 def _instance_refresh(envelope: Envelope, elastic: ElasticTag) -> Observation:
     refresh = InstanceRefresh.model_validate(envelope.detail)
-    return Dropped("ignored", f"group {refresh.group}: its members tell what the refresh does")
+    return DroppedEvent(
+        "ignored", f"group {refresh.group}: the effects of the refresh are read from the group's members"
+    )
 
 
 def _health(envelope: Envelope, elastic: ElasticTag) -> Observation:
     change = HealthChange.model_validate(envelope.detail)
     if change.service != "EC2" or change.category != "scheduledChange":
-        return Dropped("ignored", f"{change.code or 'an event'} of {change.service} is no scheduled change of EC2")
+        return DroppedEvent("ignored", f"{change.code or 'an event'} of {change.service} is no scheduled change of EC2")
     affected = [entity for entity in change.entities if re.fullmatch(INSTANCE_ID, entity.instance)]
     if not affected:
-        return Dropped("ignored", f"{change.code or 'a scheduled change'} names no instance")
+        return DroppedEvent("ignored", f"{change.code or 'a scheduled change'} names no instance")
     if change.starts is None:
-        return Dropped("quarantined", "startTime: a scheduled change without its time")
-    return Several(tuple(_scheduled(change, entity, change.starts, envelope.time) for entity in affected))
+        return DroppedEvent("quarantined", "startTime: a scheduled change without its time")
+    return SeveralNodes(tuple(_scheduled(change, entity, change.starts, envelope.time) for entity in affected))
 
 
-def _scheduled(change: HealthChange, entity: HealthEntity, starts: float, told_at: float) -> NodeFacts:
-    over = (change.status or "").lower() == "closed" or (entity.status or "").upper() == "RESOLVED"
-    said_at = change.updated if change.updated is not None else told_at
-    notice = Notice(kind="health", deadline=starts, ref=change.arn, said_at=said_at, closed=over)
+def _scheduled(change: HealthChange, entity: HealthEntity, starts: float, received_at: float) -> NodeFacts:
+    closed = (change.status or "").lower() == "closed" or (entity.status or "").upper() == "RESOLVED"
+    said_at = change.updated if change.updated is not None else received_at
+    notice = Notice(kind="health", deadline=starts, ref=change.arn, said_at=said_at, closed=closed)
     return NodeFacts(instance=entity.instance, notices=(notice,))
 
 
 def _terminate_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
     result = ScalingResult.model_validate(envelope.detail)
-    return Dropped(
+    return DroppedEvent(
         "ignored",
         f"group {result.group} could not terminate an instance and will try again: {result.message}",
         result.instance,
     )
 
 
-def _doubt(envelope: Envelope, source: str, keys: Keys) -> Dropped | None:
+def _identity_problem(envelope: Envelope, source: str, keys: Keys) -> DroppedEvent | None:
     model = NodeReport if source == NODE_SOURCE else JobReport
     report = model.model_validate(envelope.detail)
     verdict = judge(report.identity, report.instance_id, report.private_ip, keys, envelope.account)
     return (
         None
         if verdict is Verification.GENUINE
-        else Dropped("quarantined", f"the report is refused: {verdict.value}", report.instance_id)
+        else DroppedEvent("quarantined", f"the report is refused: {verdict.value}", report.instance_id)
     )
 
 
 def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
     report = NodeReport.model_validate(envelope.detail)
-    if reason := impossible(report, envelope.time):
-        return Dropped("quarantined", reason, report.instance_id)
-    named = Named(at=report.at, cluster=report.cluster)
+    if reason := impossible_claim(report, envelope.time):
+        return DroppedEvent("quarantined", reason, report.instance_id)
+    named = ClusterStatement(at=report.at, cluster=report.cluster)
     if report.outcome == "interrupted":
         deadline = report.deadline if report.deadline is not None else report.at + NOTICE_SECONDS
         kind = report.reason if report.reason in (RECOMMENDED, GROUP_ENDS) else "node"
         return NodeFacts(instance=report.instance_id, named=named, notices=(Notice(kind=kind, deadline=deadline),))
     if report.outcome == "alive":
-        heard = Heard(at=report.at, doing=report.reason.strip(), script=report.script)
+        heard = SignOfLife(at=report.at, doing=report.reason.strip(), script=report.script)
         return NodeFacts(instance=report.instance_id, named=named, heard=heard)
     preparation = Preparation(
         attempt=report.attempt,
@@ -306,13 +320,13 @@ def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
 
 
 def _job_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """A job's report. Reports are compared by when their jobs started: one from the future would outrank all others for
-    ever.
+    """The facts of a job's report. Reports are ordered by the start of their job, so a report from the future would
+    outrank all other reports.
     """
     report = JobReport.model_validate(envelope.detail)
     latest = envelope.time + CLOCK_SECONDS
     if report.started_at > latest or report.sequence > latest * 1000:
-        return Dropped(
+        return DroppedEvent(
             "quarantined", "started_at, sequence: the report is from the future; look at the coordinator's clock"
         )
     return JobFacts(report=report.model_copy(update={"identity": None}), heard_at=envelope.time)
@@ -329,7 +343,7 @@ _REFRESH_STATES = (
     "Rollback Failed",
 )
 
-_TABLE: Mapping[tuple[str, str], Callable[[Envelope, ElasticTag], Observation]] = {
+_HANDLERS: Mapping[tuple[str, str], Callable[[Envelope, ElasticTag], Observation]] = {
     ("aws.tag", "Tag Change on Resource"): _tag_change,
     ("aws.ec2", "EC2 Instance State-change Notification"): _state_change,
     ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _interruption("spot"),

@@ -1,4 +1,4 @@
-"""The text that people get about an alarm, from SNS's message. Pure."""
+"""The text that people receive about an alarm, from a message of SNS. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dyntrain.controller.contract.errors import Quarantined
 from dyntrain.controller.contract.webhook import Format
 
 VERSION = 1
-LONGEST = 3000  # characters of a message; Slack cuts at 4000, more after they are escaped
+MAX_TEXT_CHARACTERS = 3000  # characters of a message, before escaping; Slack cuts messages at 4000
 
 
 @dataclass(frozen=True)
 class Notification:
-    """`id` stays the same however often it is sent. `metric` is what was counted (`core.alarms`), "" for a message that
-    is no CloudWatch alarm.
+    """A message for people. `id` is the same for each delivery of the message. `metric` is the counted metric
+    (`decisions.alarms`), or "" for a message that is no CloudWatch alarm.
     """
 
     id: str
@@ -36,37 +36,40 @@ def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
     """
     message = record.get("Sns")
     if not isinstance(message, Mapping) or not isinstance(message.get("MessageId"), str):
-        raise Quarantined("Sns.MessageId: this is no message of SNS")
+        raise Quarantined("Sns.MessageId is missing: the event is no message of SNS")
     text, at = str(message.get("Message", "")), str(message.get("Timestamp", ""))
-    head = {"id": message["MessageId"], "stage": stage, "at": at}
+    common_fields = {"id": message["MessageId"], "stage": stage, "at": at}
     try:
         alarm = json.loads(text)
     except ValueError:
         alarm = None
     if not isinstance(alarm, dict) or "AlarmName" not in alarm:
-        return Notification(**head, subject=_line(message.get("Subject") or "dyntrain"), text=text[:LONGEST])
+        return Notification(
+            **common_fields, subject=_one_line(message.get("Subject") or "dyntrain"), text=text[:MAX_TEXT_CHARACTERS]
+        )
     trigger = alarm.get("Trigger")
     metric = str(trigger.get("MetricName", "")) if isinstance(trigger, dict) else ""
     return Notification(
-        **{**head, "at": str(alarm.get("StateChangeTime", at))},
-        subject=_line(f"{alarm.get('NewStateValue', 'ALARM')}: {metric or alarm['AlarmName']}"),
-        text=str(alarm.get("AlarmDescription") or alarm.get("NewStateReason") or "")[:LONGEST],
+        **{**common_fields, "at": str(alarm.get("StateChangeTime", at))},
+        subject=_one_line(f"{alarm.get('NewStateValue', 'ALARM')}: {metric or alarm['AlarmName']}"),
+        text=str(alarm.get("AlarmDescription") or alarm.get("NewStateReason") or "")[:MAX_TEXT_CHARACTERS],
         metric=metric,
         region=str(alarm.get("Region", "")),
     )
 
 
-def body(notification: Notification, wanted: Format) -> dict[str, Any]:
-    """The payload to post. `slack`: the one field that Slack's incoming webhooks, and compatible ones, all take.
+def payload_of(notification: Notification, message_format: Format) -> dict[str, Any]:
+    """The payload to post. The format `slack` has the single field that Slack's incoming webhooks and compatible
+    services accept.
 
     https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
     """
-    if wanted == "json":
+    if message_format == "json":
         return {"version": VERSION, **asdict(notification)}
-    where = " ".join(part for part in (notification.stage, notification.region) if part)
-    text = f"{notification.subject} ({where})\n{notification.text}"
+    origin = " ".join(part for part in (notification.stage, notification.region) if part)
+    text = f"{notification.subject} ({origin})\n{notification.text}"
     return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
 
 
-def _line(text: object) -> str:
+def _one_line(text: object) -> str:
     return " ".join(str(text).split())[:200]

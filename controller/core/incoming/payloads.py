@@ -1,7 +1,7 @@
-"""Models of the event payloads, tolerant ones: unknown fields pass, optional ones may be missing or null, numbers may
-be text.
+"""Tolerant models of event payloads: unknown fields are ignored, optional fields may be missing or null, and numbers
+may be text.
 
-Every model names the page its schema is from. `events` turns them into facts.
+Each model names the page of its schema. The module `events` turns the models into facts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _instance_of_arn(value: Any) -> Any:
 
 
 YEAR_10000 = 253_402_300_800.0
-# a later one could be written nowhere, and would be "now" for ever
+# a later time cannot be formatted, and would never have passed
 Time = Annotated[float, BeforeValidator(_seconds), Field(ge=0, lt=YEAR_10000)]
 
 
@@ -100,7 +100,7 @@ class Interruption(Payload):
 
 
 class CapacityInterruption(Interruption):
-    """An interruption of a capacity reservation; `resources` is a string there, not a list.
+    """An interruption of a capacity reservation. In this event `resources` is a string, not a list.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-interruptible-cr.html
     """
@@ -109,8 +109,8 @@ class CapacityInterruption(Interruption):
 
 
 class CapacityChange(Payload):
-    """A change of a capacity reservation or Capacity Block. The reclamation of interruptible capacity names its source
-    instead: monitor-interruptible-cr.html.
+    """A change of a capacity reservation or Capacity Block. The event about reclaimed interruptible capacity names the
+    source reservation instead (monitor-interruptible-cr.html).
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-fcr-state.html and capacity-blocks-monitor.html there
     """
@@ -126,7 +126,7 @@ class CapacityChange(Payload):
 
 
 class LifecycleAction(Payload):
-    """A lifecycle action that waits; test notifications lack most fields.
+    """A lifecycle action that waits for completion. Test notifications lack most fields.
 
     https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html
     """
@@ -143,7 +143,7 @@ class LifecycleAction(Payload):
 
 
 class ScalingResult(Payload):
-    """A finished launch or termination; a failed launch has an empty instance id.
+    """A finished launch or termination. The instance id of a failed launch is empty.
 
     https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html
     """
@@ -155,7 +155,7 @@ class ScalingResult(Payload):
 
 
 class InstanceRefresh(Payload):
-    """An instance refresh; its effects are read from the members.
+    """An instance refresh of a group. The effects of the refresh are read from the group's members.
 
     https://docs.aws.amazon.com/autoscaling/ec2/userguide/instance-refresh-eventbridge-events.html
     """
@@ -164,8 +164,8 @@ class InstanceRefresh(Payload):
 
 
 class HealthEntity(Payload):
-    """An entry of `affectedEntities`, by its id or by its ARN; `status` is one of IMPAIRED, UNIMPAIRED, UNKNOWN,
-    PENDING, RESOLVED.
+    """An entry of `affectedEntities`, identified by an instance id or an ARN. `status` is IMPAIRED, UNIMPAIRED,
+    UNKNOWN, PENDING or RESOLVED.
     """
 
     instance: Annotated[str, BeforeValidator(_instance_of_arn)] = Field("", alias="entityValue")
@@ -173,7 +173,7 @@ class HealthEntity(Payload):
 
 
 class HealthChange(Payload):
-    """An AWS Health event; `startTime` is when a scheduled change begins.
+    """An AWS Health event. `startTime` is the time when a scheduled change begins.
 
     https://docs.aws.amazon.com/health/latest/ug/aws-health-events-eventbridge-schema.html
     """

@@ -1,5 +1,5 @@
-"""Inputs of the reserved pool's arithmetic: reservations, running instances, pools and their claims; JSON for audit and
-command line.
+"""Inputs of the reserved pool's arithmetic: reservations, running instances, pools and their claims. The audit trail
+and the command line show the inputs as JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 LINUX = "Linux/UNIX"
 _NAMED_UNITS = {"nano": 0.25, "micro": 0.5, "small": 1.0, "medium": 2.0, "large": 4.0, "xlarge": 8.0}
-_VIRTUAL_TWIN = {  # bare metal counts as the largest virtual size of its family, unless its name says which
+_METAL_UNITS = {  # the size `metal` counts as the family's largest virtual size
     "a1": 32.0, "c5": 192.0, "c5d": 192.0, "c5n": 144.0, "c6a": 384.0, "c6g": 128.0, "c6gd": 128.0, "c6i": 256.0,
     "c6id": 256.0, "c6in": 256.0, "c7g": 128.0, "c7gd": 128.0, "g4dn": 192.0, "g5g": 128.0, "i3": 128.0, "i3en": 192.0,
     "i4i": 256.0, "m5": 192.0, "m5d": 192.0, "m5dn": 192.0, "m5n": 192.0, "m5zn": 96.0, "m6a": 384.0, "m6g": 128.0,
@@ -28,21 +28,21 @@ def family(instance_type: str) -> str:
 
 
 def units(instance_type: str) -> float | None:
-    """Normalised units of a size; None for a size without, which counts by its exact type only.
+    """Normalised units of an instance size; None for a size without units, which counts by its exact type only.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/apply_ri.html
     """
     name, _, size = instance_type.partition(".")
     if size in _NAMED_UNITS:
         return _NAMED_UNITS[size]
-    numbered = re.fullmatch(r"(?:metal-)?(\d+)xl(arge)?", size)
-    if numbered and bool(numbered[2]) != size.startswith("metal-"):
-        return 8.0 * int(numbered[1])
-    return _VIRTUAL_TWIN.get(name) if size == "metal" else None
+    size_match = re.fullmatch(r"(?:metal-)?(\d+)xl(arge)?", size)
+    if size_match and bool(size_match[2]) != size.startswith("metal-"):
+        return 8.0 * int(size_match[1])
+    return _METAL_UNITS.get(name) if size == "metal" else None
 
 
 def platform_of(text: str) -> str:
-    """The platform's plain name: `Linux/UNIX (Amazon VPC)` and `Linux/UNIX` are the same."""
+    """The platform's normalised name: `Linux/UNIX (Amazon VPC)` becomes `Linux/UNIX`."""
     return text.removesuffix(" (Amazon VPC)").strip() or LINUX
 
 
@@ -51,7 +51,9 @@ class InventoryItem(BaseModel):
 
 
 class Reserved(InventoryItem):
-    """A Reserved Instance purchase; `zone` None: regional. `end` in seconds since the epoch."""
+    """A purchase of Reserved Instances. With `zone` None, the purchase is regional. `end` is in seconds since the
+    epoch.
+    """
 
     id: str
     instance_type: str
@@ -64,8 +66,8 @@ class Reserved(InventoryItem):
 
 
 class Capacity(InventoryItem):
-    """An on-demand capacity reservation or Capacity Block. `targeted`: only instances that name it run in it. `end`
-    None: until cancelled.
+    """An on-demand capacity reservation or a Capacity Block. With `targeted`, the reservation accepts only instances
+    that name it. With `end` None, the reservation lasts until it is cancelled.
     """
 
     id: str
@@ -81,14 +83,16 @@ class Capacity(InventoryItem):
     end: float | None = None
 
     @model_validator(mode="after")
-    def _no_more_than_there_are(self) -> Capacity:
+    def _available_within_total(self) -> Capacity:
         if self.available > self.total:
-            raise ValueError(f"{self.id}: {self.available} available of {self.total}")
+            raise ValueError(f"{self.id}: available ({self.available}) is above total ({self.total})")
         return self
 
 
 class Usage(InventoryItem):
-    """`count` instances that are alike. `pool`: the cluster whose pool holds them; None: other demand."""
+    """A number of instances that are alike. `pool` is the cluster whose pool holds the instances; None: other
+    demand.
+    """
 
     instance_type: str
     count: int = Field(1, ge=0)
@@ -102,19 +106,21 @@ class Usage(InventoryItem):
 
     @property
     def running(self) -> bool:
-        """Whether it uses up a reservation: Spot never does, nor do stopped or ending instances."""
+        """Whether the instances use up a reservation. Spot, stopped and terminating instances do not."""
         return self.state in ("pending", "running") and self.lifecycle == "on-demand" and self.tenancy != "host"
 
 
 class Proposal(InventoryItem):
-    """How many instances a cluster's pool should have had, and when that was first read."""
+    """A size that a cluster's pool should have had, and the time when this size was first read."""
 
     at: float
     proposal: int
 
 
 class Claim(InventoryItem):
-    """What a cluster has claimed of the reservations, launched or not; free for others after `expires`."""
+    """The reservations that a cluster has claimed, with or without launched instances. After `expires` other clusters
+    may use these reservations.
+    """
 
     count: int = Field(ge=0)
     instance_type: str
@@ -125,14 +131,17 @@ class Claim(InventoryItem):
     since: float
     expires: float
     readings: tuple[Proposal, ...] = ()
-    held: tuple[str, ...] = Field((), description="listed instances that the pool has started and not yet given back")
-    releasing: tuple[str, ...] = Field((), description="of `held`, those that are on their way out")
+    held: tuple[str, ...] = Field((), description="listed instances that the pool has started and not given back")
+    releasing: tuple[str, ...] = Field((), description="held instances that are being released")
 
 
 class Pool(InventoryItem):
-    """A pool's state: the policy's numbers, `current` instances requested, and the limits of the group or list they
-    come from. `frozen`: why its size must not change now. `growable` False: it may only shrink. `opens`: when the
-    cluster's next leave window lets it shrink. `closed`: why it cannot use any, whatever its limits.
+    """The state of a cluster's pool. `current` is the requested number of instances; `least` and `most` are the limits
+    of the group or list of instances.
+
+    `frozen` says why the size must not change now. With `growable` False the pool may only shrink. `opens` is the
+    cluster's next leave window, before which the pool does not shrink. `closed` says why the cluster cannot use any
+    instance.
     """
 
     cluster: str
@@ -160,7 +169,7 @@ class Pool(InventoryItem):
 
 
 class Inputs(InventoryItem):
-    """One complete reading. `problem`: why it is incomplete; then nothing may be decided on it."""
+    """One reading of all inputs. `problem` says why the reading is incomplete; then nothing may be decided."""
 
     at: float
     end_margin_seconds: float = Field(3600.0, ge=0)

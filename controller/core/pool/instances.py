@@ -1,5 +1,5 @@
-"""Pools without an Auto Scaling group: which listed instances to start and tag, or untag and stop, for a given pool
-size.
+"""Pools without an Auto Scaling group: which listed instances to start and tag, or to untag and stop, for a pool's
+target size.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from dyntrain.controller.core.pool.inputs import Claim
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A listed instance. `allowed`: it carries the pool's tag for this cluster and is of the pool's kind. `left`: the
-    job no longer has it, nor will.
+class ListedInstance:
+    """A listed instance. `allowed`: the instance carries the pool's tag for this cluster and is of the pool's kind.
+    `left_job`: the job does not have the instance and will not get it.
     """
 
     instance: str
     state: Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated"]
     tagged: bool
     allowed: bool
-    left: bool = True
+    left_job: bool = True
 
 
 @dataclass(frozen=True)
 class InstancePlan:
-    """The steps for a pool. `held` and `releasing` are stored before the effects; each effect is repeated until it
-    shows.
+    """The steps for a pool of listed instances. `held` and `releasing` are stored before the steps. Each step is
+    repeated until its effect is visible.
     """
 
     held: tuple[str, ...]
@@ -38,66 +38,69 @@ class InstancePlan:
     stop: tuple[str, ...] = ()
 
 
-def wanted_now(claim: Claim | None) -> int:
-    """How many of the listed instances the pool has and keeps."""
-    return len([one for one in claim.held if one not in claim.releasing]) if claim is not None else 0
+def kept_count(claim: Claim | None) -> int:
+    """The number of listed instances that the pool holds and keeps."""
+    return len([instance for instance in claim.held if instance not in claim.releasing]) if claim is not None else 0
 
 
-def at_most(listed: Sequence[Listed], claim: Claim | None) -> int:
-    """The largest possible size: instances that it keeps, stopped ones, and released ones that still run."""
+def largest_size(listed: Sequence[ListedInstance], claim: Claim | None) -> int:
+    """The largest possible size of the pool: kept instances, stopped instances, and running instances that are being
+    released.
+    """
     held = claim.held if claim is not None else ()
     releasing = claim.releasing if claim is not None else ()
-    free = [one for one in listed if one.allowed and (_startable(one, held) or _reclaimable(one, releasing))]
-    return wanted_now(claim) + len(free)
+    available = [
+        candidate
+        for candidate in listed
+        if candidate.allowed and (_startable(candidate, held) or _reclaimable(candidate, releasing))
+    ]
+    return kept_count(claim) + len(available)
 
 
-def plan_instances(listed: Sequence[Listed], claim: Claim | None, target: int) -> InstancePlan:
-    """Plan the steps. An instance that somebody else started is never touched: the pool stops only what it holds, and
-    only after the job has released it. One that is held but no longer listed or allowed is released as well.
+def plan_instances(listed: Sequence[ListedInstance], claim: Claim | None, target: int) -> InstancePlan:
+    """Plan the steps. The pool never touches an instance that somebody else started. The pool stops only instances that
+    it holds, after the job has released them. A held instance that is not listed or allowed any more is released.
     """
-    by_id = {one.instance: one for one in listed}
+    by_id = {candidate.instance: candidate for candidate in listed}
     old_held, old_releasing = (claim.held, claim.releasing) if claim is not None else ((), ())
-    held = [one for one in old_held if one in by_id and not _over(by_id[one], one in old_releasing)]
-    releasing = [one for one in held if one in old_releasing or not by_id[one].allowed]
-    keeps = [one for one in held if one not in releasing]
-    for one in (
-        *(
-            name
-            for name in held
-            if name in old_releasing and by_id[name].allowed and _reclaimable(by_id[name], old_releasing)
-        ),
-    ):
-        if len(keeps) < target:
-            releasing.remove(one)
-            keeps.append(one)
+    held = [name for name in old_held if name in by_id and not _is_released(by_id[name], name in old_releasing)]
+    releasing = [name for name in held if name in old_releasing or not by_id[name].allowed]
+    kept = [name for name in held if name not in releasing]
+    for name in held:
+        reclaimed = name in old_releasing and by_id[name].allowed and _reclaimable(by_id[name], old_releasing)
+        if reclaimed and len(kept) < target:
+            releasing.remove(name)
+            kept.append(name)
     for candidate in listed:
-        if len(keeps) < target and candidate.allowed and _startable(candidate, held):
+        if len(kept) < target and candidate.allowed and _startable(candidate, held):
             held.append(candidate.instance)
-            keeps.append(candidate.instance)
-    while len(keeps) > max(target, 0):
-        releasing.append(keeps.pop())
+            kept.append(candidate.instance)
+    while len(kept) > max(target, 0):
+        releasing.append(kept.pop())
     return InstancePlan(
         held=tuple(held),
         releasing=tuple(releasing),
-        start=tuple(one for one in keeps if by_id[one].state == "stopped"),
-        tag=tuple(one for one in keeps if not by_id[one].tagged),
-        untag=tuple(one for one in releasing if by_id[one].tagged),
+        start=tuple(name for name in kept if by_id[name].state == "stopped"),
+        tag=tuple(name for name in kept if not by_id[name].tagged),
+        untag=tuple(name for name in releasing if by_id[name].tagged),
         stop=tuple(
-            one
-            for one in releasing
-            if not by_id[one].tagged and by_id[one].left and by_id[one].state in ("pending", "running")
+            name
+            for name in releasing
+            if not by_id[name].tagged and by_id[name].left_job and by_id[name].state in ("pending", "running")
         ),
     )
 
 
-def _startable(one: Listed, held: Sequence[str]) -> bool:
-    return one.state == "stopped" and one.instance not in held
+def _startable(candidate: ListedInstance, held: Sequence[str]) -> bool:
+    return candidate.state == "stopped" and candidate.instance not in held
 
 
-def _reclaimable(one: Listed, releasing: Sequence[str]) -> bool:
-    return one.instance in releasing and one.state in ("pending", "running")
+def _reclaimable(candidate: ListedInstance, releasing: Sequence[str]) -> bool:
+    return candidate.instance in releasing and candidate.state in ("pending", "running")
 
 
-def _over(one: Listed, releasing: bool) -> bool:
-    """Whether the instance is given back, or gone."""
-    return one.state in ("shutting-down", "terminated") or (releasing and one.state == "stopped" and not one.tagged)
+def _is_released(candidate: ListedInstance, releasing: bool) -> bool:
+    """Whether the instance was given back or terminated."""
+    return candidate.state in ("shutting-down", "terminated") or (
+        releasing and candidate.state == "stopped" and not candidate.tagged
+    )

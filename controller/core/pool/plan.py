@@ -1,11 +1,8 @@
-"""How many reserved instances each cluster's pool should have: one joint decision over all pools, from one reading of
-everything.
+"""How many reserved instances each cluster's pool should have: one decision on all pools, from one reading.
 
-1. entitlement: in order of priority, each pool gets clamp(base + spare - headroom, min, max) of what the ones before it
-   left
-2. growth: beyond what it has, a pool grows only into what no other pool holds or has claimed, however much it is
-   entitled to
-3. hysteresis: a size is taken up only after `readings` readings in a row that asked for just that size
+1. Entitlement: in order of priority, each pool gets clamp(base + spare - headroom, min, max) of the remaining capacity.
+2. Growth: a pool grows only into capacity that no other pool holds or has claimed, whatever its entitlement.
+3. Hysteresis: a size is applied only after `readings` consecutive readings that asked for exactly this size.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from enum import StrEnum
 from dyntrain.controller.core.pool.inputs import Claim, Inputs, Pool, Proposal
 from dyntrain.controller.core.pool.stock import Entry, Stock, stock_of
 
-ALL = 1_000_000  # more instances than anybody has
+UNLIMITED = 1_000_000  # more instances than anybody has
 
 
 class PoolReason(StrEnum):
@@ -44,19 +41,19 @@ _SENTENCES = {
     PoolReason.SHRUNK: "somebody else needs the reserved instances",
     PoolReason.RAISED_TO_MINIMUM: "the pool was below its minimum",
     PoolReason.AWAITING_READINGS: "a change waits until enough readings in a row ask for the same size",
-    PoolReason.HELD_BY_OTHERS: "what the pool is entitled to is still held by another cluster",
+    PoolReason.HELD_BY_OTHERS: "another cluster still holds instances to which the pool is entitled",
     PoolReason.COOLING_DOWN: "no growth now: launches failed a short time ago, or nothing is left to start",
-    PoolReason.WAITS_FOR_WINDOW: "it gives instances back when one of the policy's leave_windows opens",
+    PoolReason.WAITS_FOR_WINDOW: "the pool gives instances back when one of the policy's leave_windows opens",
     PoolReason.FROZEN: "the pool cannot be changed now",
     PoolReason.CLOSED: "the cluster has no use for instances now",
-    PoolReason.PARTIAL_READ: "a read failed or came partly: the last good view stands",
+    PoolReason.PARTIAL_READ: "a read failed or was incomplete: no pool is changed",
 }
 
 
 @dataclass(frozen=True)
 class PoolDecision:
-    """A decision on one pool. `spare`: reserved instances that it may use; `entitled` and `proposal`: after limits, and
-    after what others still hold.
+    """The decision on one pool. `spare` is the number of reserved instances that the pool may use. `entitled` is the
+    size within the limits. `proposal` also respects the instances that other pools still hold.
     """
 
     pool: Pool
@@ -81,8 +78,8 @@ class PoolDecision:
 
 @dataclass(frozen=True)
 class Plan:
-    """The decisions on all pools. `entries`: the arithmetic, line by line. `claims` are stored, over the version that
-    was read, before anything is done.
+    """The decisions on all pools. `entries` are the lines of the arithmetic. The new `claims` are stored before any
+    action, and only over the version that was read.
     """
 
     decisions: tuple[PoolDecision, ...]
@@ -91,43 +88,54 @@ class Plan:
 
 
 def plan_pools(inputs: Inputs) -> Plan:
-    """Plan all pools. Pure: the same inputs give the same plan. With `inputs.problem` set it changes nothing."""
-    held = {
+    """Plan all pools. Pure: the same inputs give the same plan. With `inputs.problem` the plan changes nothing."""
+    held_counts = {
         pool.cluster: sum(use.count for use in inputs.usage if use.pool == pool.cluster and use.running)
         for pool in inputs.pools
     }
     if inputs.problem:
-        kept = tuple(
-            _untouched(pool, held[pool.cluster], PoolReason.PARTIAL_READ, inputs.claims.get(pool.cluster))
+        unchanged = tuple(
+            _unchanged_decision(
+                pool, held_counts[pool.cluster], PoolReason.PARTIAL_READ, inputs.claims.get(pool.cluster)
+            )
             for pool in inputs.pools
         )
-        return Plan(kept, inputs.claims, (Entry(f"not everything could be read: {inputs.problem}", 0),))
+        return Plan(unchanged, inputs.claims, (Entry(f"not everything could be read: {inputs.problem}", 0),))
     idle, entries = stock_of(inputs)
-    live = {cluster: claim for cluster, claim in inputs.claims.items() if claim.expires > inputs.at}
-    idle = _without_strangers(idle, inputs, live)
+    live_claims = {cluster: claim for cluster, claim in inputs.claims.items() if claim.expires > inputs.at}
+    idle = _without_absent_pools(idle, inputs, live_claims)
     for pool in inputs.pools:
-        idle, _ = _draw(idle, pool, _base(pool))
-    order = _order(inputs.pools, live)
+        idle, _ = _draw(idle, pool, _base_size(pool))
+    order = _by_priority(inputs.pools, live_claims)
     entitled, spare = _entitlements(order, idle)
-    taken = {
-        pool.cluster: max(held[pool.cluster], pool.current, live[pool.cluster].count if pool.cluster in live else 0)
+    taken_sizes = {
+        pool.cluster: max(
+            held_counts[pool.cluster],
+            pool.current,
+            live_claims[pool.cluster].count if pool.cluster in live_claims else 0,
+        )
         for pool in inputs.pools
     }
     decisions = []
     for pool in order:
         name = pool.cluster
-        room = _room(pool, order, idle, taken)
-        old = inputs.claims.get(name)
-        proposal, target, reason, readings = _decide(
-            pool, entitled[name], room, old if name in live else None, inputs.at
+        growth_limit = _growth_limit(pool, order, idle, taken_sizes)
+        old_claim = inputs.claims.get(name)
+        proposal, target, reason, readings = _decide_pool(
+            pool, entitled[name], growth_limit, old_claim if name in live_claims else None, inputs.at
         )
-        claim = _claim(pool, held[name] if pool.dry_run else max(target, held[name]), old, readings, inputs.at)
-        taken[name] = max(taken[name], 0 if pool.dry_run else target)
-        decisions.append(PoolDecision(pool, held[name], spare[name], entitled[name], proposal, target, reason, claim))
+        claim = _new_claim(
+            pool, held_counts[name] if pool.dry_run else max(target, held_counts[name]), old_claim, readings, inputs.at
+        )
+        taken_sizes[name] = max(taken_sizes[name], 0 if pool.dry_run else target)
+        decisions.append(
+            PoolDecision(pool, held_counts[name], spare[name], entitled[name], proposal, target, reason, claim)
+        )
     kept_claims = {
         name: claim
-        for name, claim in live.items()
-        if name not in held or any(decision.pool.cluster == name and decision.claim is None for decision in decisions)
+        for name, claim in live_claims.items()
+        if name not in held_counts
+        or any(decision.pool.cluster == name and decision.claim is None for decision in decisions)
     }
     return Plan(
         tuple(decisions),
@@ -139,7 +147,7 @@ def plan_pools(inputs: Inputs) -> Plan:
     )
 
 
-def _untouched(pool: Pool, held: int, reason: PoolReason, claim: Claim | None) -> PoolDecision:
+def _unchanged_decision(pool: Pool, held: int, reason: PoolReason, claim: Claim | None) -> PoolDecision:
     return PoolDecision(pool, held, 0, pool.current, pool.current, pool.current, reason, claim)
 
 
@@ -147,21 +155,21 @@ def _draw(stock: Stock, kind: Pool | Claim, count: int) -> tuple[Stock, int]:
     return stock.draw(kind, kind.zone, kind.capacity_reservations, count)
 
 
-def _without_strangers(idle: Stock, inputs: Inputs, live: Mapping[str, Claim]) -> Stock:
-    """The idle stock without the unlaunched claims of clusters whose pool is missing (its policy cannot be read just
-    now).
+def _without_absent_pools(idle: Stock, inputs: Inputs, live_claims: Mapping[str, Claim]) -> Stock:
+    """The idle stock without the unlaunched claims of clusters whose pool is missing, because their policy cannot be
+    read now.
     """
     own_clusters = {pool.cluster for pool in inputs.pools}
-    for name, claim in sorted(live.items()):
+    for name, claim in sorted(live_claims.items()):
         if name not in own_clusters:
             launched = sum(use.count for use in inputs.usage if use.pool == name and use.running)
             idle, _ = _draw(idle, claim, claim.count - launched)
     return idle
 
 
-def _order(pools: Sequence[Pool], live: Mapping[str, Claim]) -> list[Pool]:
+def _by_priority(pools: Sequence[Pool], live_claims: Mapping[str, Claim]) -> list[Pool]:
     def rank(pool: Pool) -> tuple[bool, int, float, str]:
-        claim = live.get(pool.cluster)
+        claim = live_claims.get(pool.cluster)
         return (
             pool.dry_run,
             -pool.priority,
@@ -172,55 +180,55 @@ def _order(pools: Sequence[Pool], live: Mapping[str, Claim]) -> list[Pool]:
     return sorted(pools, key=rank)
 
 
-def _base(pool: Pool) -> int:
+def _base_size(pool: Pool) -> int:
     return 0 if pool.closed else pool.base
 
 
-def _limited(pool: Pool, count: int) -> int:
-    """The count within the policy's limits, and within those of the group or list that the instances come from."""
+def _within_limits(pool: Pool, count: int) -> int:
+    """The count within the limits of the policy and of the group or list of instances."""
     if pool.closed:
         return pool.least
-    within = max(pool.min, min(count, pool.max))
-    most = pool.most if pool.most is not None else within
-    return max(pool.least, min(within, most))
+    policy_size = max(pool.min, min(count, pool.max))
+    maximum = pool.most if pool.most is not None else policy_size
+    return max(pool.least, min(policy_size, maximum))
 
 
 def _entitlements(order: Sequence[Pool], idle: Stock) -> tuple[dict[str, int], dict[str, int]]:
     entitled, spare = {}, {}
     for pool in order:
-        _, spare[pool.cluster] = _draw(idle, pool, ALL)
-        entitled[pool.cluster] = _limited(pool, pool.base + spare[pool.cluster] - pool.headroom)
+        _, spare[pool.cluster] = _draw(idle, pool, UNLIMITED)
+        entitled[pool.cluster] = _within_limits(pool, pool.base + spare[pool.cluster] - pool.headroom)
         headroom = 0 if pool.closed else pool.headroom
-        idle, _ = _draw(idle, pool, max(entitled[pool.cluster] - _base(pool), 0) + headroom)
+        idle, _ = _draw(idle, pool, max(entitled[pool.cluster] - _base_size(pool), 0) + headroom)
     return entitled, spare
 
 
-def _room(pool: Pool, order: Sequence[Pool], idle: Stock, taken: Mapping[str, int]) -> int:
-    """The size that the pool may grow to while the others keep what they hold or have claimed."""
-    for other in order:
-        if other.cluster != pool.cluster:
-            idle, _ = _draw(idle, other, taken[other.cluster] - _base(other))
-    _, free = _draw(idle, pool, ALL)
-    return _limited(pool, pool.base + free - pool.headroom)
+def _growth_limit(pool: Pool, order: Sequence[Pool], idle: Stock, taken: Mapping[str, int]) -> int:
+    """The size to which the pool may grow while the other pools keep their held or claimed instances."""
+    for other_pool in order:
+        if other_pool.cluster != pool.cluster:
+            idle, _ = _draw(idle, other_pool, taken[other_pool.cluster] - _base_size(other_pool))
+    _, available = _draw(idle, pool, UNLIMITED)
+    return _within_limits(pool, pool.base + available - pool.headroom)
 
 
-def _decide(
-    pool: Pool, entitled: int, room: int, live: Claim | None, at: float
+def _decide_pool(
+    pool: Pool, entitled: int, growth_limit: int, live_claim: Claim | None, at: float
 ) -> tuple[int, int, PoolReason, tuple[Proposal, ...]]:
-    """Proposal, target, reason, and the readings to remember."""
-    earlier = live.readings if live is not None else ()
+    """The proposal, the target, the reason, and the readings to store."""
+    earlier = live_claim.readings if live_claim is not None else ()
     if pool.frozen:
         return pool.current, pool.current, PoolReason.FROZEN, earlier
-    if pool.closed:  # at once, whatever the windows: no job is disturbed
+    if pool.closed:  # at once, without waiting for a window, because no job is disturbed
         return pool.least, pool.least, PoolReason.CLOSED, ()
-    proposal = entitled if entitled <= pool.current else max(pool.current, min(entitled, room))
-    floor = _limited(pool, 0)
+    proposal = entitled if entitled <= pool.current else max(pool.current, min(entitled, growth_limit))
+    floor = _within_limits(pool, 0)
     if pool.current < floor:
         return proposal, floor, PoolReason.RAISED_TO_MINIMUM, earlier
     if proposal > pool.current and not pool.growable:
         return pool.current, pool.current, PoolReason.COOLING_DOWN, earlier
-    readings = _heard(pool, proposal, earlier, at)
-    target = _agreed(pool, readings)
+    readings = _with_reading(pool, proposal, earlier, at)
+    target = _agreed_size(pool, readings)
     if target > pool.current:
         return proposal, target, PoolReason.GROWN, readings
     if target < pool.current and pool.opens:
@@ -232,22 +240,23 @@ def _decide(
     return proposal, target, PoolReason.HELD_BY_OTHERS if entitled > pool.current else PoolReason.UNCHANGED, readings
 
 
-def _heard(pool: Pool, proposal: int, readings: tuple[Proposal, ...], at: float) -> tuple[Proposal, ...]:
-    """The readings with this one added. One too soon after the last replaces it but keeps its time: a burst of events
-    neither counts as many nor postpones the next.
+def _with_reading(pool: Pool, proposal: int, readings: tuple[Proposal, ...], at: float) -> tuple[Proposal, ...]:
+    """The readings with the present reading added. A reading too soon after the last reading replaces the last
+    proposal, but keeps the last time. So a burst of events neither counts as several readings nor delays the next
+    reading.
     """
     if readings and at - readings[-1].at < pool.reading_seconds:
         return (*readings[:-1], Proposal(at=readings[-1].at, proposal=proposal))
     return (*readings, Proposal(at=at, proposal=proposal))[-pool.readings :]
 
 
-def _agreed(pool: Pool, readings: tuple[Proposal, ...]) -> int:
+def _agreed_size(pool: Pool, readings: tuple[Proposal, ...]) -> int:
     proposals = [reading.proposal for reading in readings[-pool.readings :]]
     return proposals[0] if len(proposals) == pool.readings and len(set(proposals)) == 1 else pool.current
 
 
-def _claim(pool: Pool, count: int, old: Claim | None, readings: tuple[Proposal, ...], at: float) -> Claim:
-    goes_on = old is not None and old.expires > at and old.count > 0
+def _new_claim(pool: Pool, count: int, old_claim: Claim | None, readings: tuple[Proposal, ...], at: float) -> Claim:
+    continued = old_claim is not None and old_claim.expires > at and old_claim.count > 0
     return Claim(
         count=count,
         instance_type=pool.instance_type,
@@ -255,9 +264,9 @@ def _claim(pool: Pool, count: int, old: Claim | None, readings: tuple[Proposal, 
         platform=pool.platform,
         tenancy=pool.tenancy,
         capacity_reservations=pool.capacity_reservations,
-        since=old.since if old is not None and goes_on else at,
+        since=old_claim.since if old_claim is not None and continued else at,
         expires=at + pool.lease_seconds,
         readings=readings,
-        held=old.held if old is not None else (),
-        releasing=old.releasing if old is not None else (),
+        held=old_claim.held if old_claim is not None else (),
+        releasing=old_claim.releasing if old_claim is not None else (),
     )

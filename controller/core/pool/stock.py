@@ -1,9 +1,9 @@
-"""The idle part of all reservations: supply less demand, and how pools draw on it.
+"""The stock of idle reserved capacity, that is, supply less demand, and how pools draw on the stock.
 
-An instance uses up one thing: the capacity reservation that it runs in, else a zonal Reserved Instance of exactly its
-kind, else a regional one. A capacity reservation is billed like an instance whether it is used or not, and regional
-Reserved Instances discount it; so every one of its slots counts as demand on those, and an idle slot that a regional
-Reserved Instance pays for is one instance, not two.
+An instance uses up the capacity reservation in which it runs, else a zonal Reserved Instance of exactly its kind, else
+a regional Reserved Instance. AWS bills a capacity reservation like an instance, even when unused, and regional Reserved
+Instances discount it. So each slot of a capacity reservation counts as demand on regional Reserved Instances. An idle
+slot that a regional Reserved Instance pays for is one spare instance, not two.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Key = tuple[str, ...]
 
 
 class Kind(Protocol):
-    """The properties that an instance must match."""
+    """The properties of an instance that a reservation must match."""
 
     @property
     def instance_type(self) -> str: ...
@@ -48,8 +48,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Stock:
-    """Idle capacity: slots by capacity reservation, zonal and regional instances by kind, normalised units by
-    family.
+    """Idle capacity: slots by capacity reservation, zonal and regional instances by kind, and normalised units by
+    instance family.
     """
 
     slots: Mapping[str, int] = field(default_factory=dict)
@@ -58,27 +58,27 @@ class Stock:
     reservations: Mapping[str, Capacity] = field(default_factory=dict)
 
     def draw(self, kind: Kind, zone: str | None, targeted: tuple[str, ...], count: int) -> tuple[Stock, int]:
-        """Take up to `count` instances of a kind. `zone` None: only what counts in any zone. Returns the remaining
-        stock, and how many were taken.
+        """Take up to `count` instances of a kind. With `zone` None, only capacity that is valid in any zone counts.
+        Returns the remaining stock and the number of instances taken.
         """
-        slots, kinds, flexible, left = dict(self.slots), dict(self.kinds), dict(self.units), max(count, 0)
+        slots, kinds, flexible, missing = dict(self.slots), dict(self.kinds), dict(self.units), max(count, 0)
         for name in sorted(slots):
-            if _fits(self.reservations[name], kind, zone, targeted):
-                taken = min(left, slots[name])
-                slots[name], left = slots[name] - taken, left - taken
+            if _reservation_fits(self.reservations[name], kind, zone, targeted):
+                taken = min(missing, slots[name])
+                slots[name], missing = slots[name] - taken, missing - taken
         for key in (_key(kind, zone), _key(kind, None)) if zone is not None else (_key(kind, None),):
-            taken = min(left, kinds.get(key, 0))
-            kinds[key], left = kinds.get(key, 0) - taken, left - taken
+            taken = min(missing, kinds.get(key, 0))
+            kinds[key], missing = kinds.get(key, 0) - taken, missing - taken
         size = flexible_units(kind)
-        if size is not None and left:
+        if size is not None and missing:
             name = family(kind.instance_type)
-            taken = min(left, int(flexible.get(name, 0.0) // size))
-            flexible[name], left = flexible.get(name, 0.0) - taken * size, left - taken
-        return replace(self, slots=slots, kinds=kinds, units=flexible), max(count, 0) - left
+            taken = min(missing, int(flexible.get(name, 0.0) // size))
+            flexible[name], missing = flexible.get(name, 0.0) - taken * size, missing - taken
+        return replace(self, slots=slots, kinds=kinds, units=flexible), max(count, 0) - missing
 
 
 def flexible_units(kind: Kind) -> float | None:
-    """Normalised units of the kind; None: its regional reservations match by exact type."""
+    """Normalised units of the kind; None: regional reservations match the kind by its exact type."""
     flexible = (
         platform_of(kind.platform) == LINUX
         and kind.tenancy == "default"
@@ -88,30 +88,36 @@ def flexible_units(kind: Kind) -> float | None:
 
 
 def stock_of(inputs: Inputs) -> tuple[Stock, tuple[Entry, ...]]:
-    """The capacity that only the pools use, and its derivation: zonal exactly, then regional by type, then regional in
-    units.
+    """The idle capacity for the pools, and the lines of its arithmetic. Zonal reservations are used first, then
+    regional ones by type, then regional ones in units.
     """
     entries: list[Entry] = []
-    after = inputs.at + inputs.end_margin_seconds
+    earliest_end = inputs.at + inputs.end_margin_seconds
     reservations = {
         entry.id: entry
         for entry in inputs.capacity
-        if entry.state == "active" and (entry.end is None or entry.end > after)
+        if entry.state == "active" and (entry.end is None or entry.end > earliest_end)
     }
-    own = {cluster.cluster for cluster in inputs.pools}
-    slots = _slots(inputs, reservations, own, entries)
-    kinds, flexible = _bought(inputs, after, entries)
-    _demand(inputs, reservations, own, kinds, flexible, entries)
-    left = {key: max(count, 0) for key, count in kinds.items()}
-    return Stock(slots, left, {name: max(count, 0.0) for name, count in flexible.items()}, reservations), tuple(entries)
+    own_clusters = {cluster.cluster for cluster in inputs.pools}
+    slots = _free_slots(inputs, reservations, own_clusters, entries)
+    kinds, flexible = _reserved_stock(inputs, earliest_end, entries)
+    _subtract_demand(inputs, reservations, own_clusters, kinds, flexible, entries)
+    available_kinds = {key: max(count, 0) for key, count in kinds.items()}
+    return Stock(
+        slots, available_kinds, {name: max(count, 0.0) for name, count in flexible.items()}, reservations
+    ), tuple(entries)
 
 
-def _slots(inputs: Inputs, reservations: Mapping[str, Capacity], own: set[str], entries: list[Entry]) -> dict[str, int]:
-    """Free slots; a pool's own instances inside a reservation leave room for the pool."""
+def _free_slots(
+    inputs: Inputs, reservations: Mapping[str, Capacity], own_clusters: set[str], entries: list[Entry]
+) -> dict[str, int]:
+    """The free slots of each capacity reservation. The pools' own instances inside a reservation count as free."""
     slots = {}
     for name, entry in sorted(reservations.items()):
         inside = sum(
-            use.count for use in inputs.usage if use.pool in own and use.capacity_reservation == name and use.running
+            use.count
+            for use in inputs.usage
+            if use.pool in own_clusters and use.capacity_reservation == name and use.running
         )
         slots[name] = min(entry.available + inside, entry.total)
         entries.append(
@@ -122,69 +128,74 @@ def _slots(inputs: Inputs, reservations: Mapping[str, Capacity], own: set[str], 
     return slots
 
 
-def _bought(inputs: Inputs, after: float, entries: list[Entry]) -> tuple[dict[Key, int], dict[str, float]]:
+def _reserved_stock(
+    inputs: Inputs, earliest_end: float, entries: list[Entry]
+) -> tuple[dict[Key, int], dict[str, float]]:
     kinds: dict[Key, int] = {}
     flexible: dict[str, float] = {}
-    for bought in sorted(inputs.reserved, key=lambda line: line.id):
-        if bought.state != "active" or bought.end <= after:
+    for purchase in sorted(inputs.reserved, key=lambda line: line.id):
+        if purchase.state != "active" or purchase.end <= earliest_end:
             entries.append(
-                Entry(f"{bought.count} {bought.instance_type} ({bought.id}) are not active or end too soon", 0)
+                Entry(f"{purchase.count} {purchase.instance_type} ({purchase.id}) are not active or end too soon", 0)
             )
             continue
-        size = flexible_units(bought) if bought.zone is None else None
+        size = flexible_units(purchase) if purchase.zone is None else None
         if size is not None:
-            name = family(bought.instance_type)
-            flexible[name] = flexible.get(name, 0.0) + bought.count * size
+            name = family(purchase.instance_type)
+            flexible[name] = flexible.get(name, 0.0) + purchase.count * size
             entries.append(
                 Entry(
-                    f"{bought.count} {bought.instance_type} reserved in the region, any size ({bought.id})",
-                    bought.count * size,
+                    f"{purchase.count} {purchase.instance_type} reserved in the region, any size ({purchase.id})",
+                    purchase.count * size,
                     "units",
                 )
             )
         else:
-            kinds[_key(bought, bought.zone)] = kinds.get(_key(bought, bought.zone), 0) + bought.count
+            kinds[_key(purchase, purchase.zone)] = kinds.get(_key(purchase, purchase.zone), 0) + purchase.count
             entries.append(
-                Entry(f"{bought.count} {bought.instance_type} reserved in {_place(bought)} ({bought.id})", bought.count)
+                Entry(
+                    f"{purchase.count} {purchase.instance_type} reserved in {_scope_text(purchase)} ({purchase.id})",
+                    purchase.count,
+                )
             )
     return kinds, flexible
 
 
-def _demand(
+def _subtract_demand(
     inputs: Inputs,
     reservations: Mapping[str, Capacity],
-    own: set[str],
+    own_clusters: set[str],
     kinds: dict[Key, int],
     flexible: dict[str, float],
     entries: list[Entry],
 ) -> None:
-    for kind, zone, count, text in _demands(inputs, reservations, own):
-        left = count
+    for kind, zone, count, text in _demand_lines(inputs, reservations, own_clusters):
+        uncovered = count
         for key in (_key(kind, zone), _key(kind, None)) if zone is not None else (_key(kind, None),):
-            taken = min(left, max(kinds.get(key, 0), 0))
+            taken = min(uncovered, max(kinds.get(key, 0), 0))
             if taken:
-                kinds[key], left = kinds[key] - taken, left - taken
+                kinds[key], uncovered = kinds[key] - taken, uncovered - taken
                 entries.append(Entry(f"{text}: reserved in {key[0] or 'the region'} by type", -taken))
         size, name = flexible_units(kind), family(kind.instance_type)
-        if size is not None and left and name in flexible:
-            taken_units = min(left * size, flexible[name])
+        if size is not None and uncovered and name in flexible:
+            taken_units = min(uncovered * size, flexible[name])
             flexible[name] -= taken_units
-            entries.append(Entry(f"{text}: {left} against the region's {name} of any size", -taken_units, "units"))
+            entries.append(Entry(f"{text}: {uncovered} against the region's {name} of any size", -taken_units, "units"))
 
 
-def _demands(
-    inputs: Inputs, reservations: Mapping[str, Capacity], own: set[str]
+def _demand_lines(
+    inputs: Inputs, reservations: Mapping[str, Capacity], own_clusters: set[str]
 ) -> Iterator[tuple[Kind, str | None, int, str]]:
-    """Each demand's kind, zone (None: zonal reservations do not apply to it), count and label; smallest sizes first, as
-    AWS applies them.
+    """The kind, zone, count and label of each demand. With zone None, zonal reservations do not apply. The smallest
+    sizes come first, as AWS applies reservations.
     """
-    outside = [
+    other_usage = [
         use
         for use in inputs.usage
-        if use.running and use.count and use.pool not in own and use.capacity_reservation not in reservations
+        if use.running and use.count and use.pool not in own_clusters and use.capacity_reservation not in reservations
     ]
     for use in sorted(
-        outside,
+        other_usage,
         key=lambda line: (
             units(line.instance_type) or 0.0,
             line.instance_type,
@@ -199,7 +210,7 @@ def _demands(
             yield entry, None, entry.total, f"{entry.total} slots of {name}, used or not"
 
 
-def _fits(entry: Capacity, kind: Kind, zone: str | None, targeted: tuple[str, ...]) -> bool:
+def _reservation_fits(entry: Capacity, kind: Kind, zone: str | None, targeted: tuple[str, ...]) -> bool:
     if (entry.targeted or entry.block) and entry.id not in targeted:
         return False
     return entry.zone == zone and _key(entry, None) == _key(kind, None)
@@ -209,5 +220,5 @@ def _key(kind: Kind, zone: str | None) -> Key:
     return (zone or "", kind.instance_type, platform_of(kind.platform), kind.tenancy)
 
 
-def _place(bought: Reserved) -> str:
-    return bought.zone or "the region, this type only"
+def _scope_text(purchase: Reserved) -> str:
+    return purchase.zone or "the region, this type only"

@@ -1,1 +1,1 @@
-"""Facts about instances, groups and jobs; they join in any order and however often they arrive."""
+"""Facts about instances, groups and jobs. Facts can be merged in any order and any number of times."""

@@ -1,7 +1,7 @@
-"""The controller's memory of its own actions on a node: effects that took place, statuses that were announced.
+"""The acknowledgements of a node: the controller's record of its own actions and announcements.
 
-Every kind is a field with a join of its own, built in one place: effects by `actions.acknowledgement`, announcements by
-converge, notes about reads by the resync.
+Each kind is a field with its own join, that is, a merge that ignores order and repetition. `actions.acknowledgement`
+records the effects of actions. The loop `converge` records announcements, and the resync records notes about reads.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, Literal
 from dyntrain.controller.core.records.registers import Fact, latest, union
 from pydantic import Field
 
-# `stale`: the lifecycle action was over already; `refused`: AWS does not let it be kept alive any longer
+# the result of a lifecycle action for which AWS refuses further heartbeats; `stale`: the action was over already
 NO_HEARTBEAT = "refused"
-Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # refused: a heartbeat was refused, which answers no hook
+Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # after `refused` the action still needs an answer
 
 
-class Done(Fact):
-    """An action that was seen to have taken effect at `at`."""
+class Effect(Fact):
+    """An action that took effect, as seen at `at`."""
 
     at: float
 
@@ -26,8 +26,8 @@ class Done(Fact):
         return (self.at,)
 
 
-class Announced(Fact):
-    """`value` was written or announced at `at`."""
+class Announcement(Fact):
+    """A value that was written or announced at `at`."""
 
     at: float
     value: str
@@ -37,8 +37,8 @@ class Announced(Fact):
         return (self.at, self.value)
 
 
-class Ended(Fact):
-    """An ordered termination, at `at`; `lowered`: the size of its `group` was lowered with it."""
+class Termination(Fact):
+    """A termination that was ordered at `at`. `lowered`: the order also lowered the size of the `group`."""
 
     at: float
     group: str = ""
@@ -49,8 +49,8 @@ class Ended(Fact):
         return (self.at, self.group, self.lowered)
 
 
-class Answered(Fact):
-    """A lifecycle action that needs no answer any more."""
+class LifecycleResult(Fact):
+    """The result of a lifecycle action that was completed, is stale, or gets no more heartbeats."""
 
     at: float
     result: Answer
@@ -60,8 +60,8 @@ class Answered(Fact):
         return (self.at, self.result)
 
 
-class Unseen(Fact):
-    """How many describe calls in a row, the last at `at`, did not show the instance."""
+class MissedReads(Fact):
+    """How many consecutive describe calls, the last at `at`, did not show the instance."""
 
     at: float
     times: int
@@ -72,7 +72,9 @@ class Unseen(Fact):
 
 
 class Doubt(Fact):
-    """Whether the read that began at `at` lost the node together with most others."""
+    """Whether a read that began at `at` missed the node together with most other nodes, which makes the read
+    doubtful.
+    """
 
     at: float
     lost: bool
@@ -83,27 +85,27 @@ class Doubt(Fact):
 
 
 class Acks(Fact):
-    """All acknowledgements of a node. Every field starts empty, which is the identity of its join."""
+    """All acknowledgements of a node. Every field starts empty, and joining with an empty field changes nothing."""
 
-    status: Announced | None = Field(None, description="the status and reason that were last told (`Standing.line`)")
-    mirror: Announced | None = Field(None, description="the status that was written into the tag")
-    terminate: Ended | None = None
-    refused: Announced | None = Field(None, description="why its group would not let it go")
-    unseen: Unseen | None = None
+    status: Announcement | None = Field(None, description="the last announced status and reason (`Standing.line`)")
+    mirror: Announcement | None = Field(None, description="the status that was written into the tag")
+    terminate: Termination | None = None
+    refused: Announcement | None = Field(None, description="why AWS refused to stop or terminate the node")
+    unseen: MissedReads | None = None
     doubt: Doubt | None = None
-    joined: dict[str, Done] = Field({}, description="was in the job, as the coordinator said, by cluster")
-    stamps: dict[str, Done] = Field({}, description="the ownership tag, by cluster")
-    answers: dict[str, Answered] = Field({}, description="lifecycle actions that are done with, by hook key")
-    heartbeats: dict[str, Done] = Field({}, description="the last sign of life for a lifecycle action, by hook key")
-    protections: dict[str, Done] = Field({}, description="protection from scale-in, by group")
-    alarms: dict[str, Announced] = Field({}, description="for which status it was told of, by metric")
-    billed: Announced | None = Field(None, description="what the trail last said of it for the bill (`Metered.line`)")
-    closed: Announced | None = Field(None, description="why it was stopped or ended as a base node of a closed cluster")
-    suspended: dict[str, Done] = Field({}, description="the replacement of unhealthy members, for its sake, by group")
-    resumed: dict[str, Done] = Field({}, description="as `suspended`, taken back")
+    joined: dict[str, Effect] = Field({}, description="when the coordinator reported the node in the job, by cluster")
+    stamps: dict[str, Effect] = Field({}, description="when the ownership tag was set, by cluster")
+    answers: dict[str, LifecycleResult] = Field({}, description="results of lifecycle actions, by hook key")
+    heartbeats: dict[str, Effect] = Field({}, description="the last heartbeat for a lifecycle action, by hook key")
+    protections: dict[str, Effect] = Field({}, description="protection from scale-in, by group")
+    alarms: dict[str, Announcement] = Field({}, description="the status for which an alarm was raised, by metric")
+    billed: Announcement | None = Field(None, description="the node's last entry for the bill (`Metered.line`)")
+    closed: Announcement | None = Field(None, description="why the base node of a closed cluster was stopped or ended")
+    suspended: dict[str, Effect] = Field({}, description="when replacement was suspended for this node, by group")
+    resumed: dict[str, Effect] = Field({}, description="when replacement was resumed, by group")
 
     def join(self, other: Acks) -> Acks:
-        if other is self or other == NONE:
+        if other is self or other == NO_ACKS:
             return self
         return Acks.model_construct(
             status=latest(self.status, other.status),
@@ -125,4 +127,4 @@ class Acks(Fact):
         )
 
 
-NONE = Acks()
+NO_ACKS = Acks()

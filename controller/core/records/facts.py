@@ -1,8 +1,8 @@
-"""Observations about a node: a record of fields, each with a join of its own.
+"""Facts about a node: a record whose fields are merged separately.
 
-Merging two records is commutative, associative and idempotent, so neither the order nor the number of deliveries of an
-event can matter. Values from events and from reads stay apart (`*_event`, `*_read`): which of them counts depends on
-the time and is decided in `view`. Times are seconds since the epoch.
+Merging is commutative, associative and idempotent, so neither the order of events nor repeated deliveries matter.
+Values from events and from reads are separate fields (`*_event`, `*_read`). `views/arbitration.py` decides which of the
+two counts at a given time. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from dyntrain.controller.contract.messages import BASE_TAG, is_base_value
-from dyntrain.controller.core.records.acks import NONE, Acks
+from dyntrain.controller.core.records.acks import NO_ACKS, Acks
 from dyntrain.controller.core.records.registers import Fact, latest, union
 from pydantic import Field
 
 InstanceState = Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated"]
 Phase = Literal["warm", "launching", "in_service", "terminating", "left"]
 Transition = Literal["launch", "terminate"]
-Market = Literal["on-demand", "spot", "reserved", "capacity-block"]  # reserved: in a capacity reservation
+Market = Literal[
+    "on-demand", "spot", "reserved", "capacity-block"
+]  # `reserved`: the instance runs in a capacity reservation
 
 _STATES: tuple[InstanceState, ...] = ("pending", "running", "stopping", "stopped", "shutting-down", "terminated")
 _PHASES: tuple[Phase, ...] = ("warm", "launching", "in_service", "terminating", "left")
 
 
-class Named(Fact):
-    """A statement, at `at`, that the node belongs to `cluster`."""
+class ClusterStatement(Fact):
+    """A statement, at the time `at`, that the node belongs to `cluster`."""
 
     at: float
     cluster: str
@@ -36,7 +38,7 @@ class Named(Fact):
 
 
 class BaseTag(Fact):
-    """A sight of the base tag on the node, with that value."""
+    """An observation of the base tag on the node, with the tag's value."""
 
     at: float
     value: str
@@ -52,7 +54,7 @@ def base_tag(tags: Mapping[str, str], at: float) -> BaseTag | None:
 
 
 class TagsEvent(Fact):
-    """The tags of the instance after its tag change number `version`."""
+    """The tags of the instance after the tag change with the number `version`."""
 
     version: float
     at: float
@@ -64,7 +66,7 @@ class TagsEvent(Fact):
 
 
 class TagsRead(Fact):
-    """The tags as a describe call that began at `started` returned them."""
+    """The tags of the instance, as returned by a describe call that began at `started`."""
 
     started: float
     tags: dict[str, str]
@@ -80,7 +82,7 @@ class StateEvent(Fact):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        # event times have whole seconds: within one, EC2's own order decides
+        # event times are whole seconds; within a second, the order of EC2's life cycle decides
         return (
             self.at,
             _STATES.index(self.state),
@@ -107,8 +109,8 @@ class StateRead(Fact):
 
 
 class Machine(Fact):
-    """What EC2 bills the instance as, by a describe call that began at `started`. `market` is the visible way of
-    paying: discounts by Reserved Instances or Savings Plans are invisible.
+    """How EC2 bills the instance, from a describe call that began at `started`. `market` is the visible purchase
+    option. Discounts by Reserved Instances or Savings Plans are invisible.
     """
 
     started: float
@@ -121,7 +123,7 @@ class Machine(Fact):
 
 
 class GroupEvent(Fact):
-    """The instance's place in an Auto Scaling group, by an event."""
+    """The instance's Auto Scaling group and its phase there, from an event."""
 
     at: float
     group: str
@@ -133,7 +135,9 @@ class GroupEvent(Fact):
 
 
 class GroupRead(Fact):
-    """The instance's place by a describe call; `group` None: in none of the registered groups."""
+    """The instance's group and phase, from a describe call. `group` None: the instance is in none of the registered
+    groups.
+    """
 
     started: float
     group: str | None
@@ -146,7 +150,9 @@ class GroupRead(Fact):
 
 
 class Hook(Fact):
-    """A lifecycle action that waits for an answer. `token` None: seen by a read, to be answered by instance id."""
+    """A lifecycle action that waits for completion. `token` None: the action was found by a read, and is completed by
+    its instance id.
+    """
 
     at: float
     group: str
@@ -161,9 +167,10 @@ class Hook(Fact):
 
 
 class Preparation(Fact):
-    """The node's own latest report. Within an hour a later attempt overrides every report of an earlier one, however
-    late that one arrives and whatever the node's clock did; a report of a later hour overrides all, so that a wrong
-    attempt number does not count for ever.
+    """The node's latest report about its preparation.
+
+    Within an hour, a report of a later attempt overrides all reports of earlier attempts, whatever the node's clock
+    did. A report of a later hour overrides all earlier reports, so that a wrong attempt number does not count for ever.
     """
 
     attempt: int
@@ -178,8 +185,10 @@ class Preparation(Fact):
         return (self.at // 3600.0, self.attempt, self.at, self.outcome, self.reason, self.private_ip, self.script)
 
 
-class Heard(Fact):
-    """A sign of life: `doing` is what the node does, `script` the digest of the prepare-data that it sees."""
+class SignOfLife(Fact):
+    """A sign of life of the node. `doing` is the node's activity, and `script` is the digest of the prepare-data that
+    the node sees.
+    """
 
     at: float
     doing: str = ""
@@ -191,8 +200,8 @@ class Heard(Fact):
 
 
 class Notice(Fact):
-    """A notice that the machine will be taken at `deadline`. Of notices with one `ref` the latest counts, and `closed`
-    cancels them.
+    """A notice that the machine will be taken at `deadline`. Only the latest of the notices with one `ref` counts.
+    `closed` cancels the notices with this `ref`.
     """
 
     kind: str
@@ -207,18 +216,18 @@ class Notice(Fact):
 
 
 class NodeFacts(Fact):
-    """All that is known of one instance. Every field starts empty, which is the identity of its join."""
+    """All facts about one instance. Every field starts empty, and joining with an empty field changes nothing."""
 
     instance: str
-    named: Named | None = None
-    template: Named | None = Field(
-        None, description="the cluster from whose launch template it was launched, which no tag can change"
+    named: ClusterStatement | None = None
+    template: ClusterStatement | None = Field(
+        None, description="the cluster whose launch template launched the instance, which no tag can change"
     )
     based: BaseTag | None = Field(
-        None, description="the last base tag that was seen: to take the tag away ends nothing"
+        None, description="the last base tag that was seen; a base node stays when the tag is removed"
     )
-    wished: Named | None = Field(
-        None, description="the cluster whose elastic tag was last seen on it: to take the tag away does not undo that"
+    wished: ClusterStatement | None = Field(
+        None, description="the cluster whose elastic tag was last seen on the instance, even if removed since"
     )
     tags_event: TagsEvent | None = None
     tags_read: TagsRead | None = None
@@ -231,12 +240,12 @@ class NodeFacts(Fact):
     group_read: GroupRead | None = None
     hooks: dict[str, Hook] = Field({})
     preparation: Preparation | None = None
-    heard: Heard | None = None
+    heard: SignOfLife | None = None
     notices: tuple[Notice, ...] = ()
-    acks: Acks = Field(default_factory=lambda: NONE)  # a plain default is copied deeply for each node
+    acks: Acks = Field(default_factory=lambda: NO_ACKS)  # pydantic would copy a plain default for each node
 
     def join(self, other: NodeFacts) -> NodeFacts:
-        """The facts of both. Raises ValueError for two different instances."""
+        """The merged facts. Raises ValueError for two different instances."""
         if self.instance != other.instance:
             raise ValueError(f"facts of {self.instance} and {other.instance} do not merge")
         return NodeFacts.model_construct(
@@ -250,21 +259,21 @@ class NodeFacts(Fact):
             state_event=latest(self.state_event, other.state_event),
             state_read=latest(self.state_read, other.state_read),
             machine=latest(self.machine, other.machine),
-            terminated=self.terminated or other.terminated,  # the only tombstone: EC2 never brings an instance id back
+            terminated=self.terminated or other.terminated,  # final, because EC2 never uses an instance id again
             started_at=max(self.started_at, other.started_at),
             group_event=latest(self.group_event, other.group_event),
             group_read=latest(self.group_read, other.group_read),
             hooks=union(self.hooks, other.hooks),
             preparation=latest(self.preparation, other.preparation),
             heard=latest(self.heard, other.heard),
-            notices=_notices(self.notices, other.notices),
+            notices=_joined_notices(self.notices, other.notices),
             acks=self.acks.join(other.acks),
         )
 
-    def supersedes(self, news: NodeFacts) -> bool:
-        """Whether something in `news` is older than what is known here, rather than a mere repetition."""
-        pairs = ((getattr(self, name), getattr(news, name)) for name in _REGISTERS)
-        return any(theirs is not None and theirs != ours for ours, theirs in pairs)
+    def supersedes(self, update: NodeFacts) -> bool:
+        """Whether some value in `update` is older than the value here, rather than a repetition."""
+        pairs = ((getattr(self, name), getattr(update, name)) for name in _REGISTERS)
+        return any(new_value is not None and new_value != known_value for known_value, new_value in pairs)
 
 
 _REGISTERS = (
@@ -279,13 +288,13 @@ _REGISTERS = (
 )
 
 
-def join_all(first: NodeFacts, rest: Iterable[NodeFacts]) -> NodeFacts:
-    for facts in rest:
+def join_all(first: NodeFacts, others: Iterable[NodeFacts]) -> NodeFacts:
+    for facts in others:
         first = first.join(facts)
     return first
 
 
-def _notices(a: tuple[Notice, ...], b: tuple[Notice, ...]) -> tuple[Notice, ...]:
-    if not b:
-        return a
-    return tuple(sorted({*a, *b}, key=lambda notice: notice.order))
+def _joined_notices(first: tuple[Notice, ...], second: tuple[Notice, ...]) -> tuple[Notice, ...]:
+    if not second:
+        return first
+    return tuple(sorted({*first, *second}, key=lambda notice: notice.order))

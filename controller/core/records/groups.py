@@ -1,18 +1,18 @@
-"""Facts about an Auto Scaling group beyond its members: its cluster, failed launches, and the response to them."""
+"""Facts about an Auto Scaling group: its cluster, its failed launches, and the response to them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from dyntrain.controller.core.records.facts import Named
+from dyntrain.controller.core.records.facts import ClusterStatement
 from dyntrain.controller.core.records.registers import Fact, latest
 
 
 @dataclass(frozen=True)
 class GroupSize:
-    """A group's limits and size, as just read: `running` counts the members that are not being terminated. `base`: its
-    tags say that it launches base nodes. `launches` False: launching is suspended, by whomever.
+    """A group's limits and size, as just read. `running` is the number of members that are not being terminated.
+    `base`: the group's tags say that it launches base nodes. `launches` False: somebody has suspended the launches.
     """
 
     minimum: int
@@ -35,9 +35,11 @@ class LaunchFailure(Fact):
 
 
 class Capacity(Fact):
-    """The response to failed launches. Written before the effect and once more (`done`) after it, so that a crash in
-    between is repaired. `wanted` is the capacity to return to, `desired` what was set, `times` how many failures in a
-    row, `failure` the latest one answered.
+    """The response to failed launches. The response is stored before its effect, and again with `done` after its
+    effect, so that a crash in between is repaired.
+
+    `wanted` is the capacity to restore, `desired` is the capacity that was set, `times` is the number of consecutive
+    failures, and `failure` is the time of the latest failure with a response.
     """
 
     at: float
@@ -53,8 +55,9 @@ class Capacity(Fact):
 
 
 class Hold(Fact):
-    """Whether the group's launches are stopped, after `times` nodes in a row failed alike with the prepare-data
-    `script`; `reason` is the last one's. Written before and after the effect.
+    """Whether the group's launches are stopped, after `times` consecutive nodes failed alike with the prepare-data
+    `script`. `reason` is the reason of the last failure. The hold is stored before its effect, and again with `done`
+    after its effect.
     """
 
     at: float
@@ -70,18 +73,18 @@ class Hold(Fact):
 
 
 class GroupFacts(Fact):
-    """Facts about a group; as in NodeFacts every field has a join of its own. `named.cluster` "" says that it no longer
-    belongs to a cluster's stack.
+    """Facts about a group. As in NodeFacts, every field is merged separately. `named.cluster` is "" when the group no
+    longer belongs to a cluster's stack.
     """
 
     group: str
-    named: Named | None = None
+    named: ClusterStatement | None = None
     failed: LaunchFailure | None = None
     capacity: Capacity | None = None
     hold: Hold | None = None
 
     def join(self, other: GroupFacts) -> GroupFacts:
-        """The facts of both. Raises ValueError for two different groups."""
+        """The merged facts. Raises ValueError for two different groups."""
         if self.group != other.group:
             raise ValueError(f"facts of the groups {self.group} and {other.group} do not merge")
         return GroupFacts(

@@ -1,4 +1,4 @@
-"""The coordinator's report of its job, and whether it may still be believed."""
+"""The coordinator's report of its job, and whether the report still counts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dyntrain.controller.core.records.registers import Fact
 
 
 class JobFacts(Fact):
-    """The latest report and when it arrived. The highest (started_at, sequence) counts, so an older job never comes
-    back.
+    """The latest report and the time of its arrival. The highest (started_at, sequence) counts, so an older job never
+    replaces a newer job.
     """
 
     report: JobReport
@@ -30,7 +30,9 @@ class JobFacts(Fact):
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the decisions see it: `alive` while its coordinator reports, `over` once it reported the end."""
+    """A job as decisions see it. `alive` is true while the coordinator reports, and `over` after the coordinator
+    reported the end.
+    """
 
     report: JobReport | None
     alive: bool
@@ -38,7 +40,7 @@ class Job:
     lease_ends: float | None
 
     def member(self, instance: str) -> bool:
-        """Whether a living coordinator has the instance among those that train or form."""
+        """Whether a living coordinator reports the instance as a member that trains or is being formed."""
         return (
             self.alive
             and self.report is not None
@@ -46,7 +48,7 @@ class Job:
         )
 
     def active(self, instance: str) -> bool:
-        """Whether the instance has taken part in a step, and is in this generation or the next."""
+        """Whether the instance has taken part in a step and belongs to the present or the next generation."""
         return (
             self.alive
             and self.report is not None
@@ -58,13 +60,13 @@ class Job:
 
     @property
     def revision(self) -> int:
-        """The target revision the running job obeys; -1 without a job."""
+        """The target revision that the running job obeys; -1 without a running job."""
         return self.report.revision if self.alive and self.report is not None else -1
 
 
 def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: bool = False) -> Job:
-    """The job at `now`. A coordinator silent for longer than its lease counts as no job. `finished`: the target says
-    that it is over, which counts until a report arrives.
+    """The job at the time `now`. A coordinator that is silent for longer than its lease counts as no job. `finished`
+    says that the job is over according to the target, and counts until a report arrives.
     """
     if facts is None:
         return Job(None, alive=False, over=finished, lease_ends=None)
@@ -75,7 +77,7 @@ def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: b
 
 
 def gauges_of(report: JobReport) -> dict[str, float]:
-    """Values for curves beside the job's own; a job that is over trains nothing."""
+    """Values for CloudWatch's curves. A job that is over has no workers and no speed."""
     over = report.state in ("finished", "failed")
     gauges: dict[str, float] = {
         "Workers": 0 if over else sum(member.processes for member in report.members if member.active),
@@ -89,24 +91,26 @@ def gauges_of(report: JobReport) -> dict[str, float]:
 
 
 def may_lead(facts: NodeFacts, cluster: str, term: int, elastic: ElasticTag) -> bool:
-    """Whether the node may run the coordinator of `cluster` while nobody is nominated, by its tags. That is the tagged
-    master before the first nomination, and any base node after the last one was lost.
+    """Whether the node's tags allow the node to run the coordinator of `cluster` while no node is nominated. Before the
+    first nomination only the tagged master may; after the last nominated node was lost, any base node may.
     """
     tag_facts = facts.tags_event or facts.tags_read
     tags = tag_facts.tags if tag_facts is not None else {}
     if BASE_TAG not in tags or (OWNER_TAG in tags and tags[OWNER_TAG] != cluster):
         return False
-    mine = OWNER_TAG in tags or elastic.of(cluster) in tags
-    return mine and (term > 0 or tags.get(NODE_TYPE_TAG) == "Master")
+    of_cluster = OWNER_TAG in tags or elastic.of(cluster) in tags
+    return of_cluster and (term > 0 or tags.get(NODE_TYPE_TAG) == "Master")
 
 
-def matters(old: JobFacts | None, new: JobFacts, silence_seconds: float = 15.0) -> bool:
-    """Whether the new report can change a decision, rather than only show progress; one after a silence always can."""
+def affects_decisions(old: JobFacts | None, new: JobFacts, silence_seconds: float = 15.0) -> bool:
+    """Whether the new report can change a decision, rather than only show progress. A report after a silence always
+    can.
+    """
     if old is None or new.heard_at - old.heard_at > silence_seconds:
         return True
-    return _decisive(old.report) != _decisive(new.report)
+    return _decisive_fields(old.report) != _decisive_fields(new.report)
 
 
-def _decisive(report: JobReport) -> tuple[Any, ...]:
+def _decisive_fields(report: JobReport) -> tuple[Any, ...]:
     members = tuple(sorted((member.instance_id, member.active) for member in report.members))
     return (report.job, report.state, report.generation, report.revision, members)

@@ -1,6 +1,7 @@
-"""Values that join: ordered ones, of which the greatest counts, and maps of such values.
+"""Values that can be joined. A register is an ordered value, of which the greatest counts. Maps of registers are joined
+key by key.
 
-Joining is commutative, associative and idempotent, so neither the order nor the number of deliveries can matter.
+Joining is commutative, associative and idempotent, so neither the order of events nor repeated deliveries matter.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Fact(BaseModel):
-    """Base of all facts: immutable. Unknown fields are ignored; a change that must not be ignored takes a new format
-    number (`dyntrain.controller.adapters.formats`).
+    """Base of all facts. Facts are immutable, and unknown fields are ignored. A field that must not be ignored needs a
+    new format number (`dyntrain.controller.adapters.formats`).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
@@ -27,19 +28,19 @@ class Ordered(Protocol):
 R = TypeVar("R", bound=Ordered)
 
 
-def latest(a: R | None, b: R | None) -> R | None:
-    """The join of two registers: the greater one."""
-    if a is None or b is None:
-        return a if b is None else b
-    return a if a is b or a.order >= b.order else b
+def latest(first: R | None, second: R | None) -> R | None:
+    """The join of two registers, that is, the greater one."""
+    if first is None or second is None:
+        return first if second is None else second
+    return first if first is second or first.order >= second.order else second
 
 
-def union(a: Mapping[str, R], b: Mapping[str, R]) -> dict[str, R]:
+def union(first: Mapping[str, R], second: Mapping[str, R]) -> dict[str, R]:
     """The join of two maps of registers, key by key."""
-    if not b:
-        return dict(a)
-    merged = dict(a)
-    for key, value in b.items():
-        mine = merged.get(key)
-        merged[key] = value if mine is None or mine.order < value.order else mine
+    if not second:
+        return dict(first)
+    merged = dict(first)
+    for key, value in second.items():
+        known = merged.get(key)
+        merged[key] = value if known is None or known.order < value.order else known
     return merged

@@ -1,4 +1,4 @@
-"""The reasons for a node's status: one enum, each member with the sentence for people."""
+"""The reasons for a node's status: one enum, in which each member has a sentence for people."""
 
 from __future__ import annotations
 
@@ -51,15 +51,17 @@ class Reason(StrEnum):
         return _SENTENCES[self]
 
     def sentence_for(self, over: bool) -> str:
-        """The sentence; where the job is over it advises no launch, which would be ended at once."""
+        """The sentence for people. When the job is over, the advice to launch another instance is left out, because the
+        instance would be terminated at once.
+        """
         return self.sentence.partition("; launch")[0] if over else self.sentence
 
     def would_change(self, base: bool, over: bool = False) -> str:
-        """What would change the status. A `base` node has no elastic tag to remove; where the job is `over`, launching
-        another instance does not help.
+        """A text about how the status can change. A `base` node has no elastic tag to remove. When the job is `over`,
+        launching another instance does not help.
         """
         if over and self in _FINAL:
-            return "nothing: it goes, or went, and with the job over no other joins"
+            return "nothing: the node leaves or has left, and no other node joins because the job is over"
         return _BASE_WOULD_CHANGE.get(self, _WOULD_CHANGE[self]) if base else _WOULD_CHANGE[self]
 
 

@@ -1,4 +1,4 @@
-"""The nodes that the job should consist of: the target, its revision, and who was dropped at which revision."""
+"""Plan the target, that is, the nodes of which the job should consist, and its revision."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dyntrain.controller.core.views.view import Rules, View
 from pydantic import Field
 
 PARAMETER_BYTES = 4096  # of a standard SSM parameter
-CAUSES = 12  # in one target
-_WENT = {
+MAX_CAUSES = 12  # in one target
+_LEAVE_CAUSES = {
     Reason.GROUP_TERMINATES: "ended by its group",
     Reason.INTERRUPTED: "interrupted by AWS",
     Reason.STOPPED: "stopped",
@@ -25,12 +25,13 @@ _WENT = {
 
 
 class Membership(Fact):
-    """The cluster's stored target. The cluster's own record of its target; `leaving` maps an instance to the revision
-    that dropped it, `back` one that was dropped before to the revision that lists it again.
+    """The cluster's stored target. `leaving` maps an instance to the revision that dropped it. `back` maps an instance
+    that was dropped before to the revision that lists it again.
 
-    `coordinator`, `term` and `replacing` are as in the target: None in a term above 0 means that no base node is left.
-    `rebuilt_at`: the table was empty then, and this was taken over from the published target; `listed` False: without
-    its members, which it did not hold itself. `finished_at`: since when it is `finished`, where that was seen.
+    `coordinator`, `term` and `replacing` are as in `Target`. `coordinator` None in a term above 0 means that no base
+    node is left. `rebuilt_at` is the time when an empty table was rebuilt from the published target. `listed` False:
+    the published target did not contain the members. `finished_at` is the time since when the target is `finished`, if
+    known.
     """
 
     revision: int = 0
@@ -49,19 +50,19 @@ class Membership(Fact):
 
     @property
     def target(self) -> Target:
-        more = {
+        fields = {
             "finished": self.finished,
             "coordinator": self.coordinator,
             "term": self.term,
             "replacing": self.replacing,
             "causes": self.causes,
         }
-        return Target.of(self.revision, self.members, self.leave_by).model_copy(update=more)
+        return Target.of(self.revision, self.members, self.leave_by).model_copy(update=fields)
 
 
-def taken_over(target: Target, nodes: Iterable[str], now: float) -> Membership:
-    """The membership of a controller that lost its table, from the published target. Those of the cluster's `nodes`
-    that are not in it count as dropped last.
+def rebuilt_membership(target: Target, nodes: Iterable[str], now: float) -> Membership:
+    """The membership of a controller that lost its table, rebuilt from the published target. The cluster's `nodes` that
+    are not in the target count as dropped last.
     """
     members = target.members or ()
     return Membership(
@@ -79,28 +80,30 @@ def taken_over(target: Target, nodes: Iterable[str], now: float) -> Membership:
     )
 
 
-def above(membership: Membership, other: Target) -> Membership:
-    """The membership to continue with where somebody else has published `other`. A later nomination than ours stands:
-    its coordinator may hold the job, and would be refused if the target named the one before.
+def membership_above(membership: Membership, published: Target) -> Membership:
+    """The membership with which to continue when another controller has published the target `published`. A later
+    nomination in `published` stays. The later coordinator may hold the job, and would be refused if the target named an
+    earlier coordinator.
     """
-    more: dict[str, object] = {"revision": other.revision + 1}
-    if other.term > membership.term:
-        more |= {"coordinator": other.coordinator, "term": other.term}
-    return membership.model_copy(update=more)
+    changes: dict[str, object] = {"revision": published.revision + 1}
+    if published.term > membership.term:
+        changes |= {"coordinator": published.coordinator, "term": published.term}
+    return membership.model_copy(update=changes)
 
 
-def completed(membership: Membership, job_facts: JobFacts | None, wished: Iterable[str]) -> Membership:
-    """The membership with the members that the job reports, or, while the job is silent, with those whose tags ask for
-    it: never empty, which a living coordinator would obey. At a new revision, as nobody can know whether the target had
-    the same members.
+def with_reported_members(membership: Membership, job_facts: JobFacts | None, wished: Iterable[str]) -> Membership:
+    """The membership with the members that the job reports, at a new revision.
+
+    Without a report, the instances whose tags ask for the cluster become members. The list is never empty, because a
+    living coordinator would obey an empty list. The revision grows because the published members are unknown.
     """
     ranked = sorted(job_facts.report.members, key=lambda member: member.rank) if job_facts is not None else []
     members = tuple(member.instance_id for member in ranked) or tuple(wished)
     return membership.model_copy(update={"members": members, "listed": True, "revision": membership.revision + 1})
 
 
-def ended_at(old: Membership, new: Membership, now: float) -> Membership:
-    """`new` with the time at which the job ended, once it has."""
+def with_end_time(old: Membership, new: Membership, now: float) -> Membership:
+    """`new` with the time at which the job ended, if the job has ended."""
     if new.finished == old.finished:
         return new
     return new.model_copy(update={"finished_at": now if new.finished else None})
@@ -108,8 +111,8 @@ def ended_at(old: Membership, new: Membership, now: float) -> Membership:
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """A new target. `membership` is the old object itself when nothing changed. `reasons` says why a node is in or out
-    against its wish.
+    """A new target. `membership` is the same object as before when nothing changed. `reasons` says why a node is in the
+    target although it should leave, or outside although it should join.
     """
 
     membership: Membership
@@ -122,94 +125,106 @@ def plan_target(
     rules: Rules,
     over: bool,
     replacing: Mapping[str, str] = MappingProxyType({}),
-    waits: Collection[str] = (),
+    pending_waits: Collection[str] = (),
 ) -> TargetPlan:
-    """Plan the members, first come, first served: base nodes (master first), then elastic ones in order of joining,
-    between minimum and maximum. `replacing`: base nodes that were given up, with their successors; the views already
-    show it. `waits`: members that wait for a window before they leave.
+    """Plan the members: base nodes (master first), then elastic nodes in order of joining, between minimum and maximum.
+
+    `replacing` maps replaced base nodes to their successors; in the views replaced nodes are no base nodes any more.
+    `pending_waits` are members that wait for a window before they leave.
     """
     nodes = {node.instance: node for node in views}
     reasons: dict[str, Reason] = {}
-    ready = [node for node in nodes.values() if node.wanted and node.prepared]
-    place = {instance: index for index, instance in enumerate(old.members)}
-    base = sorted((node for node in ready if node.base), key=lambda node: (not node.master, *_seniority(node, place)))
+    ready_nodes = [node for node in nodes.values() if node.wanted and node.prepared]
+    old_positions = {instance: index for index, instance in enumerate(old.members)}
+    base = sorted(
+        (node for node in ready_nodes if node.base),
+        key=lambda node: (not node.master, *_seniority(node, old_positions)),
+    )
     elastic = (
-        [] if over else sorted((node for node in ready if not node.base), key=lambda node: _seniority(node, place))
+        []
+        if over
+        else sorted((node for node in ready_nodes if not node.base), key=lambda node: _seniority(node, old_positions))
     )
     if not over:
-        waiting = [nodes[instance] for instance in old.members if instance in waits]
+        waiting = [nodes[instance] for instance in old.members if instance in pending_waits]
         shortage = rules.policy.min_workers - len(base) - len(elastic) - len(waiting)
-        held = [*waiting, *_held(old, nodes, shortage, waits)]
-        reasons.update({node.instance: _why_held(node, waits) for node in held})
-        elastic = sorted([*elastic, *held], key=lambda node: _seniority(node, place))
-    room = max(rules.policy.max_workers - len(base), 0)
-    reasons.update(dict.fromkeys((node.instance for node in elastic[room:]), Reason.ABOVE_MAXIMUM))
-    members = tuple(node.instance for node in [*base, *elastic[:room]])
-    return TargetPlan(_next(old, members, nodes, over, replacing), reasons)
+        held_nodes = [*waiting, *_kept_leavers(old, nodes, shortage, pending_waits)]
+        reasons.update({node.instance: _held_reason(node, pending_waits) for node in held_nodes})
+        elastic = sorted([*elastic, *held_nodes], key=lambda node: _seniority(node, old_positions))
+    places = max(rules.policy.max_workers - len(base), 0)
+    reasons.update(dict.fromkeys((node.instance for node in elastic[places:]), Reason.ABOVE_MAXIMUM))
+    members = tuple(node.instance for node in [*base, *elastic[:places]])
+    return TargetPlan(_next_membership(old, members, nodes, over, replacing), reasons)
 
 
 def as_parameter(target: Target, pointer: str) -> str:
-    """JSON of at most one standard parameter; when the list does not fit, `pointer` names the item that holds it."""
-    for whole in (target, target.model_copy(update={"causes": {}})):
-        text = whole.model_dump_json()
+    """The target as JSON that fits into a standard SSM parameter. If the list of members does not fit, `pointer` names
+    the item that holds the list.
+    """
+    for candidate in (target, target.model_copy(update={"causes": {}})):
+        text = candidate.model_dump_json()
         if len(text.encode()) <= PARAMETER_BYTES:
             return text
-    short = target.model_copy(update={"members": None, "pointer": pointer, "causes": {}})
-    text = short.model_dump_json()
+    shortened = target.model_copy(update={"members": None, "pointer": pointer, "causes": {}})
+    text = shortened.model_dump_json()
     if len(text.encode()) <= PARAMETER_BYTES:
         return text
-    return short.model_copy(update={"leave_by": {}}).model_dump_json()  # deadlines that many are in the item as well
+    return shortened.model_copy(update={"leave_by": {}}).model_dump_json()  # the item also contains the deadlines
 
 
-def _seniority(node: View, place: dict[str, int]) -> tuple[float, float, str]:
-    """Sort key: members keep their order; newcomers follow by the time they were prepared."""
+def _seniority(node: View, old_positions: dict[str, int]) -> tuple[float, float, str]:
+    """Sort key: members keep their order, and new nodes follow by the time of their preparation."""
     prepared_at = node.preparation.at if node.preparation is not None else 0.0
-    return (place.get(node.instance, float("inf")), prepared_at, node.instance)
+    return (old_positions.get(node.instance, float("inf")), prepared_at, node.instance)
 
 
-def _why_held(node: View, waits: Collection[str]) -> Reason:
-    return Reason.WAITS_FOR_WINDOW if node.instance in waits else Reason.HELD_BY_MINIMUM
+def _held_reason(node: View, pending_waits: Collection[str]) -> Reason:
+    return Reason.WAITS_FOR_WINDOW if node.instance in pending_waits else Reason.HELD_BY_MINIMUM
 
 
-def _held(old: Membership, nodes: dict[str, View], shortage: int, waits: Collection[str]) -> Sequence[View]:
-    """Members that are kept although they lost their tag, longest standing first. What AWS or the group takes away
-    cannot be kept.
+def _kept_leavers(
+    old: Membership, nodes: dict[str, View], shortage: int, pending_waits: Collection[str]
+) -> Sequence[View]:
+    """Members that lost their elastic tag but are kept because of the minimum, in the order of the target. A node that
+    AWS or its group takes cannot be kept.
     """
     leavers = [nodes[instance] for instance in old.members if instance in nodes and not nodes[instance].wanted]
     voluntary = [
         node
         for node in leavers
         if node.prepared
-        and node.going is None
+        and node.leave_reason is None
         and not node.terminated
         and node.tags is not None
-        and node.instance not in waits
+        and node.instance not in pending_waits
     ]
     return voluntary[: max(shortage, 0)]
 
 
-def _next(
+def _next_membership(
     old: Membership, members: tuple[str, ...], nodes: dict[str, View], over: bool, replacing: Mapping[str, str]
 ) -> Membership:
     dropped = [instance for instance in old.members if instance not in set(members)]
     tracked = {*dropped, *old.leaving}
-    living = {instance: node for instance, node in nodes.items() if not node.terminated}
+    living_nodes = {instance: node for instance, node in nodes.items() if not node.terminated}
     deadlines = {
         node.instance: node.leave_by
-        for node in living.values()
+        for node in living_nodes.values()
         if node.leave_by is not None and node.instance in tracked
     }
-    news = any(old.leave_by.get(instance) != deadline for instance, deadline in deadlines.items())
+    deadlines_changed = any(old.leave_by.get(instance) != deadline for instance, deadline in deadlines.items())
     finished = over and (old.revision > 0 or bool(members))
-    if members == old.members and not news and finished == old.finished and replacing == old.replacing:
+    if members == old.members and not deadlines_changed and finished == old.finished and replacing == old.replacing:
         return old
     revision = old.revision + 1
-    leaving = {instance: at for instance, at in old.leaving.items() if instance not in members and instance in living}
+    leaving = {
+        instance: at for instance, at in old.leaving.items() if instance not in members and instance in living_nodes
+    }
     leaving.update(dict.fromkeys(dropped, revision))
     back = {instance: at for instance, at in old.back.items() if instance in members}
     back.update(dict.fromkeys((instance for instance in members if instance in old.leaving), revision))
     leave_by = {instance: deadline for instance, deadline in deadlines.items() if instance not in members}
-    news_of_members = {
+    membership_changes = {
         "revision": revision,
         "members": members,
         "leave_by": leave_by,
@@ -218,17 +233,17 @@ def _next(
         "finished": finished,
         "causes": {} if over else _causes(old.members, members, nodes),
     }
-    return old.model_copy(update={**news_of_members, "replacing": dict(replacing)})
+    return old.model_copy(update={**membership_changes, "replacing": dict(replacing)})
 
 
 def _causes(old: Sequence[str], new: Sequence[str], nodes: Mapping[str, View]) -> dict[str, str]:
-    """Why each instance came or went, for people; for the first CAUSES of them."""
-    joined = {instance: _why_in(nodes[instance]) for instance in new if instance not in old}
-    went = {instance: _why_out(nodes.get(instance)) for instance in old if instance not in new}
-    return dict([*joined.items(), *went.items()][:CAUSES])
+    """Why each instance joined or left, for people. Only the first MAX_CAUSES instances are listed."""
+    joined = {instance: _join_cause(nodes[instance]) for instance in new if instance not in old}
+    left = {instance: _leave_cause(nodes.get(instance)) for instance in old if instance not in new}
+    return dict([*joined.items(), *left.items()][:MAX_CAUSES])
 
 
-def _why_in(node: View) -> str:
+def _join_cause(node: View) -> str:
     if node.base:
         return "a base node is ready"
     if node.group is not None:
@@ -236,9 +251,11 @@ def _why_in(node: View) -> str:
     return "launched" if node.launched else "tagged"
 
 
-def _why_out(node: View | None) -> str:
+def _leave_cause(node: View | None) -> str:
     if node is None or node.terminated:
         return "terminated"
-    if node.going is not None:
-        return _WENT.get(node.going, node.going.sentence.removeprefix("its ").removeprefix("the "))
+    if node.leave_reason is not None:
+        return _LEAVE_CAUSES.get(
+            node.leave_reason, node.leave_reason.sentence.removeprefix("its ").removeprefix("the ")
+        )
     return "above the maximum" if node.elastic else "untagged"

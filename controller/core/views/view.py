@@ -1,4 +1,6 @@
-"""A node's present state: the registers of events and of reads, arbitrated (`arbitration`)."""
+"""A node's present state. The module `arbitration` decides which value counts when events and reads of the node
+disagree.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,27 @@ from dyntrain.controller.contract.messages import (
 )
 from dyntrain.controller.contract.notices import GROUP_ENDS, Rebalance
 from dyntrain.controller.core.records.acks import NO_HEARTBEAT
-from dyntrain.controller.core.records.facts import Heard, Hook, InstanceState, NodeFacts, Notice, Phase, Preparation
+from dyntrain.controller.core.records.facts import (
+    Hook,
+    InstanceState,
+    NodeFacts,
+    Notice,
+    Phase,
+    Preparation,
+    SignOfLife,
+)
 from dyntrain.controller.core.views.arbitration import RUNNING, reads_that_count
 from dyntrain.controller.core.views.reasons import Reason
 
 GROUP_TAG = "aws:autoscaling:groupName"
-OUTLIVED_SECONDS = 900.0  # a machine that still runs so long after its deadline was not taken
-LONGEST_SILENCE = 3600.0
-GIVEN_UP_AFTER = (
-    7  # describe calls over about an hour: such a node leaves, but may come back (NotFound is never a tombstone)
-)
+OUTLIVED_SECONDS = 900.0  # a machine that still runs so long after its deadline will not be taken
+LONGEST_DESCRIBE_PAUSE = 3600.0
+MAX_UNSEEN_CALLS = 7  # in about an hour; then the node leaves, but may return, because NotFound is not final
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The policy and tags that the decisions of one cluster depend on."""
+    """The policy and the tags on which the decisions about one cluster depend."""
 
     policy: ClusterPolicy
     elastic: ElasticTag = ELASTIC_TAG
@@ -38,8 +46,8 @@ class Rules:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The cluster's Auto Scaling groups: those that its policy registers, then those that its own stack made
-        (`stack_groups`). A tag that people can set makes no group the cluster's.
+        """The cluster's Auto Scaling groups: those in its policy, then those that its own stack made (`stack_groups`).
+        No tag that people can set adds a group.
         """
         return (*self.policy.groups, *(group for group in self.stack_groups if group not in self.policy.groups))
 
@@ -50,11 +58,13 @@ class Rules:
 
 @dataclass(frozen=True)
 class View:
-    """A node's present state. `tags` None: they are unknown. `going` None: nothing speaks against the node's staying.
-    `unseen` counts the describe calls in a row that did not show it, `changes_at` is when the view changes by itself,
-    `launched` says that it came from the cluster's launch template; `proven` that this, a group of the cluster or a
-    part in its job shows it to be the cluster's, unlike tags, which people can set; `requested` that it carries or
-    carried the cluster's elastic tag, or took part in its job.
+    """A node's present state. `tags` None: the tags are unknown. `leave_reason` None: nothing makes the node leave.
+    `unseen` is the number of consecutive describe calls that did not show the node. `changes_at` is the time when the
+    view changes by itself.
+
+    `launched`: the node came from the cluster's launch template. `proven`: the launch template, a group of the cluster
+    or a part in its job shows that the node is the cluster's; tags prove nothing, because people can set tags.
+    `requested`: the node carries or carried the cluster's elastic tag, or took part in its job.
     """
 
     instance: str
@@ -70,10 +80,10 @@ class View:
     group: str | None
     phase: Phase | None
     preparation: Preparation | None
-    heard: Heard | None
+    heard: SignOfLife | None
     leave_by: float | None
-    going: Reason | None
-    mirror: str | None
+    leave_reason: Reason | None
+    status_tag: str | None
     settles_at: float | None
     unseen: int = 0
     changes_at: float | None = None
@@ -87,27 +97,31 @@ class View:
 
     @property
     def wanted(self) -> bool:
-        away = self.closed is not None and self.state not in RUNNING
-        return not self.terminated and ((self.base and not away) or (self.elastic and self.going is None))
+        closed_and_stopped = self.closed is not None and self.state not in RUNNING
+        return not self.terminated and (
+            (self.base and not closed_and_stopped) or (self.elastic and self.leave_reason is None)
+        )
 
     @property
     def started(self) -> float | None:
-        """When this life of the machine began; None when unknown."""
+        """The time of the machine's last start; None when unknown."""
         return _life_began(self.facts) or None
 
     @property
     def closed(self) -> Reason | None:
-        """Why the controller has stopped or ended it as a base node of a closed cluster; None again once somebody has
-        started it.
+        """Why the controller has stopped or terminated the node as a base node of a closed cluster; The result is None
+        after somebody started the node again.
         """
         mark = self.facts.acks.closed
         if mark is None or not self.base or (self.started or 0.0) > mark.at:
             return None
-        return Reason(mark.value) if mark.value in set(Reason) else Reason.STOPPED  # a later version knows more reasons
+        return (
+            Reason(mark.value) if mark.value in set(Reason) else Reason.STOPPED
+        )  # a later version may have stored a new reason
 
     @property
     def alive(self) -> bool:
-        """Whether the node itself has reported in this life of the machine."""
+        """Whether the node has reported since the machine's last start."""
         return self.heard is not None or self.preparation is not None
 
     @property
@@ -115,7 +129,7 @@ class View:
         return self.facts.acks.terminate is not None
 
     def waiting_hooks(self, transition: str) -> list[tuple[str, Hook]]:
-        """The unanswered lifecycle actions of that transition, oldest first."""
+        """The lifecycle actions of this transition that wait for completion, oldest first."""
         hooks = [
             (key, hook)
             for key, hook in self.facts.hooks.items()
@@ -129,7 +143,7 @@ class View:
 
 
 def view(facts: NodeFacts, rules: Rules, now: float) -> View:
-    """Derive the view. Pure: the same facts, rules and time give the same view."""
+    """Derive the view of a node. Pure: the same facts, rules and time give the same view."""
     settling = rules.policy.settling_seconds
     reads = reads_that_count(facts, settling, rules.elastic_tag)
     tags, state = _tags(facts, "tags" in reads), _state(facts, "state" in reads)
@@ -140,14 +154,14 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
     elastic, settles_at = _elastic(facts, rules, tags, "tags" in reads, owned or group is not None, now)
     leave_by, changes_at = _leave_by(facts, rules.policy, now)
     unseen = unseen_times(facts)
-    based = is_base_value((tags or {}).get(BASE_TAG))
+    base_tagged = is_base_value((tags or {}).get(BASE_TAG))
     launched = facts.template is not None and facts.template.cluster == cluster
     return View(
         instance=facts.instance,
         facts=facts,
         tags=tags,
         elastic=elastic,
-        base=based or facts.based is not None,
+        base=base_tagged or facts.based is not None,
         master=(tags or {}).get(NODE_TYPE_TAG) == "Master",
         owned=owned,
         requested=elastic or _requested(facts, rules),
@@ -158,26 +172,26 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         preparation=preparation,
         heard=facts.heard if facts.heard is not None and facts.heard.at >= _life_began(facts) else None,
         leave_by=leave_by,
-        going=_going(facts, state, phase, preparation, leave_by, unseen),
-        mirror=_mirror(facts, settling),
+        leave_reason=_leave_reason(facts, state, phase, preparation, leave_by, unseen),
+        status_tag=_current_status_tag(facts, settling),
         settles_at=settles_at,
         unseen=unseen,
         changes_at=changes_at,
         launched=launched,
-        base_tagged=based,
+        base_tagged=base_tagged,
         proven=launched or cluster in facts.acks.stamps or cluster in facts.acks.joined or _in_group(facts, rules),
     )
 
 
 def _requested(facts: NodeFacts, rules: Rules) -> bool:
-    registers = (facts.tags_event, facts.tags_read)  # facts of an earlier release have no `wished`
+    registers = (facts.tags_event, facts.tags_read)  # facts that an earlier version stored have no `wished`
     tagged = any(register is not None and rules.elastic_tag in register.tags for register in registers)
     wished = facts.wished is not None and facts.wished.cluster == rules.policy.cluster
     return tagged or wished or rules.policy.cluster in facts.acks.joined
 
 
 def _in_group(facts: NodeFacts, rules: Rules) -> bool:
-    """Whether it is, or was, a member of one of the cluster's groups, by Auto Scaling or by its own tag."""
+    """Whether the node is, or was, a member of one of the cluster's groups, by Auto Scaling or by its tag."""
     readings = [facts.group_event, facts.group_read]
     tags = [register.tags.get(GROUP_TAG) for register in (facts.tags_event, facts.tags_read) if register is not None]
     groups = {register.group for register in readings if register is not None} | set(tags)
@@ -207,7 +221,7 @@ def _group(facts: NodeFacts, read: bool, tags: Mapping[str, str] | None) -> tupl
 
 
 def _preparation(facts: NodeFacts) -> Preparation | None:
-    """The node's preparation. A report from before the machine's last start is about an earlier life of it."""
+    """The node's preparation. A report from before the machine's last start is ignored."""
     start = _life_began(facts)
     return facts.preparation if facts.preparation is not None and facts.preparation.at >= start else None
 
@@ -218,27 +232,33 @@ def _life_began(facts: NodeFacts) -> float:
 
 
 def _elastic(
-    facts: NodeFacts, rules: Rules, tags: Mapping[str, str] | None, from_read: bool, launched_for_us: bool, now: float
+    facts: NodeFacts,
+    rules: Rules,
+    tags: Mapping[str, str] | None,
+    from_read: bool,
+    launched_for_cluster: bool,
+    now: float,
 ) -> tuple[bool, float | None]:
-    """Whether the node is elastic. A read soon after the launch may not show all tags yet, and never proves that one is
-    missing: until a later one, an instance launched for the cluster counts as tagged.
+    """Whether the node is elastic, and when this answer settles. A read soon after the launch may not show all tags
+    yet, and never proves that a tag is missing. Until a later read, an instance that was launched for the cluster
+    counts as tagged.
     """
     if tags is None or rules.elastic_tag in tags:
         return (tags is not None), None
     launched = facts.state_read.launched_at if facts.state_read is not None else None
     based = facts.based is not None or is_base_value(tags.get(BASE_TAG))
-    if from_read and launched_for_us and not based and launched is not None and facts.tags_read is not None:
-        settles = launched + rules.policy.settling_seconds
-        if facts.tags_read.started < settles:
-            return True, settles if now < settles else None
+    if from_read and launched_for_cluster and not based and launched is not None and facts.tags_read is not None:
+        settled_at = launched + rules.policy.settling_seconds
+        if facts.tags_read.started < settled_at:
+            return True, settled_at if now < settled_at else None
     return False, None
 
 
 def _leave_by(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tuple[float | None, float | None]:
-    """The earliest deadline that still concerns this life of the machine, and when that answer changes by itself.
+    """The earliest deadline that concerns the running machine, and the time when this answer changes by itself.
 
-    A machine that outlived its deadline was not taken: an old notice (or one from an archive) is no reason to leave.
-    Maintenance that is scheduled for a later day is not either, before its lead time.
+    A machine that runs past its deadline was not taken, so an old or archived notice is no reason to leave. Scheduled
+    maintenance is no reason to leave before its lead time.
     """
     lead = policy.notice_lead_seconds
     by_ref: dict[str, Notice] = {}
@@ -247,50 +267,57 @@ def _leave_by(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tuple[floa
             by_ref[notice.ref] = max(
                 notice, by_ref.get(notice.ref, notice), key=lambda n: (n.said_at, n.closed, n.order)
             )
-    advice = Rebalance(policy.rebalance, policy.rebalance_grace_seconds)
-    live = [
+    rebalance_rule = Rebalance(policy.rebalance, policy.rebalance_grace_seconds)
+    open_notices = [
         notice.model_copy(update={"deadline": deadline})
         for notice in (*(n for n in facts.notices if not n.ref), *by_ref.values())
         if not notice.closed
-        and not (notice.kind == GROUP_ENDS and policy.leave_windows)  # its hook says how long it stays
-        and (deadline := advice.deadline(notice.kind, notice.deadline)) is not None
+        and not (
+            notice.kind == GROUP_ENDS and policy.leave_windows
+        )  # the group's lifecycle hook limits how long the node stays
+        and (deadline := rebalance_rule.deadline(notice.kind, notice.deadline)) is not None
     ]
-    near = [
+    near_deadlines = [
         n.deadline
-        for n in live
-        if n.deadline >= facts.started_at and n.deadline - _lead(n, lead) <= now <= n.deadline + OUTLIVED_SECONDS
+        for n in open_notices
+        if n.deadline >= facts.started_at
+        and n.deadline - _lead_seconds(n, lead) <= now <= n.deadline + OUTLIVED_SECONDS
     ]
-    ahead = [n.deadline - _lead(n, lead) for n in live if n.deadline - _lead(n, lead) > now]
-    ends = [deadline + OUTLIVED_SECONDS for deadline in near]
-    return min(near, default=None), min([*ahead, *ends], default=None)
+    later_starts = [
+        n.deadline - _lead_seconds(n, lead) for n in open_notices if n.deadline - _lead_seconds(n, lead) > now
+    ]
+    ends = [deadline + OUTLIVED_SECONDS for deadline in near_deadlines]
+    return min(near_deadlines, default=None), min([*later_starts, *ends], default=None)
 
 
-def _lead(notice: Notice, lead: float) -> float:
+def _lead_seconds(notice: Notice, lead: float) -> float:
     return lead if notice.kind == "health" else float("inf")
 
 
 def unseen_times(facts: NodeFacts) -> int:
-    """How many describe calls in a row did not show the instance."""
+    """The number of consecutive describe calls that did not show the instance."""
     unseen = facts.acks.unseen
     return unseen.times if unseen is not None else 0
 
 
 def ask_again_at(facts: NodeFacts, period: float) -> float:
-    """When to describe an instance again that EC2 does not show: each time after twice as long, up to an hour."""
+    """When to describe again an instance that EC2 does not show. The pause doubles each time, up to an hour."""
     unseen = facts.acks.unseen
     if unseen is None or not unseen.times:
         return 0.0
-    pause: float = min(period * 2 ** min(unseen.times - 1, 16), max(LONGEST_SILENCE, period))
+    pause: float = min(period * 2 ** min(unseen.times - 1, 16), max(LONGEST_DESCRIBE_PAUSE, period))
     return unseen.at + pause
 
 
-def abandoned(facts: NodeFacts) -> bool:
-    """Whether a launch of this instance was answered with ABANDON: its group takes it away, whatever it says later."""
+def launch_abandoned(facts: NodeFacts) -> bool:
+    """Whether a launch of this instance was answered with ABANDON. The group then terminates the instance, whatever the
+    instance reports later.
+    """
     answers = [facts.acks.answers.get(key) for key, hook in facts.hooks.items() if hook.transition == "launch"]
     return any(answer is not None and answer.result == "ABANDON" for answer in answers)
 
 
-def _going(
+def _leave_reason(
     facts: NodeFacts,
     state: InstanceState | None,
     phase: Phase | None,
@@ -300,7 +327,7 @@ def _going(
 ) -> Reason | None:
     if facts.acks.terminate is not None:
         return Reason.TERMINATE_ISSUED
-    if abandoned(facts):
+    if launch_abandoned(facts):
         return Reason.ABANDONED
     if phase in ("terminating", "left"):
         return Reason.GROUP_TERMINATES
@@ -310,13 +337,13 @@ def _going(
         return Reason.INTERRUPTED
     if preparation is not None and preparation.outcome == "worker_failed":
         return Reason.WORKER_FAILED
-    if unseen >= GIVEN_UP_AFTER:
+    if unseen >= MAX_UNSEEN_CALLS:
         return Reason.UNKNOWN_TO_EC2
     return None
 
 
-def _mirror(facts: NodeFacts, settling: float) -> str | None:
-    """The status tag as the controller wrote it, or as a settled read found it after somebody else changed it."""
+def _current_status_tag(facts: NodeFacts, settling: float) -> str | None:
+    """The status tag as the controller wrote it, or as a later settled read found it."""
     written, read = facts.acks.mirror, facts.tags_read
     if read is not None and (written is None or read.started > written.at + settling):
         return read.tags.get(STATUS_TAG)

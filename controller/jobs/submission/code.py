@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dyntrain.controller.contract.errors import GiveUp, Misconfigured
-from dyntrain.controller.contract.folders import not_local
+from dyntrain.controller.contract.folders import not_local_problem
 from dyntrain.controller.jobs.submission.ignoring import ignored_by
 
 LIMIT_BYTES = 500_000_000  # of files, before they are packed: data has no place in code
@@ -24,7 +24,7 @@ ALWAYS_IGNORED = (".git/", "__pycache__/", ".venv/", ".mypy_cache/", ".pytest_ca
 def source_of(code: str) -> tuple[str, str] | None:
     """Bucket and key of s3://BUCKET/KEY; None for a folder. Raises GiveUp for any other address."""
     if not code.startswith("s3://"):
-        if not_local(code):
+        if not_local_problem(code):
             raise GiveUp(f"{code} is no folder and no s3://BUCKET/KEY")
         return None
     bucket, _, key = code.removeprefix("s3://").partition("/")

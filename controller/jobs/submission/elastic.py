@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from dyntrain.controller.contract import job_files as files
 from dyntrain.controller.contract.errors import Conflict, ControllerError, GiveUp, Misconfigured, Refused, RetryLater
-from dyntrain.controller.contract.gpu_families import cannot_be_a_node, doubt
+from dyntrain.controller.contract.gpu_families import cannot_be_a_node, unknown_gpu_warning
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
 from dyntrain.controller.jobs.submission.claim import forget, mine, put
 from dyntrain.controller.jobs.submission.code import Packed, source_of
@@ -82,7 +82,7 @@ def prepare_cluster(
     if (stack is not None and stack.submission != ours) or (stack is None and registered):
         raise GiveUp(f"the name {request.name} is in use: there is a cluster or a stack {request.name}")
     record = new_record(request, digest, "", fresh, ports.clock()).model_copy(update={"elastic": True})
-    warning = doubt(request.instance_type) if hardware.nvidia else ""
+    warning = unknown_gpu_warning(request.instance_type) if hardware.nvidia else ""
     return PreparedCluster(request, packed, known_job or StoredJob(record, 0), parameters, warning)
 
 

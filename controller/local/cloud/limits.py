@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dyntrain.controller.contract.metadata_tags import PATTERN, refused_keys
+from dyntrain.controller.contract.metadata_tags import TAG_KEY_PATTERN, refused_keys
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.calls import Call
 from dyntrain.controller.local.errors import ApiError
@@ -71,8 +71,8 @@ def _known(account: Account, call: Call) -> None:
         for key in refused_keys(call.form[name] for name in call.form if name.endswith(".Key")) if shown else ():
             raise ApiError(
                 "InvalidParameterValue",
-                f"'{key}' is not a valid tag key. Tag keys must match pattern ({PATTERN}), and must not be a reserved "
-                "name ('.', '..', '_index')",
+                f"'{key}' is not a valid tag key. Tag keys must match pattern ({TAG_KEY_PATTERN}), and must not be a "
+                "reserved name ('.', '..', '_index')",
             )
 
 

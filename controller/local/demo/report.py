@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dyntrain.controller.core.decisions.arrows import Cause, unexplained
+from dyntrain.controller.core.decisions.arrows import Cause, unexplained_statuses
 from dyntrain.controller.local.demo.observer import Observations
 from dyntrain.controller.local.demo.statuses import Statuses
 from dyntrain.training.audit import Audit
@@ -87,10 +87,10 @@ def shortcomings(report: dict[str, Any]) -> list[str]:
 def goes_back(report: dict[str, Any], statuses: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
     """Statuses by instance that none of the demo's requests explains."""
     requests = [(join["instance"], join["requested_at"], Cause.JOIN_REQUESTED) for join in report["joins"]]
-    requests += [(leave["instance"], leave["requested_at"], Cause.LET_GO) for leave in report["leaves"]]
+    requests += [(leave["instance"], leave["requested_at"], Cause.MUST_LEAVE) for leave in report["leaves"]]
     for instance, history in statuses.items():
         happened = [(at, cause) for about, at, cause in requests if about == instance]
-        for line in unexplained([(entry["at"], entry["status"]) for entry in history], happened):
+        for line in unexplained_statuses([(entry["at"], entry["status"]) for entry in history], happened):
             yield instance, line
 
 

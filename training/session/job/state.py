@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from dyntrain.controller.contract.messages import Target
-from dyntrain.controller.contract.reports import MOST_TOLD, JobReport
+from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH, JobReport
 from dyntrain.training.journal import JobBegun
 from dyntrain.training.protocol.messages import COMMITS_KEPT, ENDLESS, MODULE, START, Position, WorkerHello
 from dyntrain.training.protocol.node_messages import Launch
@@ -192,8 +192,8 @@ class JobState:
             epochs=0 if epochs >= ENDLESS else epochs,
             step=position.step,
             samples_per_second=self.round.pace * len(self.round.active) if state == "running" else 0.0,
-            reason=self._reason[:MOST_TOLD],
-            traceback=self.raised[1][-MOST_TOLD:] if self.raised and position.step <= self.raised[0] else "",
+            reason=self._reason[:MAX_TEXT_LENGTH],
+            traceback=self.raised[1][-MAX_TEXT_LENGTH:] if self.raised and position.step <= self.raised[0] else "",
         )
 
     @property
