@@ -388,7 +388,7 @@ class ElasticJob:
         the membership at any step.
 
         `probe`: before the first step each worker tries some samples of the first batch, and two parts of these
-        samples, in separate processes. ValueError if the parts' gradients do not add up to the whole's.
+        samples, in separate processes. ValueError if the parts' gradients do not fit those of the whole.
 
         The global random generators are seeded from `seed` at each boundary, and BatchNorm's running statistics are
         averaged over all workers' samples (`average_statistics`). In a worker that is asked to leave, the

@@ -208,7 +208,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             optimizer.lr_scheduler = SampleSchedule(optimizer.lr_scheduler, self._batch, optimizer.num_update)
 
     def _divide(self, store: ModuleStore, validate: bool) -> tuple[Any, Any]:
-        """Get this worker's data and set the gradients' scale. Raises _MemberLost, and RefusedByAll for unfit batches."""
+        """Get this worker's data and set the gradients' scale. Raises _MemberLost, and RefusedByAll for bad batches."""
         assert self._scale is not None
         train, evaluation = self._data_iterator.get_data_iterator(store)
         self.reshape(train.provide_data, train.provide_label)

@@ -1,4 +1,4 @@
-"""`python -m dyntrain.training.coordinator`: the process that a job's workers check in with."""
+"""`python -m dyntrain.training.coordinator`: the process to which a job's workers connect."""
 
 import sys
 

@@ -39,13 +39,13 @@ from dyntrain.training.session.orders import Announce, DropWorker, Journal, Orde
 from dyntrain.training.session.session import Session
 
 TICK_SECONDS = 0.1
-# between reads of the target, times 1 to 1.4: at most once a second, not in step with other clusters
+# between reads of the target, multiplied by 1 to 1.4 at random, so that clusters do not read at the same time
 TARGET_SECONDS = 0.7
-REPORT_SECONDS = 5.0  # at most between two reports, which also are the lease
-FAREWELL_SECONDS = 15.0
+REPORT_SECONDS = 5.0  # at most between two reports, which also show that this process is alive
+FAREWELL_SECONDS = 15.0  # in which nodes and workers must disconnect at the end
 WORKERS_SECONDS = 0.5  # between checks whether the nodes have all addresses
 CLAIM_SECONDS = 1.0  # between checks of the claim on the shared volume
-# between checks of the published endpoint: an overtaken coordinator may have published its own late
+# between checks of the published endpoint, which an overtaken coordinator may have replaced late
 PUBLISH_SECONDS = 3.0
 TARGET, ADDRESS, BUS = "its target", "the parameter with its address", "the event bus"
 log = logging.getLogger("coordinator")
@@ -54,14 +54,14 @@ log = logging.getLogger("coordinator")
 class Coordinator:
     """The coordinator of one job.
 
-    `keys` verify which instance a node is (`dyntrain.controller.contract.instance_identity`); without any, nodes are
-    believed. `term` is that of the nomination; None if no other node can hold this job. Raises Overtaken if another
-    node holds it. `identity` proves to the controller who sends the reports.
+    `keys` verify which instance a node is (`dyntrain.controller.contract.instance_identity`); without keys, nodes are
+    trusted. `term` is the nomination's term; None if no other node can hold this job. Raises Overtaken if another node
+    holds the job. `identity` proves to the controller which instance sends the reports.
 
     Events go to the job's folder, and also to the file `events` if given. The training workers are listed as files in
     the directory of the launch, else in `mirror`; with None there are no such files. `uploads` is the command that
-    uploads results on request (`Results`); with None they stay on the volume. `resumes`: a person resumes a job that
-    was interrupted or has failed, of which no process is left.
+    uploads results on request (`Results`); with None the results stay on the volume. `resumes`: a person resumes an
+    interrupted or failed job, of which no process is left.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Coordinator:
         self._outbox = Outbox(self._volume, self._journal.append, self._events.append, self._carry_out)
 
     def _take_over(self, now: float) -> list[Entry]:
-        """Restart the job if another node's coordinator held it: with its machine a ps-lite server was lost.
+        """Restart the job if another node's coordinator held it, as that node's ps-lite server is lost.
 
         Returns the new journal entries.
         """
@@ -152,7 +152,7 @@ class Coordinator:
                 published_at=time.time(),
             )
             async with asyncio.TaskGroup() as tasks:
-                # started before the endpoint is published, which may take long
+                # tasks that start before the endpoint is published, which may take long
                 background = [tasks.create_task(coroutine) for coroutine in (self._report(), self._watch_claim())]
                 await self._publish(endpoint)
                 loops = (
@@ -179,7 +179,7 @@ class Coordinator:
             await self._last_report()
 
     def carry_out(self, orders: list[Order]) -> None:
-        """Carry out orders, in order and after earlier ones. After this coordinator was overtaken, drop them."""
+        """Carry out orders, after all earlier ones; drop them if another coordinator has taken the job over."""
         if self._overtaken is None:
             self._outbox.put(orders)
             if self._results is not None and any(_ends_an_epoch(order) for order in orders):
@@ -246,7 +246,7 @@ class Coordinator:
             except Overtaken as error:
                 self._give_up(error)
             except OSError as error:
-                log.warning("the claim on the job cannot be read: %s; looked at again", error)
+                log.warning("the claim on the job cannot be read, and will be read again: %s", error)
             await asyncio.sleep(CLAIM_SECONDS)
 
     async def _watch_published(self, endpoint: CoordinatorEndpoint) -> None:
@@ -259,9 +259,9 @@ class Coordinator:
                     await asyncio.to_thread(self._journal.check)
                     await self._publish(endpoint)
             except HostsError as error:
-                log.warning("%s; looked at again", self._reach.failed(ADDRESS, error, time.time()))
+                log.warning("%s; it will be read again", self._reach.failed(ADDRESS, error, time.time()))
             except OSError as error:
-                log.warning("%s; looked at again", error)
+                log.warning("%s; it will be read again", error)
             except Overtaken as error:
                 self._give_up(error)
 
@@ -286,7 +286,7 @@ class Coordinator:
             except HostsError as error:
                 failures += 1
                 message = self._reach.failed(TARGET, error, time.time())
-                log.warning("%s; the present membership stands", message)
+                log.warning("%s; the present membership stays in force", message)
             else:
                 if target is not None:
                     self.carry_out(self._session.new_target(target, time.time()))
@@ -300,29 +300,30 @@ class Coordinator:
             await asyncio.sleep(WORKERS_SECONDS)
 
     async def _show_workers(self, directory: Path | None) -> None:
-        """List the training workers in files, from a thread for which nothing waits, as a volume may hang."""
+        """List the training workers in files, in a thread of its own, as the volume may hang."""
         if directory is None:
             return
         mirror, job, thread = Mirror(), self._session.job, ThreadPoolExecutor(1, "mirror")
         while True:
             if job.launch is not None or not job.options.waits:
-                place = directory if job.launch is None else Path(job.launch.directory)
+                folder = directory if job.launch is None else Path(job.launch.directory)
                 addresses = dict(job.roster.addresses)
-                seen = (place, job.report(), addresses, addresses.get(self._instance_id, ""))
-                await asyncio.get_running_loop().run_in_executor(thread, mirror.show, *seen)
+                arguments = (folder, job.report(), addresses, addresses.get(self._instance_id, ""))
+                await asyncio.get_running_loop().run_in_executor(thread, mirror.show, *arguments)
             await asyncio.sleep(WORKERS_SECONDS)
 
     async def _report(self) -> None:
-        """Report at once when something changed on which the controller acts, else every `REPORT_SECONDS`."""
+        """Report every `REPORT_SECONDS`, and at once after a change on which the controller acts."""
         while self._overtaken is None:
             report = self._next_report()
-            if _decisive(report) != _decisive(self._reported) or time.monotonic() - self._reported_at > REPORT_SECONDS:
+            changed = _decisive_fields(report) != _decisive_fields(self._reported)
+            if changed or time.monotonic() - self._reported_at > REPORT_SECONDS:
                 try:
                     await asyncio.to_thread(self._hosts.report, self._with_history(report))
                     self._reported, self._reported_at = report, time.monotonic()
                     self._reach.answered(BUS)
                 except HostsError as error:
-                    log.warning("%s; it is repeated", self._reach.failed(BUS, error, time.time()))
+                    log.warning("%s; the report will be repeated", self._reach.failed(BUS, error, time.time()))
                     await asyncio.sleep(1.0)
             await asyncio.sleep(0.05)
 
@@ -339,20 +340,20 @@ class Coordinator:
                 await asyncio.sleep(delay)
 
     def _next_report(self) -> JobReport:
-        """The next report.
+        """Return the next report.
 
         While a decision is not on the volume yet, the last report is repeated, because the controller acts on reports.
-        The same holds while results of an ended job are being uploaded, so that they are there when its end is known.
+        The last report is also repeated until an ended job's results are uploaded, before its end is reported.
         """
         report = self._session.report(time.time())
-        on_their_way = self._results is not None and not self._results.over and report.state in ("finished", "failed")
-        if self._reported is not None and (self._outbox.stalled or on_their_way):
+        uploading = self._results is not None and not self._results.over and report.state in ("finished", "failed")
+        if self._reported is not None and (self._outbox.stalled or uploading):
             return self._reported.model_copy(update={"sequence": report.sequence})
-        who = {"instance_id": self._instance_id, "private_ip": self._host, "identity": self._identity}
-        return report.model_copy(update={**who, "unreachable": self._reach.lacking})
+        sender = {"instance_id": self._instance_id, "private_ip": self._host, "identity": self._identity}
+        return report.model_copy(update={**sender, "unreachable": self._reach.unreachable})
 
     def _with_history(self, report: JobReport) -> JobReport:
-        """Add progress and history to a report that is about to be sent; they never cause a report by themselves."""
+        """Add progress and history to a report before it is sent; a change of these alone causes no report."""
         now, fraction = time.time(), self._session.job.fraction
         active = sum(member.active for member in report.members)
         self._chronicle.stands(now, fraction, report.epoch, report.step, active, report.samples_per_second)
@@ -361,9 +362,9 @@ class Coordinator:
 
 
 def _chronicle(file: Path) -> Chronicle:
-    """The history from the events of the job's earlier coordinators.
+    """Read the job's history from the events of its earlier coordinators.
 
-    If they are unreadable, the curves begin anew, and nothing else does.
+    If the events are unreadable, only the curves begin anew.
     """
     try:
         return Chronicle.of(read_events(file))
@@ -373,11 +374,11 @@ def _chronicle(file: Path) -> Chronicle:
 
 
 def _ends_an_epoch(order: Order) -> bool:
-    """Whether the order journals a commit at an epoch's end, the last record of an epoch."""
+    """Whether the order records a commit at an epoch's end, which is the epoch's last journal entry."""
     return isinstance(order, Journal) and isinstance(order.entry, CommitWritten) and order.entry.position.offset == 0
 
 
-def _decisive(report: JobReport | None) -> object:
+def _decisive_fields(report: JobReport | None) -> object:
     if report is None:
         return None
     members = [(member.instance_id, member.rank, member.active) for member in report.members]

@@ -1,6 +1,6 @@
 """Messages between the coordinator and the program that uploads a job's results.
 
-An empty line requests an upload of all that is new; one line of JSON answers.
+An empty line requests an upload of all new results; the answer is one line of JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ END_SECONDS = 400.0  # for the last upload; machines end ten minutes after the j
 
 
 class Uploaded(BaseModel):
-    """Result of an upload. `failed`: why it is incomplete; the rest is retried with the next line."""
+    """Result of an upload. `failed`: why files are missing; the next request uploads them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
