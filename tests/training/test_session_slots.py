@@ -120,7 +120,7 @@ def test_a_process_that_dies_takes_the_others_of_its_node_out_of_the_job_and_all
 
     assert members(driver) == (A0, A1), "the other node goes on at once"
     assert restarts(orders) == {B1: 111}
-    assert "all of them come again" in leaves(orders)[B0]
+    assert "all of them join again" in leaves(orders)[B0]
     assert len(announced(orders, events.WorkerLost)) == 1, "the others of its node have not failed"
 
     again = driver.do("worker_left", B0)

@@ -1,6 +1,6 @@
-"""The job's history for its reports, bounded however long the job lasts. Pure.
+"""The job's history for reports to the controller, of bounded size. Pure.
 
-It is built from announced events, so a coordinator that comes back can rebuild it from the events file.
+The history is made from announced events, so a restarted coordinator can rebuild it from the events file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dyntrain.controller.contract.reports import MOST_TOLD
 from dyntrain.training import events
 
 POINTS, MARKS = 96, 40
-LIVE_SECONDS = 15.0  # between points while no boundary is reached
-GOES_ON = (  # events that end an earlier stall
+LIVE_SECONDS = 15.0  # between points of the curves while no boundary is reached
+ENDS_STALL = (  # events that end an earlier stall
     events.StallOver,
     events.Forming,
     events.Formed,
@@ -35,8 +35,8 @@ GOES_ON = (  # events that end an earlier stall
     events.Finished,
     events.Failed,
 )
-PACE_SECONDS = 600.0  # of the past, from which the pace is computed
-NAME, REASON, PHASES = 40, 120, 10  # characters, characters, entries
+PACE_SECONDS = 600.0  # of the latest progress, from which the pace is computed
+NAME, REASON, PHASES = 40, 120, 10  # limits of a mark: characters, characters, entries
 MARKED = (
     events.Forming,
     events.Pause,
@@ -72,20 +72,20 @@ class Chronicle:
     metrics: Metrics = field(default_factory=dict)
     metrics_epoch: int | None = None
     silenced: dict[str, str] = field(default_factory=dict)  # rules of the script's checks
-    stalled: str = ""  # who keeps the others waiting now
-    pace: deque[tuple[float, float]] = field(default_factory=deque)  # (when, fraction done)
+    stalled: str = ""  # reason of the present stall
+    pace: deque[tuple[float, float]] = field(default_factory=deque)  # (time, fraction done)
 
     @classmethod
-    def of(cls, heard: Iterable[events.Event]) -> Chronicle:
+    def of(cls, past_events: Iterable[events.Event]) -> Chronicle:
         chronicle = cls()
-        for event in heard:
+        for event in past_events:
             chronicle.hear(event)
         return chronicle
 
     def hear(self, event: events.Event) -> None:
         if isinstance(event, events.Stalled):
             self.stalled = event.reason
-        elif isinstance(event, GOES_ON):
+        elif isinstance(event, ENDS_STALL):
             self.stalled = ""
         if isinstance(event, events.Segment):
             metrics = _shown(event.metrics)
@@ -102,7 +102,7 @@ class Chronicle:
             self.marks.append(mark_of(event))
 
     def stands(self, at: float, fraction: float | None, epoch: int, step: int, workers: int, rate: float) -> None:
-        """Record the state between two boundaries; may be called at any rate."""
+        """Record the progress between two boundaries; may be called at any rate."""
         if fraction is not None:
             self._pace(at, fraction)
         if rate > 0 and (not self.points or at - self.points[-1].at >= LIVE_SECONDS):
@@ -163,7 +163,7 @@ class Chronicle:
 
 
 def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float) -> float | None:
-    """Seconds left at the pace of the given points; a stall counts once it is longer than their mean distance."""
+    """Estimate the remaining seconds; a pause counts once it exceeds the mean time between the points of `pace`."""
     if fraction >= 1.0:
         return 0.0
     if pace and not pace[0][1]:  # the time before the first step is set-up, and says nothing about the pace
@@ -180,7 +180,7 @@ def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float
 
 
 def mark_of(event: events.Event) -> HistoryMark:
-    """Make a mark from those fields that the event has, with texts cut to a bounded length."""
+    """Make a mark from an event's fields, with texts cut to a bounded length."""
     fields = event.model_dump(
         include={"instance", "generation", "number", "seconds", "reason", "cause", "kind", "phases"}
     )

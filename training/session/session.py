@@ -1,15 +1,15 @@
-"""The coordinator's state machine: events go in, orders come out; no clock, no socket, no file.
+"""The coordinator's state machine: a method for each event, which returns orders. Pure.
 
 Phases of a generation: WAITING (nobody holds the state) or PARKED (its holders wait for a group) -> PREPARING (orders
 to form are sent) -> FORMING (the order to go is sent) -> TRAINING -> at each boundary TRAINING again, or PREPARING the
-next one -> OVER. A loss in mid-epoch leads through RELEASING to PARKED. A loss that may leave others blocked inside
-ps-lite leads to WAITING: the supervisors kill and restart the workers, and the next generation starts from a safe state
-or commit (`origin`). Messages are lost only with connections, so after each (re)connection those that may have been
-lost are sent again.
+next one -> OVER. The loss of a worker in mid-epoch leads through RELEASING to PARKED. A loss that may leave others
+blocked inside ps-lite leads to WAITING: the supervisors kill and restart the workers, and the next generation starts
+from a safe state or commit (`origin`). Messages are lost only with connections, so after each (re)connection messages
+that may have been lost are sent again.
 
-`JobState` holds all that is known, and in it `Round` what concerns the present generation (`job`). The other packages
-are functions over it: `handlers` for messages, `recovery` for losses, missed deadlines and a coordinator that came
-back, `phases` for the decisions and how they are carried out. `generation` is computed without the job.
+`JobState` holds the state of the job, and its `Round` that of the present generation (package `job`). The other
+packages are functions of a JobState: `handlers` for messages, `recovery` for losses, missed deadlines and a restarted
+coordinator, `phases` for decisions. The functions of `generation` need no JobState.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class Session:
 
     @property
     def launch(self) -> Launch | None:
-        """The launch that nodes train.
+        """The person's launch, whose command the nodes run.
 
-        None before a person's launch and after its end, or if the nodes' configuration says what to train.
+        None before a launch and after its end, or if the nodes' configuration has the command.
         """
         return None if self.job.phase is Phase.OVER else self.job.launch
 
@@ -97,31 +97,34 @@ class Session:
         self.job.held(seconds)
 
     def new_target(self, target: Target, now: float) -> list[Order]:
-        """Take a new target over.
+        """Adopt a new target.
 
-        A lower revision than the one in force is ignored, as a stale read. The same revision with other content is
-        refused: two write this parameter, and only the controller, with a higher revision, can decide between them.
+        A lower revision than that of the target in force is ignored, as a stale read. The same revision with other
+        content is refused: somebody else writes this parameter too, and only a higher revision can settle the conflict.
         """
         job = self.job
         if job.target is not None and target.revision < job.target.revision:
             return []
         if job.target is not None and target.contradicts(job.target):
             return refuse(job, target, now)
-        before = set(job.target.members or ()) if job.target else set()
-        after = set(target.members or ())
+        old_members = set(job.target.members or ()) if job.target else set()
+        new_members = set(target.members or ())
         changed = [
-            instance for instance in job.roster.nodes if (node_of(instance) in before) != (node_of(instance) in after)
+            instance
+            for instance in job.roster.nodes
+            if (node_of(instance) in old_members) != (node_of(instance) in new_members)
         ]
         job.target = target
         job.causes |= target.causes
-        orders: list[Order] = [ToNode(instance, Listed(listed=node_of(instance) in after)) for instance in changed]
+        orders: list[Order] = [
+            ToNode(instance, Listed(listed=node_of(instance) in new_members)) for instance in changed
+        ]
         return orders + call_back(job) + advance(job, now)
 
     def addresses(self, last: str) -> tuple[str, ...] | None:
         """The addresses of the target's nodes, with that of the instance `last` at the end.
 
-        None while they are not to be published: before the first target, and while a coordinator that came back waits
-        for its nodes.
+        None before the first target, and while a restarted coordinator waits for its nodes.
         """
         job = self.job
         if job.target is None or job.phase is Phase.RECOVERING:

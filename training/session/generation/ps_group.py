@@ -1,4 +1,4 @@
-"""The engine's own processes in a generation, and the nodes on which they run. Pure."""
+"""Plans a generation's processes of the engine (ps-lite or Horovod), and their nodes. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SERVER_MEMORY_AT_MOST = 1 << 30
 
 @dataclass
 class ConnectedNode:
-    """A connected supervisor. `group` is its offer of blank ps-lite processes, None once used."""
+    """A connected supervisor. `group` is its offer of blank ps-lite processes; None after their use."""
 
     hello: NodeHello
     group: GroupReady | None = None
@@ -49,7 +49,7 @@ class Group:
 
 
 def choose_scheduler(nodes: Mapping[str, ConnectedNode]) -> str | None:
-    """The base node for ps-lite's scheduler or Horovod's rendezvous: of the able ones the lowest address; else None."""
+    """Return the node with the lowest address that can run ps-lite's scheduler or Horovod's rendezvous, or None."""
     able = (i for i, node in nodes.items() if node.can_schedule)
     return min(able, key=lambda i: (nodes[i].hello.private_ip, i), default=None)
 
@@ -75,7 +75,7 @@ def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) ->
     several run on one machine.
     """
     assert host.group is not None
-    where = {
+    variables = {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": host.hello.private_ip,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(host.group.scheduler_port),
     }
@@ -86,9 +86,9 @@ def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) ->
         }
         for worker, place in places(workers).items()
     }
-    process = PsProcess(role="rendezvous", environment=where)
+    process = PsProcess(role="rendezvous", environment=variables)
     order = ToNode(host.hello.name, StartGroup(generation=number, processes=(process,)))
-    return Group(where, (host.hello.name,), (order,), ranks)
+    return Group(variables, (host.hello.name,), (order,), ranks)
 
 
 def plan_servers(
@@ -96,7 +96,7 @@ def plan_servers(
 ) -> Group:
     """Plan ps-lite's processes: a scheduler on one base node, and a server on each of `nodes` with a blank process.
 
-    A server's memory is for the parts of all workers, which it may hold at once in a step.
+    A server's memory is sized for the gradients of all workers, which it may hold at once in a step.
     """
     root = nodes[scheduler]
     assert root.group is not None
@@ -110,14 +110,14 @@ def plan_servers(
     roles: dict[str, list[Literal["scheduler", "server"]]] = {host: ["server"] for host in hosts}
     roles[scheduler].insert(0, "scheduler")
     memory = min(SERVER_MEMORY_AT_MOST, workers * summed_bytes // len(hosts))
-    more = {"server": {SERVER_MEMORY: str(memory)}, "scheduler": {}}
+    extra = {"server": {SERVER_MEMORY: str(memory)}, "scheduler": {}}
     orders = tuple(
         ToNode(
             host,
             StartGroup(
                 generation=number,
                 processes=tuple(
-                    PsProcess(role=role, environment={**environment, **more[role]}) for role in roles[host]
+                    PsProcess(role=role, environment={**environment, **extra[role]}) for role in roles[host]
                 ),
             ),
         )

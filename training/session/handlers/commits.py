@@ -15,7 +15,7 @@ def committed(job: JobState, instance: str, message: Committed) -> list[Order]:
     if message.generation <= job.void_until or (job.commit and message.position.step < job.commit[0].step):
         return []
     if instance != job.committer and message.generation < job.committer_since:
-        return []  # the present committer did not know of it, and may have deleted it
+        return []  # the present committer did not know of this commit, and may have deleted it
     job.trouble.got_to(message.position.step)
     job.note_commit(message.position, message.name, message.generation)
     written = journal.CommitWritten(generation=message.generation, position=message.position, name=message.name)
@@ -40,11 +40,13 @@ def unreadable(job: JobState, instance: str, message: CommitUnreadable, now: flo
         step, why = job.position.step, message.reason
         orders.append(Announce(events.SafeStateUnreadable(instance=instance, step=step, reason=why, at=now)))
     if job.commit and job.commit[1] == message.name:
-        lost = job.commit[0]
+        position = job.commit[0]
         job.drop_commit(message.reason)
         instead = job.commit[0] if job.commit else None
         name, why = message.name, message.reason
-        gone = journal.CommitFoundUnreadable(name=name, position=lost, instead=instead, reason=why, at=now)
-        orders.append(Journal(gone))
-        orders.append(Announce(events.CommitUnreadable(name=name, position=lost, instead=instead, reason=why, at=now)))
+        found = journal.CommitFoundUnreadable(name=name, position=position, instead=instead, reason=why, at=now)
+        orders.append(Journal(found))
+        orders.append(
+            Announce(events.CommitUnreadable(name=name, position=position, instead=instead, reason=why, at=now))
+        )
     return [*orders, *take_back(job, message.reason, now), *advance(job, now)]

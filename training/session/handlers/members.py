@@ -57,7 +57,7 @@ def first_step(job: JobState, instance: str, message: FirstStep, now: float) -> 
     if not job.current(instance, message.generation):
         return []
     job.round.heard = now
-    orders = _took_part(job, instance, message.generation, now)
+    orders = _mark_active(job, instance, message.generation, now)
     steps = job.round.first_steps
     steps[instance] = message
     paused = [step for step in steps.values() if step.pause is not None]
@@ -69,7 +69,7 @@ def first_step(job: JobState, instance: str, message: FirstStep, now: float) -> 
     return orders
 
 
-def _took_part(job: JobState, instance: str, generation: int, now: float) -> list[Order]:
+def _mark_active(job: JobState, instance: str, generation: int, now: float) -> list[Order]:
     if instance in job.round.active:
         return []
     job.round.active.add(instance)
@@ -95,33 +95,33 @@ def checked_in(job: JobState, instance: str, message: CheckIn, now: float) -> li
         return []
     present.heard = now
     silenced = _silenced(job, instance, message, now)
-    return silenced + _stands_at_the_boundary(job, instance, message, now)
+    return silenced + _check_in_at_boundary(job, instance, message, now)
 
 
 def _silenced(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
-    """Announce silenced rules, each once, whichever worker reports it."""
+    """Announce silenced rules, each only once for all workers."""
     rules = {code: how for code, how in message.silenced.items() if code not in job.silenced}
     job.silenced |= set(rules)
     return [Announce(events.ChecksSilenced(instance=instance, rules=rules, at=now))] if rules else []
 
 
-def _stands_at_the_boundary(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
+def _check_in_at_boundary(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
     present = job.round
     if message.position == present.proceeded and message.stop and job.phase is Phase.TRAINING:
         return stop_here(job, instance, now)
     if message.position == present.proceeded:
-        # the order to proceed from here was lost with a connection, or this worker asks twice
+        # the order to proceed was lost with a connection, or this worker repeats its message
         return [ToWorker(instance, Proceed(generation=job.number, position=message.position))]
     if not present.checked_in:
         job.since = now
     present.checked_in[instance] = message
-    return _took_part(job, instance, message.generation, now) + advance(job, now)
+    return _mark_active(job, instance, message.generation, now) + advance(job, now)
 
 
 def script_failed(job: JobState, instance: str, message: ScriptFailed, now: float) -> list[Order]:
-    """Handle an exception of the script, of any worker that was a member when the generation was settled.
+    """Handle an exception of the script on any worker that was a member when the generation was formed.
 
-    The loss of the first member may be known before the last one's message arrives.
+    The first member may count as lost before the last one's message arrives.
     """
     members = job.round.instances
     if instance not in members or message.generation != job.number:
@@ -147,7 +147,7 @@ def step_status(job: JobState, instance: str, message: StepStatus, now: float) -
 
 
 def broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:
-    """Begin a release because a worker's sums are lost. Which worker is gone is reported soon by other messages."""
+    """Begin a release because a worker's sums are lost. Other messages will soon name the lost worker."""
     if job.phase is not Phase.TRAINING or not job.current(instance, message.generation):
         return []
     return release_survivors(job, "unknown", f"the sums are lost to {instance}: {message.reason}", now)

@@ -1,4 +1,4 @@
-"""The members in the job report, by which the controller decides when an instance may go. Pure."""
+"""Lists the members for the job report, from which the controller decides when an instance may end. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def report_members(
     leaving: Collection[str],
     progress: Mapping[str, Progress],
 ) -> tuple[JobMember, ...]:
-    """The nodes that train, are being formed, or have not left yet.
+    """Return the nodes that train, form a generation, or have not left yet.
 
-    For a node with several processes, the rank is that of the first and the step time that of the slowest.
+    For a node with several processes, the rank is that of the first process, the step time that of the slowest one.
     """
     processes: dict[str, list[tuple[int, Member]]] = {}
     for rank, member in enumerate(generation.members if generation else ()):
@@ -37,7 +37,7 @@ def _of_node(
     rank, first = processes[0]
     names = [member.instance_id for _, member in processes]
     reported = [progress[name].own_seconds for name in names if name in progress]
-    seconds = [one for one in reported if one is not None]
+    seconds = [value for value in reported if value is not None]
     return JobMember(
         instance_id=node,
         rank=rank,

@@ -23,11 +23,11 @@ from dyntrain.training.session.job.trouble import Trouble
 
 
 class Phase(Enum):
-    RECOVERING = "recovering"  # a coordinator that came back waits for the members of the generation it journaled
-    WAITING = "waiting"  # nobody holds the state: the next generation starts from a safe state or the last commit
+    RECOVERING = "recovering"  # a restarted coordinator waits for the members of the journaled generation
+    WAITING = "waiting"  # no worker holds the state: the next generation starts from a safe state or commit
     PARKED = "parked"  # the members hold the state, outside any group, and wait for a generation that can be formed
-    PREPARING = "preparing"  # the orders to form are sent; nobody has begun to, so all can be called back
-    FORMING = "forming"  # the order to go is sent: members may be inside ps-lite, from where nobody can be called back
+    PREPARING = "preparing"  # the orders to form are sent; no member has begun, so all can be cancelled
+    FORMING = "forming"  # the order to go is sent; members may be inside ps-lite, which cannot be cancelled
     TRAINING = "training"
     RELEASING = "releasing"  # a member is lost; the survivors free themselves
     OVER = "over"
@@ -44,40 +44,40 @@ class JobState:
     launch: Launch | None = None  # a person's launch, if the job waits for one
     number: int = 0  # of the latest generation, also over restarts
     loop: int = 0  # index of the present one of the script's loops over epochs
-    between: bool = False  # whether the members are still on their way to that loop, without a generation in it
+    between: bool = False  # whether the members have not all reached that loop yet
     starts: dict[int, Position] = field(default_factory=dict)  # first positions of the loops after the first
-    loops: dict[int, int] = field(default_factory=dict)  # loops by generation, where it is not the first loop
-    commit_loops: dict[str, int] = field(default_factory=dict)  # loops by commit's name, likewise
+    loops: dict[int, int] = field(default_factory=dict)  # loops by generation, except the first loop
+    commit_loops: dict[str, int] = field(default_factory=dict)  # loops by commit's name, except the first loop
     script_ended: set[str] = field(default_factory=set)  # members whose script has no further loop
     position: Position = START  # of the last boundary, or of the state that all members have
     commit: tuple[Position, str] | None = None
-    earlier: list[tuple[Position, str]] = field(default_factory=list)  # commits still kept before it, oldest first
-    began_from: tuple[Position, str] | None = None  # the commit that was loaded last: kept until another one is loaded
-    no_commit: str = ""  # why no commit is left, if there were some
+    earlier: list[tuple[Position, str]] = field(default_factory=list)  # earlier commits that are kept, oldest first
+    began_from: tuple[Position, str] | None = None  # the commit loaded last, kept until the next load
+    no_commit: str = ""  # why no commit is left, if there was one
     committer: str | None = None  # the member that writes commits; it may delete those that others still write
-    committer_since: int = 0  # the generation since which it writes them
-    lineage: Lineage = field(default_factory=Lineage)  # the last generations that were settled at one position
+    committer_since: int = 0  # the first generation in which this member writes them
+    lineage: Lineage = field(default_factory=Lineage)  # the generations whose steps still count
     unreadable_copies: set[tuple[str, str]] = field(default_factory=set)  # (instance, name) of damaged safe states
-    void_until: int = 0  # commits of generations up to this one were overtaken by a restart
+    void_until: int = 0  # commits of generations up to this one are void after a restart
     target: Target | None = None
-    causes: dict[str, str] = field(default_factory=dict)  # why instances last came or went, from the targets
-    refused: Target | None = None  # the last target that was refused, as it was announced
+    causes: dict[str, str] = field(default_factory=dict)  # reasons of instances' last changes, from the targets
+    refused: Target | None = None  # the last target whose refusal was announced
     paused: SettlementReason | None = None
     paused_since: float = 0.0
     trouble: Trouble = field(default_factory=Trouble)
     sequence: int = 0  # of the last report
     outcome: str = ""
     writer: str | None = None  # the member that writes the result of a finished job
-    failure: str = ""  # why it failed
+    failure: str = ""  # why the job failed
     silenced: set[str] = field(default_factory=set)  # silenced rules of the script's checks that were announced
     stall: Stall | None = None  # the stall that was announced
     raised: tuple[int, str] | None = None  # the script's last exception: step, traceback
-    epochs: int = 0  # on which the workers agreed when the last generation was settled; 0: no generation yet
-    samples: int | None = None  # in an epoch; None: not known, or the script divides its data itself
+    epochs: int = 0  # number of epochs, equal on all workers; 0: no generation yet
+    samples: int | None = None  # in an epoch; None: unknown, or the script divides its data itself
     terms: dict[int, JobBegun] = field(default_factory=dict)  # the settings with which each loop over epochs began
-    # members that have not left yet, as far as a coordinator that came back after the end knows
+    # members that a coordinator restarted after the job's end still expects
     awaited: set[str] = field(default_factory=set)
-    closed: bool = False  # over, and everybody has left
+    closed: bool = False  # whether the job is over and all workers have left
 
     def enter(self, phase: Phase, now: float) -> None:
         self.phase, self.since = phase, now
@@ -100,7 +100,7 @@ class JobState:
         self.epochs, self.samples = begun.epochs or 0, None if begun.batching == MODULE else begun.samples
 
     def changed_terms(self, hello: WorkerHello) -> str | None:
-        """How the worker's script differs from the job that it is to continue, or None."""
+        """Describe how the worker's script differs from the job that it should continue; None if it does not."""
         begun = self.terms.get(hello.loop)
         if begun is None or hello.loop != self.loop:
             return None
@@ -108,7 +108,7 @@ class JobState:
         return changed(hello, begun, done)
 
     def current(self, instance: str, generation: int) -> bool:
-        """Whether a message of this worker about `generation` concerns the present one."""
+        """Whether a message of this worker about `generation` concerns the present generation."""
         present = self.round.generation
         return present is not None and generation == present.number and instance in self.roster.members
 
@@ -124,9 +124,9 @@ class JobState:
         self.commit, self.no_commit = (position, name), ""
 
     def commits_from(self, instance: str, generation: int) -> None:
-        """Record who writes commits from this generation on: its first member.
+        """Record the member that writes commits from this generation on.
 
-        That member also deletes old commits, except those it was told to keep and its own.
+        That member also deletes old commits, except its own and those that it must keep.
         """
         if instance != self.committer:
             self.committer, self.committer_since = instance, generation
@@ -145,7 +145,7 @@ class JobState:
         return choose_origin(self.commit, self.lineage, ready, self.unreadable_copies, self.loops, loop)
 
     def drop_commit(self, reason: str) -> None:
-        """Replace an unusable newest commit by the one before it, or finally by the one that was loaded last."""
+        """Replace an unreadable newest commit by the previous one, or finally by the commit that was loaded last."""
         assert self.commit is not None
         position, _ = self.commit
         if self.began_from == self.commit:
@@ -155,14 +155,14 @@ class JobState:
 
     @property
     def fraction(self) -> float | None:
-        """The fraction of all epochs that is done; None if it is not known, or the epochs are endless."""
+        """The fraction of all epochs that is done; None if it is unknown or the job is endless."""
         if self.outcome == "finished":
             return 1.0
         if not self.epochs or self.epochs >= ENDLESS:
             return None
-        at = self.reached
-        in_epoch = min(1.0, at.offset / self.samples) if self.samples else 0.0
-        return min(1.0, (at.epoch + in_epoch) / self.epochs)
+        position = self.reached
+        in_epoch = min(1.0, position.offset / self.samples) if self.samples else 0.0
+        return min(1.0, (position.epoch + in_epoch) / self.epochs)
 
     @property
     def reached(self) -> Position:
@@ -176,7 +176,7 @@ class JobState:
             Phase.WAITING: "starting" if self.number == 0 else "paused",
             Phase.PARKED: "paused" if self.paused else "running",
             Phase.OVER: "paused" if self.options.waits else self.outcome or "finished",
-        }.get(self.phase, "running")  # RECOVERING too: the members of the journal are, as far as anyone knows, training
+        }.get(self.phase, "running")  # RECOVERING too: the journal's members probably train
         generation = self.round.generation if self.phase is not Phase.OVER else None
         position, epochs = self.reached, self.epochs or self.roster.epochs
         return JobReport(

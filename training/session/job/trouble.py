@@ -10,7 +10,7 @@ FORMATIONS = 10  # generations in a row that were not formed
 RESTARTS = 20  # restarts in a row without progress
 DIVERGENCES = 3  # times that the workers' states differed
 AT_ONCE = 3  # tries that follow each other without a pause
-LONGEST = 30.0
+LONGEST = 30.0  # seconds of the longest pause
 NUMBER = re.compile(r"\d+(\.\d+)?")  # in an error message: shapes and sizes of shares differ between workers
 
 
@@ -22,21 +22,21 @@ class Trouble:
     furthest: int = 0  # step
     until: float = 0.0  # no generation is formed before this time
     raised: dict[str, tuple[int, str]] = field(default_factory=dict)  # (step, error) of this generation's members
-    alike: tuple[int, str] | None = None  # what all members of an earlier generation raised, at which step
+    alike: tuple[int, str] | None = None  # (step, error) that all members of an earlier generation raised
 
     def script_raised(self, instance: str, step: int, error: str, members: Collection[str]) -> bool:
-        """Record a member's exception; True if no retry will help.
+        """Record a member's exception; returns whether a retry is useless.
 
-        That is when all members have raised the same error, apart from numbers, at the same step, for the second time.
+        A retry is useless if all members raised the same error (apart from numbers) at the same step a second time.
         """
         self.raised[instance] = (step, NUMBER.sub("#", error))
         if set(self.raised) < set(members) or len(set(self.raised.values())) > 1:
             return False
-        again, self.alike = self.alike == self.raised[instance], self.raised[instance]
-        return again
+        is_repeated, self.alike = self.alike == self.raised[instance], self.raised[instance]
+        return is_repeated
 
     def was_told(self, step: int, error: str) -> bool:
-        """Whether an error that may be this one was announced already."""
+        """Whether this error may already have been announced."""
         return bool(self.raised) or self.alike == (step, NUMBER.sub("#", error))
 
     def not_formed(self, now: float) -> str | None:
@@ -54,7 +54,7 @@ class Trouble:
         )
 
     def diverged(self) -> bool:
-        """Count a difference between the workers' states; True if it happened too often to be an accident."""
+        """Count a difference between the workers' states; returns whether there were too many."""
         self.divergences += 1
         return self.divergences > DIVERGENCES
 
@@ -62,11 +62,11 @@ class Trouble:
         self.formations, self.raised = 0, {}
 
     def got_to(self, step: int) -> None:
-        """Note that all steps up to `step` are safe outside the workers."""
+        """Record that all steps up to `step` are stored outside the workers."""
         if step > self.furthest:
             self.furthest, self.restarts, self.divergences = step, 0, 0
 
 
 def pause(failures: int) -> float:
-    """Seconds before the next try: none at first, then doubling."""
+    """Return the seconds before the next try: none at first, then doubling."""
     return 0.0 if failures <= AT_ONCE else float(min(LONGEST, 2.0 ** (failures - AT_ONCE)))

@@ -1,4 +1,4 @@
-"""The coordinator's decisions: when a generation starts, changes at a boundary, continues after a loss. Pure."""
+"""Decides when a generation starts, changes at a boundary, or continues after a loss. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dyntrain.training.session.phases.rollback import go_back, restart
 from dyntrain.training.session.phases.wanted import servers, wanted, wanted_next
 
 NEVER_JOINED = (
-    "no worker joined: the script runs no epochs of ElasticJob.join(), or is of AWS Dynamic Training and wants "
+    "no worker joined: the script runs no epochs of ElasticJob.join(), or is of AWS Dynamic Training and needs "
     "--dt-scripts"
 )
 
@@ -31,7 +31,7 @@ NEVER_JOINED = (
 def advance(job: JobState, now: float) -> list[Order]:
     """Take the next decision if everything needed for it is known, and all members are connected.
 
-    A member without a connection would miss the decision; soon it is back or counts as lost.
+    A member without a connection would miss the decision; it will soon connect again or count as lost.
     """
     members, release = job.roster.members, job.round.release
     if any(instance in members for instance in job.roster.absent):
@@ -69,9 +69,10 @@ def joined_nowhere(job: JobState, now: float) -> list[Order]:
 
 
 def _of_every_node(job: JobState, complaints: Mapping[str, str]) -> tuple[str, str] | None:
-    """A node and the complaint about its worker, if there are complaints about all wanted nodes; else None.
+    """Return a node and the complaint about its worker if there are complaints about all wanted nodes, else None.
 
-    On one node its data may be the cause; on every node it is the script, and no retry will help.
+    A complaint about one node may come from its data. Complaints about all nodes come from the script, and retries are
+    useless.
     """
     roster = job.roster
     nodes = [instance for instance in (wanted(job) or ()) if instance in roster.nodes]
@@ -93,22 +94,24 @@ def _start(job: JobState, now: float) -> list[Order]:
     enough = len(expected) >= (options.workers if job.number == 0 else options.limits.min_workers)
     if (missing or not enough) and now - job.since < options.clocks.patience:
         return []
-    decision = settle((), roster.ready(), wanted(job), options.limits, _group_at_hand(job, now))
+    decision = settle((), roster.ready(), wanted(job), options.limits, _group_is_ready(job, now))
     job.pause(None if decision.members else decision.reason, now)
-    there = decision.members or [instance for instance in expected if instance not in missing]
-    origin = job.origin({instance: roster.standing[instance] for instance in roster.processes(there)})
-    if job.no_commit and not (origin.commit or origin.safe):  # else the job would silently start from the beginning
+    candidates = decision.members or [instance for instance in expected if instance not in missing]
+    origin = job.origin({instance: roster.standing[instance] for instance in roster.processes(candidates)})
+    if job.no_commit and not (
+        origin.commit or origin.safe
+    ):  # otherwise the job would silently start from the beginning
         return fail(job, f"no readable commit is left to go on from: {job.no_commit}", now)
     if not decision.members:
         return []
     if orders := bring_to(job, origin.loop):
-        job.enter(Phase.WAITING, now)  # they return soon, with the state's holder among them
+        job.enter(Phase.WAITING, now)  # the workers soon stand by again, also the one whose node has the state
         return orders
     job.trouble.got_to(origin.position.step)
     return form(job, roster.processes(decision.members), origin, (), now)
 
 
-def _group_at_hand(job: JobState, now: float) -> bool:
+def _group_is_ready(job: JobState, now: float) -> bool:
     return choose_scheduler(servers(job)) is not None and now >= job.trouble.until
 
 
@@ -132,20 +135,22 @@ def _at_boundary(job: JobState, now: float) -> list[Order]:
     intact = len(current) == len(job.round.instances)
     if position.offset and intact and not _may_change_in_mid_epoch(job):
         return orders + proceed(job)
-    return orders + _go_on(job, current, position, intact, now)
+    return orders + _continue_with_wanted(job, current, position, intact, now)
 
 
-def _go_on(job: JobState, current: Sequence[str], position: Position, intact: bool, now: float) -> list[Order]:
+def _continue_with_wanted(
+    job: JobState, current: Sequence[str], position: Position, intact: bool, now: float
+) -> list[Order]:
     """Continue with the members that the target wants.
 
     `current` hold the state at `position`; other members join again, in the same process. A node takes part with all
-    its processes or not at all: the processes of an incomplete one leave and come again.
+    its processes or with none: the processes of an incomplete node leave and join again.
     """
-    roster, group = job.roster, _group_at_hand(job, now)
+    roster, group = job.roster, _group_is_ready(job, now)
     ready = roster.ready(job.loop, besides=job.members_present())
     holders = [node for node in nodes_of(current) if node in ready]
     if current and not holders:
-        return _wait_for_the_rest(job, nodes_of(current), now)
+        return _wait_for_processes(job, nodes_of(current), now)
     decision = settle(holders, ready, wanted_next(job), job.options.limits, group, intact)
     job.pause(None if decision.members else decision.reason, now)
     if decision.members is None:
@@ -156,8 +161,8 @@ def _go_on(job: JobState, current: Sequence[str], position: Position, intact: bo
     return form(job, members, Origin(position), current, now)
 
 
-def _wait_for_the_rest(job: JobState, nodes: Sequence[str], now: float) -> list[Order]:
-    """Wait, as no node that holds the state has all its processes; restart if that takes too long."""
+def _wait_for_processes(job: JobState, nodes: Sequence[str], now: float) -> list[Order]:
+    """Wait for processes, as each node with the state lacks some; restart if the wait takes too long."""
     if any(job.roster.cooling(node) for node in nodes) or now - job.since > job.options.clocks.patience:
         return restart(job, f"of {', '.join(nodes)} not all processes are there, and nobody else has the state", now)
     return []
@@ -175,7 +180,7 @@ def _may_change_in_mid_epoch(job: JobState) -> bool:
 def release_survivors(job: JobState, instance: str, reason: str, now: float) -> list[Order]:
     """Begin a release after a worker was lost while the others train, or restart if a server is lost too.
 
-    In a release the survivors void the step and continue in their processes.
+    In a release the survivors undo the incomplete step and continue in their processes.
     """
     nodes, members = job.roster.nodes, job.roster.members
     # A host whose supervisor is disconnected counts as alive as long as its worker is connected.
@@ -183,7 +188,7 @@ def release_survivors(job: JobState, instance: str, reason: str, now: float) -> 
     if job.options.recovery == "restart" or servers_lost or not members:
         return restart(job, f"worker on {instance} lost: {reason}", now)
     job.enter(Phase.RELEASING, now)
-    stops = any(check_in.stop for check_in in job.round.checked_in.values())  # check-ins are not repeated
+    stops = any(check_in.stop for check_in in job.round.checked_in.values())  # workers do not repeat check-ins
     job.round.release = _release(job, now, stops)
     return [
         Announce(events.Releasing(instance=instance, generation=job.number, reason=reason, at=now)),
@@ -212,7 +217,7 @@ def stop_here(job: JobState, instance: str, now: float) -> list[Order]:
     """Begin a release because the script stops the job at a boundary from which the members were ordered to proceed.
 
     This happens after a loss in an epoch's last step, as a generation is formed before the script reaches its own end
-    of the epoch. Members that have begun another step are freed from it.
+    of the epoch. Members that have begun another step are freed from that step.
     """
     job.enter(Phase.RELEASING, now)
     job.round.release = _release(job, now, stops=True)
@@ -224,11 +229,11 @@ def stop_here(job: JobState, instance: str, now: float) -> list[Order]:
 
 
 def _released(job: JobState, release: Release, position: Position, now: float) -> list[Order]:
-    """Send the verdict, as all survivors are free, and form the next generation once a group is available."""
+    """Send the verdict to the survivors, which are free, and form the next generation once a group is available."""
     verdict = StepVerdict(generation=release.generation, position=position, exchanges=release.exchanges)
     orders: list[Order] = [ToWorker(instance, verdict) for instance in job.members_present()]
-    took = now - release.began
-    orders.append(Announce(events.Released(generation=job.number, position=position, seconds=took, at=now)))
+    seconds = now - release.began
+    orders.append(Announce(events.Released(generation=job.number, position=position, seconds=seconds, at=now)))
     park(job, position, now, release.behind)
     if not (release.stops and job.round.holders):
         return orders + advance(job, now)
@@ -250,7 +255,7 @@ def _form_from_parked(job: JobState, now: float) -> list[Order]:
             return orders
     elif job.position.epoch >= job.roster.epochs:
         return finish_loop(job, current, now)
-    return _go_on(job, current, job.position, intact=False, now=now)
+    return _continue_with_wanted(job, current, job.position, intact=False, now=now)
 
 
 def fail_when_paused_for_too_long(job: JobState, now: float) -> list[Order]:

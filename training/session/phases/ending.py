@@ -1,4 +1,4 @@
-"""Ends a job, or a generation's group. Pure."""
+"""Ends a job, or the ps-lite processes of generations. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine of the job's workers, and how long the job needs the engine's processes. Pure."""
+"""The engine of the job's workers, and the lifetime of the engine's own processes. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dyntrain.training.session.job.state import JobState
 
 
 def engine_of(job: JobState) -> EngineName:
-    """The engine of the workers, which is the same for all (`generation.agreement`)."""
+    """Return the workers' engine, which is equal on all (`generation.agreement`)."""
     return next((hello.engine for hello in job.roster.members.values()), "pslite")
 
 

@@ -1,8 +1,8 @@
-"""The formation of a generation: the orders to form and to go, until all have formed. Pure.
+"""Forms a generation: the orders to form and to go, until all members have formed. Pure.
 
-Members first prepare (leave the old group, get the state ready) and wait. When all are prepared, the order to go takes
-them into ps-lite together. A member lost before that order costs the others nothing: the generation is taken back
-(`rollback`). After it nobody can be freed from ps-lite's barriers, so all are restarted; their state is safe by then.
+Members first prepare (leave the old group, make their state ready) and wait. When all are prepared, the order to go
+makes them enter ps-lite together. A loss before that order only cancels the generation (`rollback`). After that order
+no member can be freed from ps-lite's barriers, so all are restarted; their state is safe by then.
 
 Each function returns the orders of one decision, in the order in which they must be carried out.
 """
@@ -28,13 +28,13 @@ from dyntrain.training.session.phases.engine import engine_of, only_while_it_for
 from dyntrain.training.session.phases.rollback import go_back
 from dyntrain.training.session.phases.wanted import servers, wanted
 
-UNLISTED, HALF = "not in the target", "a process of its node is missing: all of them come again"
+UNLISTED, HALF = "not in the target", "a process of its node is missing: all of them join again"
 
 
 def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Collection[str], now: float) -> list[Order]:
-    """Settle the next generation and order it.
+    """Decide the next generation and return the orders to form it.
 
-    `holders` have the state in memory; if there are none, `origin` says where it is.
+    `holders` have the state in memory; without holders, the state is in `origin`.
     """
     roster, before = job.roster, job.round
     hosts = servers(job, members)
@@ -101,7 +101,7 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
 def _settled(
     job: JobState, generation: Generation, origin: Origin, previous: Collection[str], begins: bool, now: float
 ) -> list[Order]:
-    """The journal entries and event of a settled generation, before its orders. `begins`: the job or a loop begins."""
+    """Make a decided generation's journal entries and event. `begins`: whether the job or a loop begins."""
     source = job.roster.members[generation.source]
     begun = journal.JobBegun(
         job=job.options.job,
@@ -150,7 +150,7 @@ def _settled(
 
 
 def go_when_prepared(job: JobState, now: float) -> list[Order]:
-    """Order all members into ps-lite once all are prepared; after that nobody can be called back."""
+    """Order all members into ps-lite once all are prepared; after this order no member can be freed."""
     members = job.roster.members
     if job.phase is not Phase.PREPARING or not members or not job.round.prepared >= set(members):
         return []
@@ -161,7 +161,7 @@ def go_when_prepared(job: JobState, now: float) -> list[Order]:
 def finish_formation(job: JobState, now: float) -> list[Order]:
     """Let the members train once all have formed with equal state.
 
-    Those that leave are not waited for, as leaving does not depend on others.
+    Leaving workers are not awaited, as they leave independently of the others.
     """
     formed, generation = job.round.formed, job.round.generation
     if job.phase is not Phase.FORMING or generation is None or set(formed) < set(job.roster.members):
@@ -200,7 +200,7 @@ def start_group_again(job: JobState, instance: str) -> list[Order]:
 def proceed(job: JobState) -> list[Order]:
     """Order all members to proceed from the boundary, and one of them to commit.
 
-    That one is the same for the whole generation, because it deletes the commits of others.
+    The committing member is the same for the whole generation, because it deletes the commits of others.
     """
     job.round.proceeded, job.round.checked_in = job.position, {}
     committer = job.members_present()[0]

@@ -1,11 +1,11 @@
-"""The transition from one of a script's loops over epochs to the next: the job's phases, as people call them. Pure.
+"""Takes a job from one of its script's loops over epochs to the next one. Pure.
 
 At the end of a loop its members keep the state, outside any group, while their scripts run the lines between the loops
 (for example unfreeze layers, make a trainer). The job is parked until all have reached the next loop, or the end of the
-script. Workers that stand by, and new ones, skip the finished loops, without their state, and join in the next one.
+script. Standing and new workers, which have no state, skip the finished loops and join in the next one.
 
 A state belongs to one loop, as another loop's trainers cannot load it. So if the only state left is of an earlier loop,
-the job goes back to that loop, and processes beyond it are ended.
+the job goes back to that loop, and processes in later loops are ended.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def over_for(job: JobState, instance: str) -> Order:
 def go_past(job: JobState, hello: WorkerHello) -> list[Order]:
     """Order a worker without the state, in an earlier loop, to skip that loop.
 
-    It reports again from the following loop, which may be over, too.
+    The worker reports again from the following loop, which may be over too.
     """
     instance = hello.name
     job.roster.standing.pop(instance, None)
@@ -70,7 +70,7 @@ def go_past(job: JobState, hello: WorkerHello) -> list[Order]:
 
 
 def bring_to(job: JobState, loop: int) -> list[Order]:
-    """Bring all workers that stand by to the loop of the state that is left, when nobody holds a state in memory.
+    """Bring all standing workers to the loop of the remaining state, when no worker has a state in memory.
 
     Returns no orders if all are in that loop already.
     """
@@ -93,7 +93,7 @@ def start_afresh(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
 
 
 def between(job: JobState, now: float) -> list[Order] | None:
-    """Orders while members are on their way to the next loop; None once all have reached it."""
+    """Return orders while members have not reached the next loop; None once all have reached it."""
     members = job.roster.members
     ended = job.script_ended & set(members)
     entered = {instance for instance, hello in members.items() if hello.loop == job.loop}
@@ -114,9 +114,9 @@ def between(job: JobState, now: float) -> list[Order] | None:
 
 
 def keep_waiting(job: JobState) -> list[str]:
-    """The members that keep others waiting at the next loop. None counts until one has reached it.
+    """Return the members that keep others waiting at the next loop.
 
-    Until then the script may be at its final work.
+    Before a member has reached that loop, no member counts, as the scripts may be at their final work.
     """
     members = job.roster.members
     entered = {instance for instance, hello in members.items() if hello.loop == job.loop}

@@ -1,6 +1,6 @@
-"""Losses: detected from messages or because a bound has passed, and what follows from them. Pure.
+"""Detects losses, from messages or because a time limit has passed, and handles them. Pure.
 
-What a loss costs the others depends on the generation's phase; see `_lose`.
+The handling of a lost member depends on the generation's phase; see `_lose`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> l
         roster.passing.pop(instance, None)
         roster.unconnected[instance] = Unconnected(pid, now, now + job.options.clocks.patience, stood_by=True)
         return [Announce(events.WorkerLost(instance=instance, pid=pid, reason="connection closed", at=now))]
-    if not (job.between and instance in job.script_ended):  # its script has ended, so no more messages are due
+    if not (job.between and instance in job.script_ended):  # after its script's end, no more messages are due
         roster.absent.setdefault(instance, now)
     return []
 
@@ -100,17 +100,17 @@ def _lose(job: JobState, instances: list[str], reason: str, now: float) -> list[
         case Phase.RECOVERING:
             job.round.lost.update(instances)
             orders += recover(job, now)
-        # at a boundary they finished their last step, so nobody is blocked: the next generation forms without them
+        # members lost at a boundary had finished their last step: the next generation forms without them
         case _:
             pass
     return orders + advance(job, now)
 
 
-# ---- losses known because a bound has passed
+# ---- losses known because a time limit has passed
 
 
 def tick(job: JobState, now: float) -> list[Order]:
-    """Check all bounds, and handle one that has passed; the next tick handles others."""
+    """Check all time limits, and handle one that has passed; the next tick handles others."""
     clocks, roster = job.options.clocks, job.roster
     if job.phase is Phase.RECOVERING:
         return recover(job, now)
@@ -120,11 +120,11 @@ def tick(job: JobState, now: float) -> list[Order]:
     if vanished := roster.vanished(now):
         return _did_not_connect(job, *vanished, now)
     group = job.round.group
-    away = group.absent.items()
-    if hosts := [host for host, since in away if roster.stays_away(since, clocks.liveness, clocks.patience, now)]:
+    absences = group.absent.items()
+    if hosts := [host for host, since in absences if roster.stays_away(since, clocks.liveness, clocks.patience, now)]:
         named, seconds = ", ".join(hosts), now - group.absent[hosts[0]]
         group.absent = {}
-        return group_lost(job, f"no word from {named}, where ps-lite processes run, for {seconds:.0f} s", now)
+        return group_lost(job, f"no connection to {named}, where ps-lite processes run, for {seconds:.0f} s", now)
     waited = now - job.since
     match job.phase:
         case Phase.PREPARING if late := too_late(job.round, roster.members, clocks, waited):
@@ -156,23 +156,23 @@ def tick(job: JobState, now: float) -> list[Order]:
     ]
 
 
-def _did_not_connect(job: JobState, instance: str, away: Unconnected, now: float) -> list[Order]:
+def _did_not_connect(job: JobState, instance: str, entry: Unconnected, now: float) -> list[Order]:
     job.roster.unconnected.pop(instance)
-    waited = f"{now - away.since:.0f} s"
+    waited = f"{now - entry.since:.0f} s"
     started = (
         f"started, and not connected to the coordinator within {waited}: "
         "it hangs, or its script ends without joining; see its log"
     )
-    reason = f"its connection closed, and it was not back within {waited}" if away.stood_by else started
-    lost = Announce(events.WorkerLost(instance=instance, pid=away.pid, reason=reason, at=now))
-    return [lost, *replace_worker(job, instance, away.pid, reason, now), *advance(job, now)]
+    reason = f"its connection closed, and it was not back within {waited}" if entry.stood_by else started
+    lost = Announce(events.WorkerLost(instance=instance, pid=entry.pid, reason=reason, at=now))
+    return [lost, *replace_worker(job, instance, entry.pid, reason, now), *advance(job, now)]
 
 
 def _stuck(job: JobState, now: float) -> list[Order]:
     """Handle live workers without progress.
 
-    Those that keep the others waiting at a boundary count as lost. Otherwise somebody blocks the others inside a step,
-    and a release begins.
+    Workers that keep the others waiting at a boundary count as lost. Otherwise an unknown worker blocks the others
+    inside a step, and a release begins.
     """
     clocks, checked_in = job.options.clocks, job.round.checked_in
     late = sorted(set(job.roster.members) - set(checked_in))

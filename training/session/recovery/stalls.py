@@ -1,8 +1,8 @@
-"""Reports who keeps the others waiting, and where, long before a worker counts as lost. Pure.
+"""Reports workers that keep the others waiting (a stall), long before a worker counts as lost. Pure.
 
-Inside a step workers send no messages, so the coordinator asks them: a worker that waits for sums has done its part,
-and one that is in its script keeps the others waiting. At boundaries and in formations it is known who has arrived. A
-stall is announced once, and once more when it is over; the bounds after which a worker is lost are in
+Inside a step workers send no messages, so the coordinator asks them. A worker that waits for sums has done its part; a
+worker in its script keeps the others waiting. At boundaries and in formations the coordinator knows which workers have
+arrived. A stall is announced at its beginning and at its end. The time limits after which a worker is lost are in
 `recovery.losses`.
 """
 
@@ -17,14 +17,14 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToWorker
 
 STALL_SECONDS = 30.0  # of waiting before a stall is announced
-ASK_AFTER = 15.0  # without a step of any worker
+ASK_AFTER = 15.0  # without a step of any worker, all are asked
 ASK_SECONDS = 10.0  # between two questions to all workers
-ANSWER_SECONDS = 3.0
-NAMED = 3  # instances in a sentence
+ANSWER_SECONDS = 3.0  # after which a worker counts as silent
+NAMED = 3  # the most instances named in a sentence
 
 
 def watch(job: JobState, now: float) -> list[Order]:
-    """Announce the beginning and the end of a stall; called at each tick, after the bounds were checked."""
+    """Announce the beginning and the end of a stall; called at each tick, after the time limits were checked."""
     orders, before = _ask(job, now), job.stall
     stall = find(job, now)
     if before is not None and (stall is None or stall.at_what != before.at_what):
@@ -57,29 +57,29 @@ def find(job: JobState, now: float) -> Stall | None:
             where = (
                 f"at the end of epoch {position.epoch - 1}" if at_end else f"at the boundary of step {position.step}"
             )
-            return _missed(
+            return _stall_at(
                 job, everybody, present.checked_in, where, ("has not come there", "have not come there"), now
             )
         case Phase.TRAINING:
             return _inside_a_step(job, everybody, now)
         case Phase.PREPARING:
             where = f"to form generation {job.number}"
-            return _missed(job, everybody, present.prepared, where, ("is not ready", "are not ready"), now)
+            return _stall_at(job, everybody, present.prepared, where, ("is not ready", "are not ready"), now)
         case Phase.FORMING:
             where = f"in generation {job.number}"
-            return _missed(job, everybody, present.formed, where, ("has not formed it", "have not formed it"), now)
+            return _stall_at(job, everybody, present.formed, where, ("has not formed it", "have not formed it"), now)
         case Phase.PARKED if job.between:
-            come = [instance for instance in everybody if members[instance].loop == job.loop]
+            arrived = [instance for instance in everybody if members[instance].loop == job.loop]
             where = f"at loop {job.loop} over epochs"
-            return _missed(job, everybody, come, where, ("has not come there", "have not come there"), now)
+            return _stall_at(job, everybody, arrived, where, ("has not come there", "have not come there"), now)
     return None
 
 
-def _missed(
-    job: JobState, everybody: Sequence[str], come: Collection[str], where: str, words: tuple[str, str], now: float
+def _stall_at(
+    job: JobState, everybody: Sequence[str], arrived: Collection[str], where: str, words: tuple[str, str], now: float
 ) -> Stall | None:
-    late = [instance for instance in everybody if instance not in come]
-    waiting = [instance for instance in everybody if instance in come]
+    late = [instance for instance in everybody if instance not in arrived]
+    waiting = [instance for instance in everybody if instance in arrived]
     if not late or not waiting or now - job.since <= STALL_SECONDS:
         return None
     reason = f"{len(waiting)} of {len(everybody)} workers wait {where}: {_named(late, *words)}"
@@ -113,14 +113,14 @@ def _inside_a_step(job: JobState, everybody: Sequence[str], now: float) -> Stall
     return Stall((job.phase.value, job.number, str(step)), stalled, tuple(waiting), reason, since)
 
 
-def _named(instances: Sequence[str], one: str, several: str) -> str:
+def _named(instances: Sequence[str], singular: str, plural: str) -> str:
     shown = ", ".join(instances[:NAMED])
     more = f" and {len(instances) - NAMED} more" if len(instances) > NAMED else ""
-    return f"{shown}{more} {one if len(instances) == 1 else several}"
+    return f"{shown}{more} {singular if len(instances) == 1 else plural}"
 
 
 def _ask(job: JobState, now: float) -> list[Order]:
-    """Ask all workers where they are, only if none has reported a step for a while."""
+    """Ask all workers for their position, if none has reported a step for a while."""
     present = job.round
     quiet = job.phase is Phase.TRAINING and not present.checked_in
     if not quiet or now - max(present.heard, job.since) <= ASK_AFTER or now - present.asked_at <= ASK_SECONDS:
