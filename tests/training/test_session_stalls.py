@@ -192,13 +192,13 @@ def test_the_report_says_it_as_long_as_it_lasts(job: Stalled) -> None:
     job.where = {A: True, B: False, C: True}
     chronicle = Chronicle()
     for event in announced(job.passes(WITHIN), events.Stalled):
-        chronicle.hear(event)
+        chronicle.record_event(event)
     progress = chronicle.progress(0.5, job.driver.now)
     assert B in progress.stalled
 
     job.steps(B)
     for event in announced(job.passes(2), events.StallOver):
-        chronicle.hear(event)
+        chronicle.record_event(event)
     assert not chronicle.progress(0.5, job.driver.now).stalled
 
 

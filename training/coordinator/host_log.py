@@ -18,7 +18,7 @@ HOST_FILE, HOST_LOG = "host_worker", "host_worker_log"
 log = logging.getLogger(__name__)
 
 
-def present(before: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
+def training_hosts(before: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
     """The addresses of training workers after this report, in order of joining. Pure.
 
     A worker is listed from its first step until it is no longer a member. While there are no members (the job starts,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dyntrain.controller.contract.reports import JobReport
-from dyntrain.training.coordinator.host_log import HostLog, present, write_hosts
+from dyntrain.training.coordinator.host_log import HostLog, training_hosts, write_hosts
 
 log = logging.getLogger("coordinator")
 
@@ -31,7 +31,7 @@ class Mirror:
         try:
             if self._log is None or directory != self._directory:
                 self._log, self._directory = HostLog(directory), directory
-            hosts = present(self._log.hosts, report, addresses)
+            hosts = training_hosts(self._log.hosts, report, addresses)
             if hosts != self._log.hosts:  # first the list: a log entry promises that the list has the change
                 write_hosts(directory, sorted(hosts, key=lambda host: host == last_address))
                 self._log.record(hosts)

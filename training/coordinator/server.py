@@ -118,7 +118,7 @@ class Coordinator:
         restarted = Restarted(generation=number, reason=f"{instance} takes over from {former}", at=now)
         self._journal.append(restarted)
         self._events.append(takeover := Takeover(instance=instance, former=former, generation=number, at=now))
-        self._chronicle.hear(takeover)
+        self._chronicle.record_event(takeover)
         log.warning("%s takes the job over from %s", instance, former)
         return [restarted]
 
@@ -193,7 +193,7 @@ class Coordinator:
         try:
             await self._outbox.run()
         except Overtaken as error:
-            self._give_up(error)
+            self._end_as_overtaken(error)
 
     def _carry_out(self, order: Order) -> None:
         match order:
@@ -205,7 +205,7 @@ class Coordinator:
                 self._server.drop_worker(order.instance_id, order.pid, order.reason)
             case Announce():
                 self._outbox.announced(order.event)
-                self._chronicle.hear(order.event)
+                self._chronicle.record_event(order.event)
                 log.info("%s", describe(order.event))
             case Over():
                 self._over.set()
@@ -234,7 +234,7 @@ class Coordinator:
                 )
                 return
 
-    def _give_up(self, error: Overtaken) -> None:
+    def _end_as_overtaken(self, error: Overtaken) -> None:
         self._overtaken = error
         self._outbox.drop()
         self._over.set()
@@ -244,7 +244,7 @@ class Coordinator:
             try:
                 await asyncio.to_thread(self._journal.check)
             except Overtaken as error:
-                self._give_up(error)
+                self._end_as_overtaken(error)
             except OSError as error:
                 log.warning("the claim on the job cannot be read, and will be read again: %s", error)
             await asyncio.sleep(CLAIM_SECONDS)
@@ -263,14 +263,14 @@ class Coordinator:
             except OSError as error:
                 log.warning("%s; it will be read again", error)
             except Overtaken as error:
-                self._give_up(error)
+                self._end_as_overtaken(error)
 
     async def _tick(self) -> None:
         before = time.monotonic()
         while True:
             now = time.monotonic()
             if self._outbox.stalled:
-                self._session.held(now - before)
+                self._session.extend_deadlines(now - before)
             else:
                 self.carry_out(self._session.tick(time.time()))
             before = now
@@ -356,7 +356,7 @@ class Coordinator:
         """Add progress and history to a report before it is sent; a change of these alone causes no report."""
         now, fraction = time.time(), self._session.job.fraction
         active = sum(member.active for member in report.members)
-        self._chronicle.stands(now, fraction, report.epoch, report.step, active, report.samples_per_second)
+        self._chronicle.record_progress(now, fraction, report.epoch, report.step, active, report.samples_per_second)
         added = {"progress": self._chronicle.progress(fraction, now), "history": self._chronicle.history()}
         return report.model_copy(update=added)
 

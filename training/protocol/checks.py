@@ -11,7 +11,7 @@ NAME_LENGTH = 80  # characters
 Checks = tuple[tuple[str, str], ...]
 
 
-def few(checks: Sequence[tuple[str, str]]) -> Checks:
+def limit_checks(checks: Sequence[tuple[str, str]]) -> Checks:
     """Return at most `MOST_CHECKS` checksums: neighbouring arrays may share one, named after the first and the last.
 
     The grouping is the same on all workers, which have the same number of arrays.

@@ -79,10 +79,10 @@ class Chronicle:
     def of(cls, past_events: Iterable[events.Event]) -> Chronicle:
         chronicle = cls()
         for event in past_events:
-            chronicle.hear(event)
+            chronicle.record_event(event)
         return chronicle
 
-    def hear(self, event: events.Event) -> None:
+    def record_event(self, event: events.Event) -> None:
         if isinstance(event, events.Stalled):
             self.stalled = event.reason
         elif isinstance(event, ENDS_STALL):
@@ -101,7 +101,9 @@ class Chronicle:
                 self.paused += event.seconds
             self.marks.append(mark_of(event))
 
-    def stands(self, at: float, fraction: float | None, epoch: int, step: int, workers: int, rate: float) -> None:
+    def record_progress(
+        self, at: float, fraction: float | None, epoch: int, step: int, workers: int, rate: float
+    ) -> None:
         """Record the progress between two boundaries; may be called at any rate."""
         if fraction is not None:
             self._pace(at, fraction)

@@ -92,9 +92,9 @@ class Session:
     def tick(self, now: float) -> list[Order]:
         return [*losses.tick(self.job, now), *stalls.watch(self.job, now)]
 
-    def held(self, seconds: float) -> None:
+    def extend_deadlines(self, seconds: float) -> None:
         """Extend all deadlines by `seconds`, during which no order could be sent."""
-        self.job.held(seconds)
+        self.job.extend_deadlines(seconds)
 
     def new_target(self, target: Target, now: float) -> list[Order]:
         """Adopt a new target.

@@ -31,7 +31,7 @@ def disagreement(hello: WorkerHello, others: Iterable[WorkerHello]) -> str | Non
     return None
 
 
-def changed(hello: WorkerHello, begun: JobBegun, done: int) -> str | None:
+def changed_settings(hello: WorkerHello, begun: JobBegun, done: int) -> str | None:
     """Return the reason why the script cannot continue a job that began as `begun` and has `done` epochs, or None.
 
     The script may train for more epochs, or for fewer but at least `done`. For a Module script only the layout is

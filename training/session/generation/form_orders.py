@@ -53,7 +53,7 @@ def plan_formation(
     }
 
 
-def with_copies(
+def members_with_copies(
     generation: Generation,
     workers: Mapping[str, WorkerHello],
     origin: Origin,

@@ -70,7 +70,7 @@ def cause_of(previous: Collection[str], holders: Collection[str], leaving: Colle
     return Cause.CHANGE if set(previous) <= {*holders, *leaving} else Cause.LOSS
 
 
-def told_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, str]) -> str:
+def describe_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, str]) -> str:
     """Describe the cause for people: the target's reasons for the instances in `changed`, else the cause itself."""
     words = Counter(causes[instance] for instance in changed if instance in causes)
     if cause is not Cause.CHANGE or not words:

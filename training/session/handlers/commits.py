@@ -16,7 +16,7 @@ def committed(job: JobState, instance: str, message: Committed) -> list[Order]:
         return []
     if instance != job.committer and message.generation < job.committer_since:
         return []  # the present committer did not know of this commit, and may have deleted it
-    job.trouble.got_to(message.position.step)
+    job.trouble.record_safe_step(message.position.step)
     job.note_commit(message.position, message.name, message.generation)
     written = journal.CommitWritten(generation=message.generation, position=message.position, name=message.name)
     return [Journal(written)]
@@ -32,7 +32,7 @@ def unreadable(job: JobState, instance: str, message: CommitUnreadable, now: flo
 
     Another holder's safe state is used, or the previous commit with its position; the steps in between are void.
     """
-    if not job.current(instance, message.generation) or job.phase is not Phase.PREPARING:
+    if not job.is_current(instance, message.generation) or job.phase is not Phase.PREPARING:
         return []
     orders: list[Order] = []
     if (safe := job.roster.members[instance].safe) and safe.name == message.name:

@@ -23,13 +23,13 @@ from dyntrain.training.protocol.messages import (
 )
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToWorker
-from dyntrain.training.session.phases.decisions import advance, release_survivors, stop_here
+from dyntrain.training.session.phases.decisions import advance, release_survivors, release_to_stop
 from dyntrain.training.session.phases.ending import fail
 from dyntrain.training.session.phases.formation import finish_formation
 
 
 def prepared(job: JobState, instance: str, message: Prepared, now: float) -> list[Order]:
-    if not job.current(instance, message.generation):
+    if not job.is_current(instance, message.generation):
         return []
     if job.phase is Phase.FORMING:  # the order to go was lost with a connection
         return [ToWorker(instance, Go(generation=job.number))]
@@ -38,13 +38,13 @@ def prepared(job: JobState, instance: str, message: Prepared, now: float) -> lis
 
 
 def fetching(job: JobState, instance: str, message: Fetching, now: float) -> list[Order]:
-    if job.current(instance, message.generation):
+    if job.is_current(instance, message.generation):
         job.round.fetching[instance] = message
     return []
 
 
 def formed(job: JobState, instance: str, message: Formed, now: float) -> list[Order]:
-    if not job.current(instance, message.generation):
+    if not job.is_current(instance, message.generation):
         return []
     generation = job.round.generation
     if job.phase is Phase.TRAINING and generation is not None:  # the order to proceed was lost
@@ -54,7 +54,7 @@ def formed(job: JobState, instance: str, message: Formed, now: float) -> list[Or
 
 
 def first_step(job: JobState, instance: str, message: FirstStep, now: float) -> list[Order]:
-    if not job.current(instance, message.generation):
+    if not job.is_current(instance, message.generation):
         return []
     job.round.heard = now
     orders = _mark_active(job, instance, message.generation, now)
@@ -78,20 +78,20 @@ def _mark_active(job: JobState, instance: str, generation: int, now: float) -> l
 
 
 def progressed(job: JobState, instance: str, message: Progress, now: float) -> list[Order]:
-    if job.current(instance, message.generation):
+    if job.is_current(instance, message.generation):
         job.round.progress[instance], job.round.heard = message, now
     return []
 
 
 def whereabouts(job: JobState, instance: str, message: Whereabouts) -> list[Order]:
-    if job.current(instance, message.generation):
+    if job.is_current(instance, message.generation):
         job.round.where[instance] = message
     return []
 
 
 def checked_in(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
     present = job.round
-    if not job.current(instance, message.generation) or job.phase not in (Phase.TRAINING, Phase.RECOVERING):
+    if not job.is_current(instance, message.generation) or job.phase not in (Phase.TRAINING, Phase.RECOVERING):
         return []
     present.heard = now
     silenced = _silenced(job, instance, message, now)
@@ -108,7 +108,7 @@ def _silenced(job: JobState, instance: str, message: CheckIn, now: float) -> lis
 def _check_in_at_boundary(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
     present = job.round
     if message.position == present.proceeded and message.stop and job.phase is Phase.TRAINING:
-        return stop_here(job, instance, now)
+        return release_to_stop(job, instance, now)
     if message.position == present.proceeded:
         # the order to proceed was lost with a connection, or this worker repeats its message
         return [ToWorker(instance, Proceed(generation=job.number, position=message.position))]
@@ -129,7 +129,7 @@ def script_failed(job: JobState, instance: str, message: ScriptFailed, now: floa
     step, error = message.position.step, message.error
     orders: list[Order] = []
     job.raised = step, message.traceback
-    if not job.trouble.was_told(step, error):
+    if not job.trouble.was_announced(step, error):
         raised = events.ScriptFailed(instance=instance, step=step, traceback=message.traceback, at=now)
         orders.append(Announce(raised))
     if message.past_help and job.phase is not Phase.OVER:
@@ -141,20 +141,20 @@ def script_failed(job: JobState, instance: str, message: ScriptFailed, now: floa
 
 def step_status(job: JobState, instance: str, message: StepStatus, now: float) -> list[Order]:
     release = job.round.release
-    if release is None or not job.current(instance, message.generation):
+    if release is None or not job.is_current(instance, message.generation):
         return []
     return release.answered(instance, message, job.roster.members) + advance(job, now)
 
 
 def broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:
     """Begin a release because a worker's sums are lost. Other messages will soon name the lost worker."""
-    if job.phase is not Phase.TRAINING or not job.current(instance, message.generation):
+    if job.phase is not Phase.TRAINING or not job.is_current(instance, message.generation):
         return []
     return release_survivors(job, "unknown", f"the sums are lost to {instance}: {message.reason}", now)
 
 
 def pumped(job: JobState, instance: str, message: Pumped) -> list[Order]:
     release = job.round.release
-    if release is None or not job.current(instance, message.generation):
+    if release is None or not job.is_current(instance, message.generation):
         return []
     return release.pumped(instance, message, job.roster.members)

@@ -34,7 +34,7 @@ def connected(job: JobState, hello: NodeHello, now: float) -> list[Order]:
     if group.absent.pop(instance, None) is not None:
         job.roster.returned_at = now
     job.roster.addresses[instance] = hello.private_ip
-    job.roster.lives_anew(instance, hello.life)
+    job.roster.record_supervisor(instance, hello.life)
     job.roster.nodes[instance], job.roster.connected_at = ConnectedNode(hello), now
     orders: list[Order] = [
         ToNode(instance, Listed(listed=node_of(instance) in (wanted(job) or ()))),

@@ -11,7 +11,7 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Order, ToWorker
 from dyntrain.training.session.phases.decisions import advance, call_back, refused_everywhere
 from dyntrain.training.session.phases.ending import close_when_all_left
-from dyntrain.training.session.phases.loops import TOO_FAR, go_past, over_for, start_afresh
+from dyntrain.training.session.phases.loops import TOO_FAR, loop_over_order, skip_loop, start_afresh
 from dyntrain.training.session.phases.wanted import wanted
 from dyntrain.training.session.recovery.from_journal import member_returned, recover
 from dyntrain.training.session.recovery.losses import worker_lost
@@ -44,7 +44,7 @@ def _repeat_orders(job: JobState, hello: WorkerHello, now: float) -> list[Order]
     if job.phase in (Phase.PARKED, Phase.PREPARING) and hello.stage == "aborted":
         orders.append(ToWorker(instance, StepVerdict(generation=hello.generation or 0, position=job.position)))
     if job.between and job.phase is Phase.PARKED and hello.loop < job.loop and instance not in job.script_ended:
-        orders.append(over_for(job, instance))
+        orders.append(loop_over_order(job, instance))
     if job.phase is Phase.PREPARING and hello.generation != job.number:
         orders.append(ToWorker(instance, job.round.forms[instance]))
     if job.phase is Phase.RELEASING and release and release.verdict is None:
@@ -74,7 +74,7 @@ def _newcomer(job: JobState, hello: WorkerHello, entry: Unconnected | None, now:
         job.roster.leaving[instance] = hello
         return [_leave(job, instance)]
     if hello.loop != job.loop and job.phase is not Phase.WAITING:
-        return go_past(job, hello) if hello.loop < job.loop else _refuse(job, hello, TOO_FAR)
+        return skip_loop(job, hello) if hello.loop < job.loop else _refuse(job, hello, TOO_FAR)
     if problem := (differs := job.roster.problem(hello)) or job.changed_terms(hello):
         refused = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
         orders: list[Order] = [DropWorker(instance, hello.pid, problem), refused]
@@ -82,7 +82,7 @@ def _newcomer(job: JobState, hello: WorkerHello, entry: Unconnected | None, now:
             return orders
         job.roster.refused[instance] = problem
         return [*orders, *refused_everywhere(job, now)]
-    job.roster.stand(hello)
+    job.roster.add_standing(hello)
     seconds, spare = (now - entry.since, entry.spare) if entry and entry.pid == hello.pid else (None, None)
     ready = events.WorkerReady(instance=instance, pid=hello.pid, seconds=seconds, spare=spare, at=now)
     return [Announce(ready), *advance(job, now)]

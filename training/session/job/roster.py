@@ -87,7 +87,7 @@ class Roster:
     refused: dict[str, str] = field(default_factory=dict)  # nodes whose worker said that the job refuses its script
     never_joined: dict[str, str] = field(default_factory=dict)  # nodes whose script exited with 0, never connected
 
-    def lives_anew(self, instance: str, life: str) -> None:
+    def record_supervisor(self, instance: str, life: str) -> None:
         """Record the supervisor process (`life`) of the node that connected.
 
         A new supervisor means that none of the node's earlier processes is left. So a pid that recurs, as after a boot,
@@ -114,7 +114,7 @@ class Roster:
         others = [*self.members.values(), *self.standing.values()]
         return disagreement(hello, [other for other in others if other.loop == hello.loop])
 
-    def stand(self, hello: WorkerHello) -> None:
+    def add_standing(self, hello: WorkerHello) -> None:
         self.standing[hello.name] = hello
         self.passing.pop(hello.name, None)
         self.unconnected.pop(hello.name, None)
@@ -150,9 +150,9 @@ class Roster:
     def overdue(self, grace: float, patience: float, now: float) -> str | None:
         """Return a worker that has been disconnected for too long, or None."""
         self.absent = {instance: since for instance, since in self.absent.items() if self.pid(instance) is not None}
-        return next((i for i, since in self.absent.items() if self.stays_away(since, grace, patience, now)), None)
+        return next((i for i, since in self.absent.items() if self.is_overdue(since, grace, patience, now)), None)
 
-    def stays_away(self, since: float, grace: float, patience: float, now: float) -> bool:
+    def is_overdue(self, since: float, grace: float, patience: float, now: float) -> bool:
         """Whether a process that was disconnected at `since` has been away for too long.
 
         If hundreds of processes are disconnected at once, they return one after another. None is late while others
@@ -179,11 +179,11 @@ class Roster:
             record.connected = now
         return self.unconnected.pop(instance, None)
 
-    def vanished(self, now: float) -> tuple[str, Unconnected] | None:
+    def missed_connection(self, now: float) -> tuple[str, Unconnected] | None:
         """Return a worker whose process did not connect in time, or None."""
         return next(((instance, entry) for instance, entry in self.unconnected.items() if now > entry.until), None)
 
-    def held(self, seconds: float) -> None:
+    def extend_deadlines(self, seconds: float) -> None:
         self.connected_at += seconds
         self.returned_at += seconds
         self.absent = {instance: since + seconds for instance, since in self.absent.items()}

@@ -70,7 +70,7 @@ class Round:
         rates = [progress.samples_per_second for progress in self.progress.values()]
         return sum(rates) / len(rates) if rates else self.earlier_pace
 
-    def held(self, seconds: float) -> None:
+    def extend_deadlines(self, seconds: float) -> None:
         self.heard += seconds
         self.asked_at += seconds
         self.group.absent = {host: since + seconds for host, since in self.group.absent.items()}

@@ -11,7 +11,7 @@ from dyntrain.controller.contract.reports import MOST_TOLD, JobReport
 from dyntrain.training.journal import JobBegun
 from dyntrain.training.protocol.messages import COMMITS_KEPT, ENDLESS, MODULE, START, Position, WorkerHello
 from dyntrain.training.protocol.node_messages import Launch
-from dyntrain.training.session.generation.agreement import changed
+from dyntrain.training.session.generation.agreement import changed_settings
 from dyntrain.training.session.generation.generation import SettlementReason
 from dyntrain.training.session.generation.origin import Lineage, Origin, choose_origin
 from dyntrain.training.session.job.options import Options
@@ -82,12 +82,12 @@ class JobState:
     def enter(self, phase: Phase, now: float) -> None:
         self.phase, self.since = phase, now
 
-    def held(self, seconds: float) -> None:
+    def extend_deadlines(self, seconds: float) -> None:
         """Extend all deadlines by `seconds`."""
         self.since += seconds
         self.paused_since += seconds
-        self.round.held(seconds)
-        self.roster.held(seconds)
+        self.round.extend_deadlines(seconds)
+        self.roster.extend_deadlines(seconds)
 
     def pause(self, reason: SettlementReason | None, now: float) -> None:
         if reason is not None and self.paused is None:
@@ -105,9 +105,9 @@ class JobState:
         if begun is None or hello.loop != self.loop:
             return None
         done = self.commit[0].epoch if self.commit else 0
-        return changed(hello, begun, done)
+        return changed_settings(hello, begun, done)
 
-    def current(self, instance: str, generation: int) -> bool:
+    def is_current(self, instance: str, generation: int) -> bool:
         """Whether a message of this worker about `generation` concerns the present generation."""
         present = self.round.generation
         return present is not None and generation == present.number and instance in self.roster.members

@@ -35,11 +35,11 @@ class Trouble:
         is_repeated, self.alike = self.alike == self.raised[instance], self.raised[instance]
         return is_repeated
 
-    def was_told(self, step: int, error: str) -> bool:
+    def was_announced(self, step: int, error: str) -> bool:
         """Whether this error may already have been announced."""
         return bool(self.raised) or self.alike == (step, NUMBER.sub("#", error))
 
-    def not_formed(self, now: float) -> str | None:
+    def formation_failed(self, now: float) -> str | None:
         """Count a failed formation; returns the reason to give up, or None."""
         self.formations += 1
         self.until = now + pause(self.formations)
@@ -61,7 +61,7 @@ class Trouble:
     def formed(self) -> None:
         self.formations, self.raised = 0, {}
 
-    def got_to(self, step: int) -> None:
+    def record_safe_step(self, step: int) -> None:
         """Record that all steps up to `step` are stored outside the workers."""
         if step > self.furthest:
             self.furthest, self.restarts, self.divergences = step, 0, 0

@@ -18,7 +18,7 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import fail
 from dyntrain.training.session.phases.formation import form, go_when_prepared, proceed
-from dyntrain.training.session.phases.loops import between, bring_to, finish_loop
+from dyntrain.training.session.phases.loops import bring_workers_to, finish_loop, orders_between_loops
 from dyntrain.training.session.phases.rollback import go_back, restart
 from dyntrain.training.session.phases.wanted import servers, wanted, wanted_next
 
@@ -104,10 +104,10 @@ def _start(job: JobState, now: float) -> list[Order]:
         return fail(job, f"no readable commit is left to go on from: {job.no_commit}", now)
     if not decision.members:
         return []
-    if orders := bring_to(job, origin.loop):
+    if orders := bring_workers_to(job, origin.loop):
         job.enter(Phase.WAITING, now)  # the workers soon stand by again, also the one whose node has the state
         return orders
-    job.trouble.got_to(origin.position.step)
+    job.trouble.record_safe_step(origin.position.step)
     return form(job, roster.processes(decision.members), origin, (), now)
 
 
@@ -192,12 +192,12 @@ def release_survivors(job: JobState, instance: str, reason: str, now: float) -> 
     job.round.release = _release(job, now, stops)
     return [
         Announce(events.Releasing(instance=instance, generation=job.number, reason=reason, at=now)),
-        *give_up(job, now),
+        *record_lost_members(job, now),
         *job.round.release.ask(members),
     ]
 
 
-def give_up(job: JobState, now: float) -> list[Order]:
+def record_lost_members(job: JobState, now: float) -> list[Order]:
     """Journal the lost members, so that they stay lost for a later coordinator too.
 
     The zeros that free the survivors also end the step for a lost worker that is still alive.
@@ -213,7 +213,7 @@ def _release(job: JobState, now: float, stops: bool) -> Release:
     return Release(job.number, len(job.round.instances), now, stops)
 
 
-def stop_here(job: JobState, instance: str, now: float) -> list[Order]:
+def release_to_stop(job: JobState, instance: str, now: float) -> list[Order]:
     """Begin a release because the script stops the job at a boundary from which the members were ordered to proceed.
 
     This happens after a loss in an epoch's last step, as a generation is formed before the script reaches its own end
@@ -251,7 +251,7 @@ def _form_from_parked(job: JobState, now: float) -> list[Order]:
     if not current:
         return restart(job, "every worker that held the state was lost", now)
     if job.between:
-        if (orders := between(job, now)) is not None:
+        if (orders := orders_between_loops(job, now)) is not None:
             return orders
     elif job.position.epoch >= job.roster.epochs:
         return finish_loop(job, current, now)

@@ -12,7 +12,7 @@ def engine_of(job: JobState) -> EngineName:
     return next((hello.engine for hello in job.roster.members.values()), "pslite")
 
 
-def only_while_it_forms(job: JobState) -> None:
+def forget_rendezvous(job: JobState) -> None:
     """Forget Horovod's rendezvous after the formation.
 
     Horovod's workers train without any other process, so the loss of the rendezvous' node costs no more than the loss

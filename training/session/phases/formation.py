@@ -15,8 +15,8 @@ from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import Go, Leave, Proceed
 from dyntrain.training.protocol.slots import node_of, nodes_of
 from dyntrain.training.session.generation.divergence import difference
-from dyntrain.training.session.generation.form_orders import plan_formation, with_copies
-from dyntrain.training.session.generation.generation import Generation, Member, cause_of, told_cause
+from dyntrain.training.session.generation.form_orders import members_with_copies, plan_formation
+from dyntrain.training.session.generation.generation import Generation, Member, cause_of, describe_cause
 from dyntrain.training.session.generation.merging import slowest
 from dyntrain.training.session.generation.origin import Origin
 from dyntrain.training.session.generation.ps_group import choose_scheduler, plan_group
@@ -24,7 +24,7 @@ from dyntrain.training.session.job.round import PsGroup, Round
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import stop_groups
-from dyntrain.training.session.phases.engine import engine_of, only_while_it_forms
+from dyntrain.training.session.phases.engine import engine_of, forget_rendezvous
 from dyntrain.training.session.phases.rollback import go_back
 from dyntrain.training.session.phases.wanted import servers, wanted
 
@@ -69,7 +69,7 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
         forms=plan_formation(
             generation,
             roster.members,
-            held or with_copies(generation, roster.members, origin, job.unreadable_copies),
+            held or members_with_copies(generation, roster.members, origin, job.unreadable_copies),
             group.environment_of,
             job.transfer_token(),
             origin,
@@ -140,7 +140,7 @@ def _settled(
         position=job.position,
         commit=origin.commit,
         safe=origin.source,
-        cause=told_cause(cause, nodes_of([*joining, *leaving]), job.causes),
+        cause=describe_cause(cause, nodes_of([*joining, *leaving]), job.causes),
         joining=joining,
         leaving=leaving,
         at=now,
@@ -173,7 +173,7 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
         return go_back(job, f"workers differ in state after forming generation {job.number}: {differing}", now)
     job.enter(Phase.TRAINING, now)
     job.round.heard = now
-    only_while_it_forms(job)
+    forget_rendezvous(job)
     job.trouble.formed()
     orders = proceed(job)
     orders += stop_groups(job, job.number - 1)

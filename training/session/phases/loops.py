@@ -41,22 +41,22 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
     job.round = job.round.parked(held, waits=held)
     job.enter(Phase.PARKED, now)
     job.pause(None, now)
-    orders += [over_for(job, instance) for instance in held]
+    orders += [loop_over_order(job, instance) for instance in held]
     for instance in behind:
-        orders += go_past(job, members.pop(instance))
+        orders += skip_loop(job, members.pop(instance))
     for hello in list(job.roster.standing.values()):
-        orders += go_past(job, hello)
+        orders += skip_loop(job, hello)
     return [*orders, *stop_groups(job, job.number)]
 
 
-def over_for(job: JobState, instance: str) -> Order:
+def loop_over_order(job: JobState, instance: str) -> Order:
     """The order that ends the loop, for a member that holds the state."""
     writes = instance == job.writer
     order = LoopOver(generation=job.number, loop=job.loop, position=job.position, holds=True, writes=writes)
     return ToWorker(instance, order)
 
 
-def go_past(job: JobState, hello: WorkerHello) -> list[Order]:
+def skip_loop(job: JobState, hello: WorkerHello) -> list[Order]:
     """Order a worker without the state, in an earlier loop, to skip that loop.
 
     The worker reports again from the following loop, which may be over too.
@@ -69,7 +69,7 @@ def go_past(job: JobState, hello: WorkerHello) -> list[Order]:
     return [ToWorker(instance, order)]
 
 
-def bring_to(job: JobState, loop: int) -> list[Order]:
+def bring_workers_to(job: JobState, loop: int) -> list[Order]:
     """Bring all standing workers to the loop of the remaining state, when no worker has a state in memory.
 
     Returns no orders if all are in that loop already.
@@ -78,7 +78,7 @@ def bring_to(job: JobState, loop: int) -> list[Order]:
     orders: list[Order] = []
     for instance, hello in list(job.roster.standing.items()):
         if hello.loop < loop:
-            orders += go_past(job, hello)
+            orders += skip_loop(job, hello)
         elif hello.loop > loop:
             job.roster.standing.pop(instance)
             orders += start_afresh(job, hello, TOO_FAR)
@@ -92,7 +92,7 @@ def start_afresh(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
     return [DropWorker(hello.name, hello.pid, reason), *again]
 
 
-def between(job: JobState, now: float) -> list[Order] | None:
+def orders_between_loops(job: JobState, now: float) -> list[Order] | None:
     """Return orders while members have not reached the next loop; None once all have reached it."""
     members = job.roster.members
     ended = job.script_ended & set(members)
@@ -113,7 +113,7 @@ def between(job: JobState, now: float) -> list[Order] | None:
     return fail(job, problem, now) if problem else None
 
 
-def keep_waiting(job: JobState) -> list[str]:
+def late_members(job: JobState) -> list[str]:
     """Return the members that keep others waiting at the next loop.
 
     Before a member has reached that loop, no member counts, as the scripts may be at their final work.

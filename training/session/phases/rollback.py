@@ -19,7 +19,7 @@ def take_back(job: JobState, reason: str, now: float) -> list[Order]:
     """
     generation, holders, roster = job.round.generation, job.round.holders, job.roster
     assert generation is not None
-    failure = job.trouble.not_formed(now)
+    failure = job.trouble.formation_failed(now)
     orders: list[Order] = [
         Announce(events.TakenBack(generation=job.number, reason=reason, at=now)),
         *stop_groups(job, job.number),
@@ -29,7 +29,7 @@ def take_back(job: JobState, reason: str, now: float) -> list[Order]:
     for instance, hello in members.items():
         if instance not in holders:
             roster.absent.pop(instance, None)
-            roster.stand(hello)
+            roster.add_standing(hello)
     if roster.members:
         kept = tuple(member for member in generation.members if member.instance_id in roster.members)
         waits = job.round.waits | job.round.prepared
@@ -65,7 +65,7 @@ def restart(job: JobState, reason: str, now: float, void_copies: bool = False) -
         Journal(journal.Restarted(generation=job.number, reason=reason, at=now, void_copies=void_copies)),
     ]
     if job.phase is Phase.FORMING:
-        job.trouble.not_formed(now)
+        job.trouble.formation_failed(now)
     failure = job.trouble.restarted(now)
     killed = job.roster.dissolve()
     job.roster.replaced.update({instance: hello.pid for instance, hello in killed.items()})

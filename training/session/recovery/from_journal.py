@@ -21,9 +21,9 @@ from dyntrain.training.session.job.round import PsGroup, Round
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToWorker
 from dyntrain.training.session.phases.decisions import advance, park, release_survivors
-from dyntrain.training.session.phases.engine import only_while_it_forms
+from dyntrain.training.session.phases.engine import forget_rendezvous
 from dyntrain.training.session.phases.formation import finish_formation
-from dyntrain.training.session.phases.loops import go_past, over_for, start_afresh
+from dyntrain.training.session.phases.loops import loop_over_order, skip_loop, start_afresh
 from dyntrain.training.session.phases.rollback import restart, take_back
 from dyntrain.training.session.phases.wanted import wanted
 
@@ -119,7 +119,7 @@ def recover(job: JobState, now: float) -> list[Order]:
         return []
     members, nodes = job.roster.members, job.roster.nodes
     if any(hello.generation == job.number and hello.stage in TRAINED for hello in members.values()):
-        only_while_it_forms(job)
+        forget_rendezvous(job)
     missing = set(job.round.instances) - set(members) - job.round.lost
     if not members and job.target is not None and not set(map(node_of, missing)) & set(wanted(job) or ()):
         missing = set()  # all wanted members are lost, so the group is broken, and no other member is awaited
@@ -180,7 +180,7 @@ def _resume_between_loops(job: JobState, now: float) -> list[Order]:
     without_state = [members.pop(instance) for instance in list(members) if instance not in holders]
     for hello in without_state:
         if hello.loop == job.loop:
-            job.roster.stand(hello)
+            job.roster.add_standing(hello)
     if not members:
         return restart(job, "no member came back to the coordinator", now)
     position = job.position
@@ -190,13 +190,13 @@ def _resume_between_loops(job: JobState, now: float) -> list[Order]:
         if hello.stage == "aborted":  # the worker may be stuck inside the group
             orders += start_afresh(job, hello, "it lacks the last step of a loop over epochs, and is in its group")
         elif hello.loop < job.loop:
-            orders += go_past(job, hello)
+            orders += skip_loop(job, hello)
     for instance, hello in members.items():
         if hello.stage == "aborted":
             verdict = StepVerdict(generation=hello.generation or 0, position=position)
             orders.append(ToWorker(instance, verdict))
         if hello.loop < job.loop:
-            orders.append(over_for(job, instance))
+            orders.append(loop_over_order(job, instance))
     return orders
 
 

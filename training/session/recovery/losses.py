@@ -13,14 +13,14 @@ from dyntrain.training.session.orders import Announce, DropWorker, Order
 from dyntrain.training.session.phases.decisions import (
     advance,
     fail_when_paused_for_too_long,
-    give_up,
+    record_lost_members,
     release_survivors,
 )
 from dyntrain.training.session.phases.ending import close_when_all_left
-from dyntrain.training.session.phases.loops import keep_waiting
+from dyntrain.training.session.phases.loops import late_members
 from dyntrain.training.session.phases.rollback import restart, take_back
 from dyntrain.training.session.recovery.from_journal import recover
-from dyntrain.training.session.recovery.waiting import to_prepare, too_late
+from dyntrain.training.session.recovery.waiting import preparation_limit, too_late
 
 # ---- losses known from messages and connections
 
@@ -92,7 +92,7 @@ def _lose(job: JobState, instances: list[str], reason: str, now: float) -> list[
         case Phase.TRAINING if not set(instances) <= set(job.round.checked_in):
             return orders + release_survivors(job, named, reason, now)
         case Phase.RELEASING if release is not None and roster.members:
-            orders += give_up(job, now) + release.lost(roster.members)
+            orders += record_lost_members(job, now) + release.lost(roster.members)
         case Phase.PREPARING:
             orders += take_back(job, f"worker on {named} lost: {reason}", now)
         case Phase.RELEASING | Phase.FORMING:
@@ -117,18 +117,18 @@ def tick(job: JobState, now: float) -> list[Order]:
     if instance := roster.overdue(clocks.reconnect, clocks.patience, now):
         reason = f"no connection for {now - roster.absent[instance]:.1f} s"
         return worker_lost(job, instance, roster.pid(instance), reason, now)
-    if vanished := roster.vanished(now):
-        return _did_not_connect(job, *vanished, now)
+    if entry := roster.missed_connection(now):
+        return _did_not_connect(job, *entry, now)
     group = job.round.group
     absences = group.absent.items()
-    if hosts := [host for host, since in absences if roster.stays_away(since, clocks.liveness, clocks.patience, now)]:
+    if hosts := [host for host, since in absences if roster.is_overdue(since, clocks.liveness, clocks.patience, now)]:
         named, seconds = ", ".join(hosts), now - group.absent[hosts[0]]
         group.absent = {}
         return group_lost(job, f"no connection to {named}, where ps-lite processes run, for {seconds:.0f} s", now)
     waited = now - job.since
     match job.phase:
         case Phase.PREPARING if late := too_late(job.round, roster.members, clocks, waited):
-            allowed = to_prepare(job.round, late[0], clocks)
+            allowed = preparation_limit(job.round, late[0], clocks)
             return _lose(job, late, f"not prepared to form within {allowed:.0f} s", now)
         case Phase.FORMING if waited > clocks.formation:
             absent = ", ".join(sorted(set(roster.members) - set(job.round.formed)))
@@ -136,7 +136,7 @@ def tick(job: JobState, now: float) -> list[Order]:
             return restart(job, f"generation {job.number} {bound}; waited for {absent}", now)
         case Phase.RELEASING if waited > clocks.release:
             return restart(job, f"the survivors were not free within {clocks.release:.0f} s", now)
-        case Phase.PARKED if job.between and waited > clocks.boundary and (late := keep_waiting(job)):
+        case Phase.PARKED if job.between and waited > clocks.boundary and (late := late_members(job)):
             return _lose(
                 job, late, f"not at the next loop over epochs within {clocks.boundary:.0f} s of the first", now
             )

@@ -26,7 +26,7 @@ NAMED = 3  # the most instances named in a sentence
 def watch(job: JobState, now: float) -> list[Order]:
     """Announce the beginning and the end of a stall; called at each tick, after the time limits were checked."""
     orders, before = _ask(job, now), job.stall
-    stall = find(job, now)
+    stall = find_stall(job, now)
     if before is not None and (stall is None or stall.at_what != before.at_what):
         job.stall = None
         if job.phase is not Phase.OVER:
@@ -46,7 +46,7 @@ def _event_of(job: JobState, stall: Stall, now: float) -> events.Stalled:
     )
 
 
-def find(job: JobState, now: float) -> Stall | None:
+def find_stall(job: JobState, now: float) -> Stall | None:
     """Find workers that have waited for others for longer than STALL_SECONDS; None if there are none."""
     present, members = job.round, job.roster.members
     everybody = [instance for instance in present.instances if instance in members]

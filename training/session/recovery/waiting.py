@@ -12,7 +12,7 @@ from dyntrain.training.protocol.clocks import LEAST_SPEED, Clocks
 from dyntrain.training.session.job.round import Round
 
 
-def to_prepare(present: Round, instance: str, clocks: Clocks) -> float:
+def preparation_limit(present: Round, instance: str, clocks: Clocks) -> float:
     """Seconds allowed from the order to form until the member is prepared.
 
     A remaining member at an epoch's end may still run the script's own lines, such as a validation, so it has the time
@@ -27,7 +27,7 @@ def to_prepare(present: Round, instance: str, clocks: Clocks) -> float:
 def too_late(present: Round, members: Collection[str], clocks: Clocks, waited: float) -> list[str]:
     """Return the members that are late after `waited` seconds, without those that wait for a late source."""
     missing = sorted(set(members) - present.prepared)
-    late = [instance for instance in missing if waited > to_prepare(present, instance, clocks)]
+    late = [instance for instance in missing if waited > preparation_limit(present, instance, clocks)]
     return [instance for instance in late if _source_of(present, instance) not in missing]
 
 
