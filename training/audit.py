@@ -26,8 +26,8 @@ from dyntrain.training.protocol.messages import MODULE, START
 class Audit:
     """Result of an audit. `lost` and `doubled` count samples over all finished epochs.
 
-    `epochs` has the number of valid steps of each epoch. An epoch takes `samples` of the dataset's `drawn_from`; None
-    means all of them. `later` has both numbers for each further loop over epochs, by the loop's first epoch.
+    `epochs` has the number of valid steps of each epoch. An epoch takes `samples` of the dataset's `drawn_from`, or all
+    with None. `later` has both numbers for each further loop over epochs, by the loop's first epoch.
     """
 
     samples: int
@@ -56,7 +56,7 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
     """
     generations = [entry for entry in entries if isinstance(entry, GenerationSettled)]
     starts = {generation.number: generation.position.step for generation in generations}
-    numbers = [settled.number for settled in generations]
+    numbers = [generation.number for generation in generations]
     finished = [entry.position for entry in entries if isinstance(entry, JobFinished)]
     end = finished[-1] if finished else (generations[-1].position if generations else START)
     ends = {number: starts[following] for number, following in pairwise(numbers)}

@@ -38,7 +38,7 @@ class JobBegun(_Entry):
 
 
 class JobLaunched(_Entry):
-    """A person launched a command on a cluster that waited for one.
+    """A person launched a command on a cluster that waited for a launch.
 
     The environment is stored in clear text, as the volume belongs to the job.
     """
@@ -94,7 +94,7 @@ class TakenBack(_Entry):
 
 
 class MembersGivenUp(_Entry):
-    """These members no longer count; this is written before the other members are freed from the current step.
+    """The `members` are lost for good; this is written before the other members are freed from the current step.
 
     A given-up member that is still alive may complete the step with zeros in place of gradients, ahead of the others.
     """

@@ -277,7 +277,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
 
 
 def _callback_list(callbacks: Any) -> list[Callback]:
-    """Callbacks in MXNet's forms (none, one or several) as a list."""
+    """Return MXNet's callbacks (None, a function or several) as a list."""
     if callbacks is None:
         return []
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]

@@ -38,7 +38,7 @@ class Format(Generic[R]):
         self._kind, self._version, self._adapter = kind, version, adapter
 
     def parse(self, line: dict[str, Any], where: object) -> R:
-        """Parse a record; `where` is its file. Raises Unreadable."""
+        """Parse a record of the file `where`. Raises Unreadable."""
         version = line.get("version", 1)
         if version not in range(1, self._version + 1):
             raise Unreadable(

@@ -32,10 +32,11 @@ class Kill(BaseModel):
 class Order(BaseModel):
     """Settings of one run of the script. `steps` and `epochs` limit each loop, `samples` limits an epoch.
 
-    `samples` None: four full batches, and one of the last batch's size. `nudge`: change the initial weights by one
-    rounding error. `other_draws`: the random generators draw as another worker's. `rules`: this run is not compared, so
-    the script's checks may try parts of the first batch. `norms`: file with the constants that replace BatchNorm's
-    statistics; None: take them from the first batch. `held`: steps after which each worker waits for a file (`gate`).
+    With `samples` None an epoch has four full batches, and one of the last batch's size. `nudge`: change the initial
+    weights by one rounding error. `other_draws`: the random generators draw as another worker's. `rules`: this run is
+    not compared, so the script's checks may try parts of the first batch. `norms`: file with the constants that replace
+    BatchNorm's statistics, or None to take them from the first batch. `held`: steps after which each worker waits for a
+    file (`gate`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -119,6 +120,6 @@ def taken(folder: Path) -> Iterator[tuple[Taken, Path]]:
 
 @functools.cache
 def order() -> Order | None:
-    """The order for this process; None outside of a trial."""
+    """Return the order for this process, or None outside of a trial."""
     path = os.environ.get(VARIABLE)
     return None if path is None else Order.model_validate_json(Path(path).read_text())

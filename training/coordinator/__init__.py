@@ -8,11 +8,11 @@ When the coordinator's machine is lost, another base node takes the job over, in
 
 1. The controller nominates a base node (`controller/core/decisions/succession.py`): first the tagged master. The next
    base node follows when EC2 says that the machine is gone or going, or after `takeover_seconds` of silence. The
-   nomination has a term that only grows. It is written with the target, the membership that the controller wants.
+   nomination, with a term that only grows, is written with the target: the membership that the controller wants.
 2. The nominated node starts a coordinator if none answers; while one answers, no node checks its nomination.
 3. The new coordinator claims the job on the shared volume and begins a journal of its own (`terms`). A former
    coordinator that is still alive reads the claim after each decision, before it sends orders, and once a second; then
-   it ends. Its entries after its successor's first read of the journal do not count, also not for the audit.
+   it ends. Entries that it writes after its successor has read its journal do not count, also not for the audit.
 4. The new coordinator publishes its address, certificate and token; nodes that lost the old coordinator read these.
 
 A node that returns does not get the coordinator back. The planned replacement of a base node works differently

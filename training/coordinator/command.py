@@ -101,7 +101,7 @@ def _upload_command(location: str | None, folder: JobFolder, commits: str | None
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the options, and add `clocks`. Ends the process with a message if they are wrong."""
+    """Parse the options, and add `clocks`. For wrong options, ends the process with a message."""
     parser = argparse.ArgumentParser(
         prog="python -m dyntrain.training.coordinator", description="Coordinates the training job of one cluster."
     )

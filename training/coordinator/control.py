@@ -131,7 +131,7 @@ class ControlServer:
 
     @contextlib.asynccontextmanager
     async def listen(self, host: str, context: ssl.SSLContext, clocks: Clocks, port: int = 0) -> AsyncIterator[int]:
-        """Serve, and yield the port; `port` 0 takes a free one. Peers that do not answer pings are disconnected."""
+        """Serve, and yield the port (with `port` 0 a free one). Peers that do not answer pings are disconnected."""
         async with serve(
             self._serve,
             host,
@@ -238,12 +238,12 @@ class ControlServer:
 
     async def _serve_node(self, peer: _Peer, hello: NodeHello) -> None:
         instance = hello.name
-        if earlier := self._nodes.get(instance):
-            if hello.life and earlier.life and hello.life != earlier.life:
-                refusal = claimed_twice(instance, earlier.address, hello.private_ip)
+        if earlier_peer := self._nodes.get(instance):
+            if hello.life and earlier_peer.life and hello.life != earlier_peer.life:
+                refusal = claimed_twice(instance, earlier_peer.address, hello.private_ip)
                 peer.send(Refused(reason=refusal))
                 raise Unwelcome(refusal)
-            earlier.send(None)
+            earlier_peer.send(None)
         self._nodes[instance] = peer
         peer.life, peer.address = hello.life, hello.private_ip
         # Sent directly: a Welcome contains no decision, so it need not wait until earlier decisions are on the volume.
@@ -285,8 +285,8 @@ class ControlServer:
 
     async def _serve_worker(self, peer: _Peer, hello: WorkerHello) -> None:
         instance = hello.name
-        if earlier := self._workers.get(instance):
-            earlier[0].send(None)
+        if earlier_entry := self._workers.get(instance):
+            earlier_entry[0].send(None)
         self._workers[instance] = (peer, hello.pid)
         self._carry_out(self._session.worker_connected(hello, time.time()))
         try:

@@ -43,8 +43,8 @@ def begin_job(mount: Path, cluster: str, now: float, command: Sequence[str] | No
 
 def is_closed(journal: Sequence[Entry]) -> bool:
     """Whether the job's end was reported, and the job was not resumed since."""
-    last = next((entry for entry in reversed(journal) if isinstance(entry, JobClosed | JobResumed)), None)
-    return isinstance(last, JobClosed)
+    last_entry = next((entry for entry in reversed(journal) if isinstance(entry, JobClosed | JobResumed)), None)
+    return isinstance(last_entry, JobClosed)
 
 
 def commits_below(directory: Path | None, cluster: str, job: str) -> str | None:

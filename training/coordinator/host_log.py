@@ -1,6 +1,6 @@
 """Two files that list the training workers, for people and their scripts.
 
-AWS Dynamic Training's launcher wrote the same files in its own directory. `host_worker` has one address a line;
+AWS Dynamic Training's launcher wrote the same files in its own directory. `host_worker` has one address a line.
 `host_worker_log` gets a line `<seq> ADDED|REMOVED <ip> <ns>` when a worker has joined or left.
 """
 
@@ -18,16 +18,18 @@ HOST_FILE, HOST_LOG = "host_worker", "host_worker_log"
 log = logging.getLogger(__name__)
 
 
-def training_hosts(before: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
+def training_hosts(listed_hosts: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
     """The addresses of training workers after this report, in order of joining. Pure.
 
     A worker is listed from its first step until it is no longer a member. While there are no members (the job starts,
     pauses or has ended), the list stays as it is. `addresses` maps instances to addresses.
     """
     if report.state != "running" or not report.members:
-        return tuple(before)
-    members = {addresses[m.instance_id]: m.active for m in report.members if m.instance_id in addresses}
-    stay = [host for host in before if host in members]
+        return tuple(listed_hosts)
+    members = {
+        addresses[member.instance_id]: member.active for member in report.members if member.instance_id in addresses
+    }
+    stay = [host for host in listed_hosts if host in members]
     return (*stay, *(host for host, active in members.items() if active and host not in stay))
 
 

@@ -44,7 +44,7 @@ class Hosts(Protocol):
 
 
 class AwsHosts:
-    """Calls to the controller on AWS. `stage` is the controller's stage; None if there is only one controller."""
+    """Calls to the controller on AWS. `stage` is the controller's stage, or None for the only controller."""
 
     def __init__(self, cluster: str, stage: str | None = None) -> None:
         self._cluster, self._stage = cluster, stage
@@ -57,7 +57,7 @@ class AwsHosts:
         return self._clients[service]
 
     def _read(self, name: str) -> str | None:
-        """Read a parameter; None if it does not exist. Raises BotoCoreError or ClientError."""
+        """Read a parameter, or return None if it does not exist. Raises BotoCoreError or ClientError."""
         try:
             return str(self._client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
         except ClientError as error:

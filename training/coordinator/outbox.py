@@ -62,7 +62,7 @@ class Outbox:
         self._waiting.clear()
 
     async def run(self) -> None:
-        """Write decisions until cancelled. Raises what `decide` raises."""
+        """Write decisions until cancelled. Raises the errors of `decide`."""
         loop = asyncio.get_running_loop()
         while True:
             await self._due.wait()

@@ -13,8 +13,8 @@ def describe(event: events.Event) -> str:
     match event:
         case events.Segment():
             metrics = " ".join(f"{name}={value:.4f}" for name, value in event.metrics.items())
-            where = f"epoch {event.epoch} step {event.end.step} generation {event.generation}"
-            return f"{where} workers {event.workers} {event.rate:.0f} samples/s {metrics}"
+            heading = f"epoch {event.epoch} step {event.end.step} generation {event.generation}"
+            return f"{heading} workers {event.workers} {event.rate:.0f} samples/s {metrics}"
         case events.Forming(position=position):
             return (
                 f"forming generation {event.number} at epoch {position.epoch} sample {position.offset}: {event.cause}; "
@@ -40,8 +40,8 @@ def describe(event: events.Event) -> str:
         case events.TakenBack():
             return f"generation {event.generation} is taken back before it began: {event.reason}"
         case events.Restart(commit=commit):
-            where = f"of step {commit.step} (epoch {commit.epoch})" if commit else "none"
-            return f"restarting the workers; last commit: {where}: {event.reason}"
+            last_commit = f"of step {commit.step} (epoch {commit.epoch})" if commit else "none"
+            return f"restarting the workers; last commit: {last_commit}: {event.reason}"
         case events.ScriptFailed():
             return f"the script raised on {event.instance} at step {event.step}:\n{event.traceback}"
         case events.CommitFailed():

@@ -55,8 +55,8 @@ class Coordinator:
     """The coordinator of one job.
 
     `keys` verify which instance a node is (`dyntrain.controller.contract.instance_identity`); without keys, nodes are
-    trusted. `term` is the nomination's term; None if no other node can hold this job. Raises Overtaken if another node
-    holds the job. `identity` proves to the controller which instance sends the reports.
+    trusted. `term` is the nomination's term, or None if no other node can hold this job. Raises Overtaken if another
+    node holds the job. `identity` proves to the controller which instance sends the reports.
 
     Events go to the job's folder, and also to the file `events` if given. The training workers are listed as files in
     the directory of the launch, else in `mirror`; with None there are no such files. `uploads` is the command that
@@ -113,8 +113,8 @@ class Coordinator:
         former, instance = self._journal.taken_over, self._instance_id
         if former is None:
             return []
-        settled = (entry.number for entry in self._journal.entries if isinstance(entry, GenerationSettled))
-        number = max(settled, default=0)
+        numbers = (entry.number for entry in self._journal.entries if isinstance(entry, GenerationSettled))
+        number = max(numbers, default=0)
         restarted = Restarted(generation=number, reason=f"{instance} takes over from {former}", at=now)
         self._journal.append(restarted)
         self._events.append(takeover := Takeover(instance=instance, former=former, generation=number, at=now))
@@ -253,9 +253,9 @@ class Coordinator:
         while True:
             await asyncio.sleep(PUBLISH_SECONDS)
             try:
-                present = await asyncio.to_thread(self._hosts.published)
+                published = await asyncio.to_thread(self._hosts.published)
                 self._reach.answered(ADDRESS)
-                if present != endpoint:
+                if published != endpoint:
                     await asyncio.to_thread(self._journal.check)
                     await self._publish(endpoint)
             except HostsError as error:
@@ -266,14 +266,14 @@ class Coordinator:
                 self._end_as_overtaken(error)
 
     async def _tick(self) -> None:
-        before = time.monotonic()
+        last_tick = time.monotonic()
         while True:
             now = time.monotonic()
             if self._outbox.stalled:
-                self._session.extend_deadlines(now - before)
+                self._session.extend_deadlines(now - last_tick)
             else:
                 self.carry_out(self._session.tick(time.time()))
-            before = now
+            last_tick = now
             await asyncio.sleep(TICK_SECONDS)
 
     async def _watch_target(self) -> None:
@@ -330,8 +330,8 @@ class Coordinator:
     async def _last_report(self) -> None:
         for delay in (0.5, 1, 2, 4, 8):
             try:
-                last = self._with_history(self._next_report()).model_copy(update={"closed": True})
-                await asyncio.to_thread(self._hosts.report, last)
+                last_report = self._with_history(self._next_report()).model_copy(update={"closed": True})
+                await asyncio.to_thread(self._hosts.report, last_report)
                 closed = JobClosed(at=time.time())
                 await asyncio.get_running_loop().run_in_executor(self._volume, self._journal.append, closed)
                 return

@@ -47,7 +47,7 @@ def read_journal(ledger: Path) -> list[Entry]:
 
 
 def holder(entries: list[Entry]) -> str | None:
-    """Return the instance whose coordinator wrote the last journal; None if no term was recorded."""
+    """Return the instance whose coordinator wrote the last journal, or None if no term was recorded."""
     return next((entry.instance for entry in reversed(entries) if isinstance(entry, TermBegun)), None)
 
 
@@ -66,45 +66,45 @@ class TermJournal:
             self._claim_job(term, instance)
         counted = _counted(ledger)
         self.entries = _entries(counted)
-        last = holder(self.entries)
-        self.taken_over = last if term is not None and last not in (None, instance) else None
-        own = _journal(ledger, term or 0)
-        if any(_term_of(path) > _term_of(own) for path in counted):
-            raise Overtaken(f"{last} holds the job in a later term than {term}")
-        self._log = LineLog(own, sync=True)
-        if term is not None and not any(isinstance(entry, TermBegun) for entry in _read(own)):
-            sizes = {path.name: size for path, size in counted.items() if path != own}
+        last_holder = holder(self.entries)
+        self.taken_over = last_holder if term is not None and last_holder not in (None, instance) else None
+        own_journal = _journal(ledger, term or 0)
+        if any(_term_of(path) > _term_of(own_journal) for path in counted):
+            raise Overtaken(f"{last_holder} holds the job in a later term than {term}")
+        self._log = LineLog(own_journal, sync=True)
+        if term is not None and not any(isinstance(entry, TermBegun) for entry in _read(own_journal)):
+            sizes = {path.name: size for path, size in counted.items() if path != own_journal}
             self._log.write(TermBegun(term=term, instance=instance, of=sizes).line())
 
     def append(self, entry: Entry) -> None:
-        """Write an entry to disk; the entry counts on return. Raises Overtaken if it may not count."""
+        """Write an entry to disk; the entry counts on return. Raises Overtaken if the entry may not count."""
         self._log.write(entry.line())
         self.check()
 
     def check(self) -> None:
-        """Check that this coordinator still holds the claim. Raises Overtaken if not."""
+        """Check that this coordinator still holds the claim. Raises Overtaken if another one does."""
         try:
-            present = _read_claim(self._ledger)
+            claim = _read_claim(self._ledger)
         except Unreadable as error:  # this coordinator's own claim was readable
             raise Overtaken(str(error)) from error
-        if self._claim[0] is not None and present is not None and present != self._claim:
-            raise Overtaken(f"{present[1]} has taken the job over in term {present[0]}")
+        if self._claim[0] is not None and claim is not None and claim != self._claim:
+            raise Overtaken(f"{claim[1]} has taken the job over in term {claim[0]}")
 
     def close(self) -> None:
         self._log.close()
 
     def _claim_job(self, term: int, instance: str) -> None:
-        present = _read_claim(self._ledger)
-        if present is not None and present != (term, instance) and present[0] >= term:
+        claim = _read_claim(self._ledger)
+        if claim is not None and claim != (term, instance) and claim[0] >= term:
             raise Overtaken(
-                f"{present[1]} holds the job in term {present[0]}, this node is nominated for term {term}: only "
+                f"{claim[1]} holds the job in term {claim[0]}, this node is nominated for term {term}: only "
                 "the controller can change that"
             )
         write_whole(self._ledger / CLAIM, TermClaim(term=term, instance=instance).line())
 
 
 def _read_claim(ledger: Path) -> tuple[int, str] | None:
-    """Read the claim as (term, instance); None if there is none. Raises `records.Unreadable`."""
+    """Read the claim as (term, instance), or return None if there is no claim. Raises `records.Unreadable`."""
     path = ledger / CLAIM
     try:
         claim = _CLAIM.parse(json.loads(path.read_text()), path)
@@ -124,11 +124,11 @@ def _counted(ledger: Path) -> dict[Path, int]:
     )
     while journals:
         latest = journals.pop()
-        began = next(_read(latest), None)
+        first_entry = next(_read(latest), None)
         if _term_of(latest) == 0:
             return {latest: _complete_size(latest)}
-        if isinstance(began, TermBegun):
-            counted = {path: began.of[path.name] for path in journals if path.name in began.of}
+        if isinstance(first_entry, TermBegun):
+            counted = {path: first_entry.of[path.name] for path in journals if path.name in first_entry.of}
             return {**counted, latest: _complete_size(latest)}
     return {}
 

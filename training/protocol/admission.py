@@ -38,7 +38,7 @@ class Gate:
     keys: Keys = ()
 
     def refusal(self, hello: Hello, nonce: str) -> tuple[HelloRefusal, str] | None:
-        """Return the reason to refuse a hello that answers `nonce`, and a detail for the log; None to accept it."""
+        """Return the reason to refuse a hello that answers `nonce`, with a detail for the log, or None to accept it."""
         if hello.protocol != PROTOCOL:
             return HelloRefusal.OTHER_PROTOCOL, f"it speaks {hello.protocol}"
         if not hmac.compare_digest(hello.proof.encode(), proof(self.token, nonce, hello).encode()):

@@ -31,7 +31,7 @@ class BlockingConnection:
         self._loop = loop
 
     def send(self, text: str) -> None:
-        """Send a message. This ends at the latest when pings close a connection whose other side reads nothing."""
+        """Send a message. Pings bound the time, as they close a connection whose other side reads nothing."""
         self._run(self.connection.send(text))
 
     def recv(self, seconds: float | None = None) -> str | bytes:
@@ -63,10 +63,10 @@ def connected(
     async def hold_connection() -> None:
         async with timeout(seconds):
             connection = await connect(url, certificate, clocks)
-        over = asyncio.Event()
+        close_event = asyncio.Event()
         async with connection:
-            future.set_result((BlockingConnection(asyncio.get_running_loop(), connection), over))
-            await over.wait()
+            future.set_result((BlockingConnection(asyncio.get_running_loop(), connection), close_event))
+            await close_event.wait()
 
     def run() -> None:
         work = hold_connection()
@@ -80,9 +80,9 @@ def connected(
 
     thread = threading.Thread(target=run, name="line", daemon=True)
     thread.start()
-    blocking_connection, over = future.result()
+    blocking_connection, close_event = future.result()
     try:
         yield blocking_connection
     finally:
-        blocking_connection._loop.call_soon_threadsafe(over.set)
+        blocking_connection._loop.call_soon_threadsafe(close_event.set)
         thread.join()

@@ -129,7 +129,7 @@ class WorkerHello(Hello, LoopTerms):
     `generation` is the last one that the worker was ordered to form, None before the first. `stage`: the worker
     "stands" by; "prepares" its generation; "creates" the group after the order to go, perhaps inside ps-lite; has
     "formed"; "trains"; "waits" at a boundary; was "aborted" by an order; or is "free" of its broken group. Once free,
-    `position` is the verdict's, otherwise that of the last order to proceed. `safe`: the newest safe state on its node.
+    `position` is the verdict's, otherwise that of the last order to proceed. `safe`: the node's newest safe state.
     """
 
     type: Literal["worker_hello"] = "worker_hello"
@@ -186,7 +186,7 @@ class CheckIn(Message):
 
 
 class Formed(Message):
-    """The worker has joined the new generation, with its state; `digest` must be equal on all workers."""
+    """The worker has joined the new generation, with the state, whose `digest` must be equal on all workers."""
 
     type: Literal["formed"] = "formed"
     generation: int
@@ -203,7 +203,7 @@ class Formed(Message):
 class Entered(LoopTerms):
     """The script has reached its next loop over epochs.
 
-    `generation`: the last one that the worker was ordered to form; None if the worker holds no state.
+    `generation`: the last one that the worker was ordered to form, or None if the worker holds no state.
     """
 
     type: Literal["entered"] = "entered"
@@ -227,7 +227,7 @@ class Left(Message):
 class FirstStep(Message):
     """The first step of the generation is applied.
 
-    `pause`: time from the last step before the change to the first one after it, less one step; None for a joiner.
+    `pause`: time from the last step before the change to the first one after it, less one step, or None for a joiner.
     `phases`: consecutive parts that add up to the pause; the step is subtracted from the part `first_step`.
     """
 
@@ -420,7 +420,7 @@ class Form(Message):
 
 
 class Go(Message):
-    """All members are prepared: join the generation. From now on no member can cancel its join."""
+    """All members are prepared: join the generation. From now on the generation cannot be cancelled."""
 
     type: Literal["go"] = "go"
     generation: int

@@ -101,7 +101,7 @@ class EndRequest(Message):
 
 
 class Welcome(Message):
-    """Answer to a node's hello. `launch`: the command, if the nodes' configuration has none; None: no launch yet."""
+    """Answer to a node's hello. `launch`: the command, if the nodes' configuration has none; None before."""
 
     type: Literal["welcome"] = "welcome"
     job: str
@@ -167,7 +167,7 @@ class StopGroup(Message):
 class RestartWorker(Message):
     """Kill the worker process `pid` if it still runs, and start another.
 
-    If `pid` is not the current worker's, do nothing. None: start a worker if the last one left.
+    If `pid` is not the current worker's, do nothing. With `pid` None, start a worker if the last one left.
     """
 
     type: Literal["restart_worker"] = "restart_worker"

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 
 
 class NodeSpec(BaseModel):
-    """The settings. `servers`: number of ps-lite servers that the node offers; `slots`: number of its workers."""
+    """The settings. `servers`: number of ps-lite servers that the node offers. `slots`: number of its workers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -172,13 +172,13 @@ def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float
         pace = pace[1:]
     if len(pace) < 2:
         return None
-    (began, first), (last, reached) = pace[0], pace[-1]
-    usual = (last - began) / (len(pace) - 1)
-    stalled = max(0.0, now - last - usual)
-    if reached <= first or last <= began:
+    (first_time, first_fraction), (last_time, last_fraction) = pace[0], pace[-1]
+    mean_interval = (last_time - first_time) / (len(pace) - 1)
+    stalled = max(0.0, now - last_time - mean_interval)
+    if last_fraction <= first_fraction or last_time <= first_time:
         return None
-    rate = (reached - first) / (last - began + stalled)
-    return max(0.0, (1.0 - reached) / rate - min(max(0.0, now - last), usual))
+    rate = (last_fraction - first_fraction) / (last_time - first_time + stalled)
+    return max(0.0, (1.0 - last_fraction) / rate - min(max(0.0, now - last_time), mean_interval))
 
 
 def mark_of(event: events.Event) -> HistoryMark:
@@ -187,7 +187,7 @@ def mark_of(event: events.Event) -> HistoryMark:
         include={"instance", "generation", "number", "seconds", "reason", "cause", "kind", "phases"}
     )
     generation = fields.get("generation", fields.get("number"))
-    words = " ".join(str(fields.get("reason") or fields.get("cause") or fields.get("kind") or "").split())
+    cause = " ".join(str(fields.get("reason") or fields.get("cause") or fields.get("kind") or "").split())
     phases = {name[:NAME]: round(seconds, 4) for name, seconds in list(fields.get("phases", {}).items())[:PHASES]}
     seconds = fields.get("seconds")
     return HistoryMark(
@@ -196,7 +196,7 @@ def mark_of(event: events.Event) -> HistoryMark:
         instance=fields.get("instance", "")[:NAME],
         generation=generation,
         seconds=None if seconds is None else round(seconds, 3),
-        reason=words if len(words) <= REASON else words[: REASON - 3] + "...",
+        reason=cause if len(cause) <= REASON else cause[: REASON - 3] + "...",
         phases=phases,
     )
 
@@ -207,12 +207,12 @@ def _merge_closest(points: list[HistoryPoint]) -> None:
     The first and the latest point stay.
     """
     index = min(range(2, len(points) - 1), key=lambda i: points[i].at - points[i - 2].at)
-    start, before, point = points[index - 2 : index + 1]
-    span, whole = point.at - before.at, point.at - start.at
-    share = span / whole if whole > 0 else 0.5
-    rate = before.samples_per_second * (1 - share) + point.samples_per_second * share
+    start, previous, point = points[index - 2 : index + 1]
+    span, total = point.at - previous.at, point.at - start.at
+    share = span / total if total > 0 else 0.5
+    rate = previous.samples_per_second * (1 - share) + point.samples_per_second * share
     merged = point.model_copy(
-        update={"samples_per_second": _short(rate), "metrics": {**before.metrics, **point.metrics}}
+        update={"samples_per_second": _short(rate), "metrics": {**previous.metrics, **point.metrics}}
     )
     points[index - 1 : index + 1] = [merged]
 

@@ -24,10 +24,10 @@ def disagreement(hello: WorkerHello, others: Iterable[WorkerHello]) -> str | Non
     """Return the reason why the worker cannot train with the others, or None."""
     for other in others:
         for name in AGREED:
-            mine, theirs = getattr(hello, name), getattr(other, name)
-            if mine != theirs:
-                differs = f"{name} is {mine} here and {theirs} on {other.name}"
-                return f"{differs}: all workers must run the same script and arguments"
+            value, other_value = getattr(hello, name), getattr(other, name)
+            if value != other_value:
+                difference = f"{name} is {value} here and {other_value} on {other.name}"
+                return f"{difference}: all workers must run the same script and arguments"
     return None
 
 
@@ -38,10 +38,12 @@ def changed_settings(hello: WorkerHello, begun: JobBegun, done: int) -> str | No
     compared, as it divides its data itself and chooses its batch size by the number of workers.
     """
     for name in BEGUN_WITH if begun.batching != MODULE else ("layout",):
-        mine, began = getattr(hello, name), getattr(begun, name)
-        if mine != began and (began is not None or name == "drawn_from"):
+        value, first_value = getattr(hello, name), getattr(begun, name)
+        if value != first_value and (first_value is not None or name == "drawn_from"):
             difference = (
-                "the script's model is another one than" if name == "layout" else f"{name} is {mine}, and was {began}"
+                "the script's model is another one than"
+                if name == "layout"
+                else f"{name} is {value}, and was {first_value}"
             )
             return f"{difference} when the job began: run the script as it was, or begin a new job"
     if hello.epochs < done:

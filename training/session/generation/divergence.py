@@ -8,7 +8,7 @@ from dyntrain.training.protocol.checks import Checks
 
 
 def difference(checks: Mapping[str, Checks]) -> str | None:
-    """Describe the first array that differs between workers, and the instances with each value; None if none does."""
+    """Describe the first array that differs between workers, with the instances of each value; or return None."""
     compared = {instance: sums for instance, sums in checks.items() if sums}
     for column in zip(*compared.values(), strict=False):
         if len({checksum for _, checksum in column}) > 1:

@@ -24,9 +24,11 @@ def plan_formation(
 ) -> dict[str, Form]:
     """Make each member's order. `holders` have the state, in memory or safe on their node; the others fetch it."""
     place_of = places(generation.instances)
-    others = [instance for instance in generation.instances if instance in holders and instance != generation.source]
+    other_holders = [
+        instance for instance in generation.instances if instance in holders and instance != generation.source
+    ]
     lacking = [instance for instance in generation.instances if instance not in holders]
-    chains = plan_chains([generation.source, *others], lacking)
+    chains = plan_chains([generation.source, *other_holders], lacking)
     sources = {
         instance: Source(instance_id=instance, host=hello.private_ip, port=hello.state_port)
         for instance, hello in workers.items()

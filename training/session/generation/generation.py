@@ -72,15 +72,15 @@ def cause_of(previous: Collection[str], holders: Collection[str], leaving: Colle
 
 def describe_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, str]) -> str:
     """Describe the cause for people: the target's reasons for the instances in `changed`, else the cause itself."""
-    words = Counter(causes[instance] for instance in changed if instance in causes)
-    if cause is not Cause.CHANGE or not words:
+    counts = Counter(causes[instance] for instance in changed if instance in causes)
+    if cause is not Cause.CHANGE or not counts:
         return cause.value
-    return ", ".join(word if len(changed) == 1 else f"{count} {word}" for word, count in words.items())
+    return ", ".join(word if len(changed) == 1 else f"{count} {word}" for word, count in counts.items())
 
 
 @dataclass(frozen=True)
 class Settlement:
-    """A decision on the next members: `members` in order, survivors first; None if the job has to pause."""
+    """A decision on the next members: `members` in order, survivors first, or None if the job has to pause."""
 
     members: tuple[str, ...] | None
     reason: SettlementReason

@@ -34,7 +34,7 @@ def segment(
 def slowest(phases: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """The longest time of each phase, in the order in which the phases first appear."""
     longest: dict[str, float] = {}
-    for measured in phases:
-        for name, seconds in measured.items():
+    for member_phases in phases:
+        for name, seconds in member_phases.items():
             longest[name] = max(longest.get(name, 0.0), seconds)
     return longest

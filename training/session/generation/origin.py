@@ -75,14 +75,14 @@ def choose_origin(
     """Choose the furthest safe state if it is further than the last commit, else the commit, else the job's start.
 
     The source is the first worker in `ready` whose node has that safe state, without those (instance, name) that are
-    in `unreadable_copies`. `loops` maps generations to their loops over epochs, except to the first loop;
+    in `unreadable_copies`. `loops` maps generations to their loops over epochs, except to the first loop.
     `commit_loop` is the commit's loop.
     """
     best = Origin(*commit, loop=commit_loop) if commit else Origin(START)
     for instance, hello in ready.items():
         if (copy := hello.safe) is None:
             continue
-        further = copy.position.step > best.position.step or best == Origin(START)
-        if further and lineage.has(copy) and (instance, copy.name) not in unreadable_copies:
+        is_further = copy.position.step > best.position.step or best == Origin(START)
+        if is_further and lineage.has(copy) and (instance, copy.name) not in unreadable_copies:
             best = Origin(copy.position, safe=copy.name, source=instance, loop=loops.get(copy.generation, 0))
     return best

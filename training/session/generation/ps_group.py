@@ -18,7 +18,7 @@ SERVER_MEMORY_AT_MOST = 1 << 30
 
 @dataclass
 class ConnectedNode:
-    """A connected supervisor. `group` is its offer of blank ps-lite processes; None after their use."""
+    """A connected supervisor. `group` is its offer of blank ps-lite processes, or None after use."""
 
     hello: NodeHello
     group: GroupReady | None = None
@@ -36,22 +36,22 @@ class ConnectedNode:
 class Group:
     """The engine's processes in a generation: `orders` start them on `hosts`.
 
-    `environment` holds the variables that all workers need; `own` those of single workers, by their names.
+    `environment` holds the variables that all workers need; `own_variables` holds those of single workers, by name.
     """
 
     environment: dict[str, str]
     hosts: tuple[str, ...]
     orders: tuple[ToNode, ...]
-    own: Mapping[str, dict[str, str]] = field(default_factory=dict)
+    own_variables: Mapping[str, dict[str, str]] = field(default_factory=dict)
 
     def environment_of(self, worker: str) -> dict[str, str]:
-        return {**self.environment, **self.own.get(worker, {})}
+        return {**self.environment, **self.own_variables.get(worker, {})}
 
 
 def choose_scheduler(nodes: Mapping[str, ConnectedNode]) -> str | None:
     """Return the node with the lowest address that can run ps-lite's scheduler or Horovod's rendezvous, or None."""
-    able = (i for i, node in nodes.items() if node.can_schedule)
-    return min(able, key=lambda i: (nodes[i].hello.private_ip, i), default=None)
+    able_nodes = (i for i, node in nodes.items() if node.can_schedule)
+    return min(able_nodes, key=lambda i: (nodes[i].hello.private_ip, i), default=None)
 
 
 def plan_group(
@@ -69,7 +69,7 @@ def plan_group(
 
 
 def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) -> Group:
-    """Plan Horovod's rendezvous: one process, needed only during the formation.
+    """Plan Horovod's rendezvous, a process that is needed only during the formation.
 
     The variables are Horovod's own: see `horovod.runner.gloo_run`. Each node counts as a host of its own, even if
     several run on one machine.

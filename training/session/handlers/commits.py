@@ -10,7 +10,7 @@ from dyntrain.training.session.phases.decisions import advance
 from dyntrain.training.session.phases.rollback import take_back
 
 
-def committed(job: JobState, instance: str, message: Committed) -> list[Order]:
+def handle_committed(job: JobState, instance: str, message: Committed) -> list[Order]:
     # Of two commits of the same step, the later one counts as newer: old ones are deleted by their generation.
     if message.generation <= job.void_until or (job.commit and message.position.step < job.commit[0].step):
         return []
@@ -22,12 +22,12 @@ def committed(job: JobState, instance: str, message: Committed) -> list[Order]:
     return [Journal(written)]
 
 
-def commit_failed(instance: str, message: CommitFailed, now: float) -> list[Order]:
+def handle_commit_failed(instance: str, message: CommitFailed, now: float) -> list[Order]:
     step = message.position.step
     return [Announce(events.CommitFailed(instance=instance, step=step, reason=message.reason, at=now))]
 
 
-def unreadable(job: JobState, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
+def handle_unreadable(job: JobState, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
     """Handle a damaged safe state or commit that the source was to load.
 
     Another holder's safe state is used, or the previous commit with its position; the steps in between are void.
@@ -37,16 +37,16 @@ def unreadable(job: JobState, instance: str, message: CommitUnreadable, now: flo
     orders: list[Order] = []
     if (safe := job.roster.members[instance].safe) and safe.name == message.name:
         job.unreadable_copies.add((instance, message.name))
-        step, why = job.position.step, message.reason
-        orders.append(Announce(events.SafeStateUnreadable(instance=instance, step=step, reason=why, at=now)))
+        step, reason = job.position.step, message.reason
+        orders.append(Announce(events.SafeStateUnreadable(instance=instance, step=step, reason=reason, at=now)))
     if job.commit and job.commit[1] == message.name:
         position = job.commit[0]
         job.drop_commit(message.reason)
         instead = job.commit[0] if job.commit else None
-        name, why = message.name, message.reason
-        found = journal.CommitFoundUnreadable(name=name, position=position, instead=instead, reason=why, at=now)
+        name, reason = message.name, message.reason
+        found = journal.CommitFoundUnreadable(name=name, position=position, instead=instead, reason=reason, at=now)
         orders.append(Journal(found))
         orders.append(
-            Announce(events.CommitUnreadable(name=name, position=position, instead=instead, reason=why, at=now))
+            Announce(events.CommitUnreadable(name=name, position=position, instead=instead, reason=reason, at=now))
         )
     return [*orders, *take_back(job, message.reason, now), *advance(job, now)]

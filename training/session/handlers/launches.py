@@ -13,7 +13,7 @@ from dyntrain.training.session.phases.ending import fail
 MOST_SHOWN = 200  # characters of a command in a sentence
 
 
-def requested(job: JobState, instance: str, launch: Launch, now: float) -> list[Order]:
+def handle_launch_request(job: JobState, instance: str, launch: Launch, now: float) -> list[Order]:
     """Accept or refuse a launch; a job has only one. A request is repeated if its answer was lost."""
     is_repeated = job.launch is not None and job.launch.request == launch.request
     refused = "" if is_repeated else _refusal(job, instance)
@@ -46,7 +46,7 @@ def _refusal(job: JobState, instance: str) -> str:
     return ""
 
 
-def ended(job: JobState, instance: str, message: EndRequest, now: float) -> list[Order]:
+def handle_end_request(job: JobState, instance: str, message: EndRequest, now: float) -> list[Order]:
     """End the launch of the request, if no other launch is in force by now."""
     is_current = job.launch is not None and job.launch.request == message.request
     refused = "" if is_current else "that launch is not in force any more"

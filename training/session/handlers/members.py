@@ -28,7 +28,7 @@ from dyntrain.training.session.phases.ending import fail
 from dyntrain.training.session.phases.formation import finish_formation
 
 
-def prepared(job: JobState, instance: str, message: Prepared, now: float) -> list[Order]:
+def handle_prepared(job: JobState, instance: str, message: Prepared, now: float) -> list[Order]:
     if not job.is_current(instance, message.generation):
         return []
     if job.phase is Phase.FORMING:  # the order to go was lost with a connection
@@ -37,13 +37,13 @@ def prepared(job: JobState, instance: str, message: Prepared, now: float) -> lis
     return advance(job, now)
 
 
-def fetching(job: JobState, instance: str, message: Fetching, now: float) -> list[Order]:
+def handle_fetching(job: JobState, instance: str, message: Fetching, now: float) -> list[Order]:
     if job.is_current(instance, message.generation):
         job.round.fetching[instance] = message
     return []
 
 
-def formed(job: JobState, instance: str, message: Formed, now: float) -> list[Order]:
+def handle_formed(job: JobState, instance: str, message: Formed, now: float) -> list[Order]:
     if not job.is_current(instance, message.generation):
         return []
     generation = job.round.generation
@@ -53,7 +53,7 @@ def formed(job: JobState, instance: str, message: Formed, now: float) -> list[Or
     return finish_formation(job, now)
 
 
-def first_step(job: JobState, instance: str, message: FirstStep, now: float) -> list[Order]:
+def handle_first_step(job: JobState, instance: str, message: FirstStep, now: float) -> list[Order]:
     if not job.is_current(instance, message.generation):
         return []
     job.round.heard = now
@@ -77,23 +77,23 @@ def _mark_active(job: JobState, instance: str, generation: int, now: float) -> l
     return [Announce(events.Joined(instance=instance, pid=pid, generation=generation, epoch=epoch, at=now))]
 
 
-def progressed(job: JobState, instance: str, message: Progress, now: float) -> list[Order]:
+def handle_progress(job: JobState, instance: str, message: Progress, now: float) -> list[Order]:
     if job.is_current(instance, message.generation):
         job.round.progress[instance], job.round.heard = message, now
     return []
 
 
-def whereabouts(job: JobState, instance: str, message: Whereabouts) -> list[Order]:
+def handle_whereabouts(job: JobState, instance: str, message: Whereabouts) -> list[Order]:
     if job.is_current(instance, message.generation):
         job.round.where[instance] = message
     return []
 
 
-def checked_in(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
-    present = job.round
+def handle_check_in(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
+    current_round = job.round
     if not job.is_current(instance, message.generation) or job.phase not in (Phase.TRAINING, Phase.RECOVERING):
         return []
-    present.heard = now
+    current_round.heard = now
     silenced = _silenced(job, instance, message, now)
     return silenced + _check_in_at_boundary(job, instance, message, now)
 
@@ -106,19 +106,19 @@ def _silenced(job: JobState, instance: str, message: CheckIn, now: float) -> lis
 
 
 def _check_in_at_boundary(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
-    present = job.round
-    if message.position == present.proceeded and message.stop and job.phase is Phase.TRAINING:
+    current_round = job.round
+    if message.position == current_round.proceeded and message.stop and job.phase is Phase.TRAINING:
         return release_to_stop(job, instance, now)
-    if message.position == present.proceeded:
+    if message.position == current_round.proceeded:
         # the order to proceed was lost with a connection, or this worker repeats its message
         return [ToWorker(instance, Proceed(generation=job.number, position=message.position))]
-    if not present.checked_in:
+    if not current_round.checked_in:
         job.since = now
-    present.checked_in[instance] = message
+    current_round.checked_in[instance] = message
     return _mark_active(job, instance, message.generation, now) + advance(job, now)
 
 
-def script_failed(job: JobState, instance: str, message: ScriptFailed, now: float) -> list[Order]:
+def handle_script_failed(job: JobState, instance: str, message: ScriptFailed, now: float) -> list[Order]:
     """Handle an exception of the script on any worker that was a member when the generation was formed.
 
     The first member may count as lost before the last one's message arrives.
@@ -130,8 +130,8 @@ def script_failed(job: JobState, instance: str, message: ScriptFailed, now: floa
     orders: list[Order] = []
     job.raised = step, message.traceback
     if not job.trouble.was_announced(step, error):
-        raised = events.ScriptFailed(instance=instance, step=step, traceback=message.traceback, at=now)
-        orders.append(Announce(raised))
+        event = events.ScriptFailed(instance=instance, step=step, traceback=message.traceback, at=now)
+        orders.append(Announce(event))
     if message.past_help and job.phase is not Phase.OVER:
         orders += fail(job, f"the script cannot go on: {error}", now)
     elif job.trouble.script_raised(instance, step, error, members):
@@ -139,21 +139,21 @@ def script_failed(job: JobState, instance: str, message: ScriptFailed, now: floa
     return orders
 
 
-def step_status(job: JobState, instance: str, message: StepStatus, now: float) -> list[Order]:
+def handle_step_status(job: JobState, instance: str, message: StepStatus, now: float) -> list[Order]:
     release = job.round.release
     if release is None or not job.is_current(instance, message.generation):
         return []
     return release.answered(instance, message, job.roster.members) + advance(job, now)
 
 
-def broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:
+def handle_broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:
     """Begin a release because a worker's sums are lost. Other messages will soon name the lost worker."""
     if job.phase is not Phase.TRAINING or not job.is_current(instance, message.generation):
         return []
     return release_survivors(job, "unknown", f"the sums are lost to {instance}: {message.reason}", now)
 
 
-def pumped(job: JobState, instance: str, message: Pumped) -> list[Order]:
+def handle_pumped(job: JobState, instance: str, message: Pumped) -> list[Order]:
     release = job.round.release
     if release is None or not job.is_current(instance, message.generation):
         return []

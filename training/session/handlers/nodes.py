@@ -17,7 +17,7 @@ from dyntrain.training.protocol.node_messages import (
 )
 from dyntrain.training.protocol.slots import node_of
 from dyntrain.training.session.generation.ps_group import ConnectedNode
-from dyntrain.training.session.handlers.workers import script_ended
+from dyntrain.training.session.handlers.workers import handle_script_ended
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToNode
 from dyntrain.training.session.phases.decisions import advance, call_back, joined_nowhere, refused_everywhere
@@ -28,7 +28,7 @@ from dyntrain.training.session.recovery.from_journal import recover
 from dyntrain.training.session.recovery.losses import group_lost, replace_worker, worker_lost
 
 
-def connected(job: JobState, hello: NodeHello, now: float) -> list[Order]:
+def handle_hello(job: JobState, hello: NodeHello, now: float) -> list[Order]:
     instance, group = hello.name, job.round.group
     earlier_life = group.hosts.get(instance, hello.attempt) != hello.attempt
     if group.absent.pop(instance, None) is not None:
@@ -69,32 +69,32 @@ def _record_worker(job: JobState, hello: NodeHello, now: float) -> list[Order]:
     return []
 
 
-def worker_started(job: JobState, instance: str, message: WorkerStarted, now: float) -> list[Order]:
+def handle_worker_started(job: JobState, instance: str, message: WorkerStarted, now: float) -> list[Order]:
     """Record a started worker and its time limit to connect: a worker that hangs at its start sends no message."""
     job.roster.expect(instance, message.pid, job.options.clocks.start, now, message.spare)
     return [Announce(events.WorkerStarted(instance=instance, pid=message.pid, spare=message.spare, at=now))]
 
 
-def worker_exited(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
-    known = job.roster.pid(instance)
+def handle_worker_exited(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
+    known_pid = job.roster.pid(instance)
     # the worker has left, and reported it itself; or its script ended without a message
     if message.code == 0 and job.phase is not Phase.OVER:
-        if known != message.pid:
-            return [] if known is not None else _ended_without_joining(job, instance, message.pid, now)
+        if known_pid != message.pid:
+            return [] if known_pid is not None else _ended_without_joining(job, instance, message.pid, now)
         if job.between:
-            return script_ended(job, instance, now)
+            return handle_script_ended(job, instance, now)
         return _ended_too_early(job, instance, message.pid, now) if instance in job.roster.members else []
-    if known == message.pid:
+    if known_pid == message.pid:
         return worker_lost(job, instance, message.pid, message.reason, now)
     if job.phase is Phase.OVER:
         job.awaited.discard(instance)
         return close_when_all_left(job)
-    if known is not None:
+    if known_pid is not None:
         return []
     if message.code in (REFUSED, FACE_WANTED):
         job.roster.refused[instance] = message.reason
-        if over := refused_everywhere(job, now):
-            return over
+        if failure_orders := refused_everywhere(job, now):
+            return failure_orders
     orders = _announce_early_death(job, instance, message, now)
     orders += replace_worker(job, instance, message.pid, message.reason, now)
     if job.phase is Phase.RECOVERING and message.pid == job.round.pids.get(instance):
@@ -125,10 +125,10 @@ def _ended_without_joining(job: JobState, instance: str, pid: int, now: float) -
         return []
     reason = f"it ended after {now - entry.since:.0f} s, with exit code 0"
     job.roster.never_joined[instance] = reason
-    lost: list[Order] = [Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))]
-    if over := joined_nowhere(job, now):
-        return lost + over
-    return [*lost, *replace_worker(job, instance, pid, reason, now), *advance(job, now)]
+    orders: list[Order] = [Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))]
+    if failure_orders := joined_nowhere(job, now):
+        return orders + failure_orders
+    return [*orders, *replace_worker(job, instance, pid, reason, now), *advance(job, now)]
 
 
 def _announce_early_death(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
@@ -141,14 +141,14 @@ def _announce_early_death(job: JobState, instance: str, message: WorkerExited, n
     return [Announce(events.WorkerLost(instance=instance, pid=message.pid, reason=message.reason, at=now))]
 
 
-def group_ready(job: JobState, instance: str, message: GroupReady, now: float) -> list[Order]:
+def handle_group_ready(job: JobState, instance: str, message: GroupReady, now: float) -> list[Order]:
     if node := job.roster.nodes.get(instance):
         node.hello = node.hello.model_copy(update={"base": node.hello.base or message.base})
         node.group = message
     return advance(job, now)
 
 
-def group_failed(job: JobState, instance: str, message: GroupFailed, now: float) -> list[Order]:
+def handle_group_failed(job: JobState, instance: str, message: GroupFailed, now: float) -> list[Order]:
     if job.round.generation is None or message.generation != job.round.generation.number:
         return []
     if instance not in job.round.group.hosts:  # the node's processes are no longer needed
@@ -156,7 +156,7 @@ def group_failed(job: JobState, instance: str, message: GroupFailed, now: float)
     return group_lost(job, f"ps-lite process on {instance}: {message.reason}", now) + advance(job, now)
 
 
-def notice(job: JobState, instance: str, message: NodeNotice, now: float) -> list[Order]:
+def handle_notice(job: JobState, instance: str, message: NodeNotice, now: float) -> list[Order]:
     """Announce an interruption notice, for people and programs.
 
     The controller gets it from the node too, and puts the deadline into the target.

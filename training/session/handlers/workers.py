@@ -17,13 +17,13 @@ from dyntrain.training.session.recovery.from_journal import member_returned, rec
 from dyntrain.training.session.recovery.losses import worker_lost
 
 
-def connected(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
+def handle_hello(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
     instance, roster = hello.name, job.roster
     orders: list[Order] = []
     if hello.pid != roster.pid(instance):
         # No DropWorker: the earlier connection is closed already, and the new one must stay open.
-        lost = worker_lost(job, instance, roster.pid(instance), "another worker of the node connected", now)
-        orders += [order for order in lost if not isinstance(order, DropWorker) or order.instance_id != instance]
+        loss_orders = worker_lost(job, instance, roster.pid(instance), "another worker of the node connected", now)
+        orders += [order for order in loss_orders if not isinstance(order, DropWorker) or order.instance_id != instance]
     entry = roster.connected(instance, now)
     if job.phase is Phase.RECOVERING and member_returned(job, hello):
         return orders + recover(job, now)
@@ -75,17 +75,17 @@ def _newcomer(job: JobState, hello: WorkerHello, entry: Unconnected | None, now:
         return [_leave(job, instance)]
     if hello.loop != job.loop and job.phase is not Phase.WAITING:
         return skip_loop(job, hello) if hello.loop < job.loop else _refuse(job, hello, TOO_FAR)
-    if problem := (differs := job.roster.problem(hello)) or job.changed_terms(hello):
+    if problem := (conflict := job.roster.problem(hello)) or job.changed_terms(hello):
         refused = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
         orders: list[Order] = [DropWorker(instance, hello.pid, problem), refused]
-        if differs:
+        if conflict:
             return orders
         job.roster.refused[instance] = problem
         return [*orders, *refused_everywhere(job, now)]
     job.roster.add_standing(hello)
     seconds, spare = (now - entry.since, entry.spare) if entry and entry.pid == hello.pid else (None, None)
-    ready = events.WorkerReady(instance=instance, pid=hello.pid, seconds=seconds, spare=spare, at=now)
-    return [Announce(ready), *advance(job, now)]
+    event = events.WorkerReady(instance=instance, pid=hello.pid, seconds=seconds, spare=spare, at=now)
+    return [Announce(event), *advance(job, now)]
 
 
 def _leave(job: JobState, instance: str) -> Order:
@@ -105,15 +105,15 @@ def _refuse(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
     return start_afresh(job, hello, reason)
 
 
-def entered(job: JobState, instance: str, message: Entered, now: float) -> list[Order]:
+def handle_entered(job: JobState, instance: str, message: Entered, now: float) -> list[Order]:
     """Handle a worker whose script reached the next loop. A repeated message changes nothing."""
     roster, terms = job.roster, {name: getattr(message, name) for name in LoopTerms.model_fields}
     if job.phase is Phase.OVER:
         return [_leave(job, instance)]
-    passing = roster.passing.pop(instance, None)
-    if passing is not None and instance not in roster.members:
+    passing_hello = roster.passing.pop(instance, None)
+    if passing_hello is not None and instance not in roster.members:
         fresh = {"stage": "stands", "generation": None, "position": None}
-        return _newcomer(job, passing.model_copy(update={**terms, **fresh}), None, now)
+        return _newcomer(job, passing_hello.model_copy(update={**terms, **fresh}), None, now)
     member = roster.members.get(instance)
     if member is None or member.loop == message.loop or not job.between:
         return []
@@ -141,7 +141,7 @@ def _enter_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
     return orders + advance(job, now)
 
 
-def script_ended(job: JobState, instance: str, now: float) -> list[Order]:
+def handle_script_ended(job: JobState, instance: str, now: float) -> list[Order]:
     """Handle a script that ended without an error, and without another loop after the last one."""
     if instance in job.roster.members and job.between:
         job.script_ended.add(instance)
@@ -155,10 +155,10 @@ def script_ended(job: JobState, instance: str, now: float) -> list[Order]:
     return [_leave(job, instance)] if job.phase is Phase.OVER else []
 
 
-def left(job: JobState, instance: str, now: float) -> list[Order]:
+def handle_left(job: JobState, instance: str, now: float) -> list[Order]:
     if not (hello := job.roster.leaving.pop(instance, None)):
         return []
     job.roster.absent.pop(instance, None)
     job.roster.left[instance] = hello.pid
-    gone = events.Left(instance=instance, pid=hello.pid, generation=job.number, at=now)
-    return [Announce(gone), *call_back(job), *close_when_all_left(job)]
+    event = events.Left(instance=instance, pid=hello.pid, generation=job.number, at=now)
+    return [Announce(event), *call_back(job), *close_when_all_left(job)]

@@ -23,11 +23,11 @@ def report_members(
     processes: dict[str, list[tuple[int, Member]]] = {}
     for rank, member in enumerate(generation.members if generation else ()):
         processes.setdefault(node_of(member.instance_id), []).append((rank, member))
-    members = [_of_node(node, each, active, progress) for node, each in processes.items()]
-    known = {member.instance_id for member in members}
-    for instance in sorted(set(nodes_of(leaving)) - known):
-        left = {"active": True, "leaving": True, "joined_epoch": 0, "joined_at": 0.0}
-        members.append(JobMember.model_validate({"instance_id": instance, "rank": len(members), **left}))
+    members = [_of_node(node, ranked_members, active, progress) for node, ranked_members in processes.items()]
+    listed = {member.instance_id for member in members}
+    for instance in sorted(set(nodes_of(leaving)) - listed):
+        leaving_fields = {"active": True, "leaving": True, "joined_epoch": 0, "joined_at": 0.0}
+        members.append(JobMember.model_validate({"instance_id": instance, "rank": len(members), **leaving_fields}))
     return tuple(members)
 
 

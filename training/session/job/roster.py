@@ -33,14 +33,14 @@ class Budget:
     longest: float = 3600.0
     keep: float = 600.0
 
-    def cooling(self, earlier: int) -> float:
-        """Seconds of a node's next cool-down after `earlier` ones."""
-        return min(self.longest, self.cool_down * 2.0 ** min(earlier, 30))
+    def cooling(self, earlier_count: int) -> float:
+        """Return the seconds of a node's next cool-down after `earlier_count` cool-downs."""
+        return min(self.longest, self.cool_down * 2.0 ** min(earlier_count, 30))
 
 
 @dataclass
 class FailureRecord:
-    """A node's failures, not counting interruptions of its machine."""
+    """A node's failures, without announced interruptions of its machine."""
 
     failures: list[float] = field(default_factory=list)
     connected: float = 0.0  # when a worker of the node last connected
@@ -139,8 +139,8 @@ class Roster:
         return tuple(name for node in nodes for name in names_of(node, self._slots(node)))
 
     def _slots(self, node: str) -> int:
-        known = self.nodes.get(node)
-        hello = known.hello if known else self.members.get(node) or self.standing.get(node)
+        entry = self.nodes.get(node)
+        hello = entry.hello if entry else self.members.get(node) or self.standing.get(node)
         return hello.slots if hello else 1
 
     def cooling(self, node: str) -> FailureRecord | None:
@@ -165,8 +165,8 @@ class Roster:
 
         A repeated call does not extend this time.
         """
-        known = self.unconnected.get(instance)
-        if pid not in (self.pid(instance), self.left.get(instance), known and known.pid):
+        entry = self.unconnected.get(instance)
+        if pid not in (self.pid(instance), self.left.get(instance), entry and entry.pid):
             self.unconnected[instance] = Unconnected(pid, now, now + seconds, spare)
 
     def connected(self, instance: str, now: float) -> Unconnected | None:
@@ -218,9 +218,9 @@ class Roster:
         if record.cooled and now - record.until > self.budget.window + self.budget.cooling(record.cooled - 1):
             record.cooled = 0
         recent = [
-            at
-            for at in record.failures
-            if (now - at < self.budget.window or at > record.connected) and at >= record.until
+            failed_at
+            for failed_at in record.failures
+            if (now - failed_at < self.budget.window or failed_at > record.connected) and failed_at >= record.until
         ]
         record.failures = [*recent, now]
         record.reason = reason
@@ -234,8 +234,8 @@ class Roster:
             if allowed
             else "it failed again after its cool-down"
         )
-        why = f"{excess}; last: {reason}"
-        cooling = events.CoolingDown(instance=instance, seconds=seconds, reason=why, at=now)
+        full_reason = f"{excess}; last: {reason}"
+        cooling = events.CoolingDown(instance=instance, seconds=seconds, reason=full_reason, at=now)
         return [Announce(cooling), self._cool(instance, record, now)]
 
     def _cool(self, instance: str, record: FailureRecord, now: float) -> Order:
@@ -245,7 +245,7 @@ class Roster:
         return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=given_up))
 
     def readmit(self, now: float, needed: bool) -> list[Order]:
-        """Start new workers on nodes whose cool-down is over. `needed`: the job cannot run without them."""
+        """Start new workers on nodes whose cool-down is over. `needed`: the job cannot run without these nodes."""
         orders: list[Order] = []
         for instance, record in self.records.items():
             until = min(record.until, record.since + self.budget.cool_down) if needed else record.until
@@ -275,6 +275,6 @@ class Roster:
 
     def dissolve(self) -> dict[str, WorkerHello]:
         """Remove all members and those that are leaving, and return them."""
-        gone = {**self.members, **self.leaving}
+        removed = {**self.members, **self.leaving}
         self.members, self.leaving, self.absent = {}, {}, {}
-        return gone
+        return removed

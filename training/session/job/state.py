@@ -100,7 +100,7 @@ class JobState:
         self.epochs, self.samples = begun.epochs or 0, None if begun.batching == MODULE else begun.samples
 
     def changed_terms(self, hello: WorkerHello) -> str | None:
-        """Describe how the worker's script differs from the job that it should continue; None if it does not."""
+        """Describe how the worker's script differs from the job that it should continue, or return None."""
         begun = self.terms.get(hello.loop)
         if begun is None or hello.loop != self.loop:
             return None
@@ -134,10 +134,10 @@ class JobState:
     @property
     def kept_commits(self) -> tuple[str, ...]:
         """The commits to which the job may go back, oldest first."""
-        known = [*self.earlier, *([self.commit] if self.commit else ())]
-        if self.began_from is not None and self.began_from not in known:
-            known.insert(0, self.began_from)
-        return tuple(name for _, name in known)
+        commits = [*self.earlier, *([self.commit] if self.commit else ())]
+        if self.began_from is not None and self.began_from not in commits:
+            commits.insert(0, self.began_from)
+        return tuple(name for _, name in commits)
 
     def origin(self, ready: Mapping[str, WorkerHello]) -> Origin:
         """The origin of the next generation, when nobody holds the state."""
@@ -155,7 +155,7 @@ class JobState:
 
     @property
     def fraction(self) -> float | None:
-        """The fraction of all epochs that is done; None if it is unknown or the job is endless."""
+        """The fraction of all epochs that is done, or None if the number of epochs is unknown or endless."""
         if self.outcome == "finished":
             return 1.0
         if not self.epochs or self.epochs >= ENDLESS:
@@ -167,11 +167,11 @@ class JobState:
     @property
     def reached(self) -> Position:
         """The position of the worker that is furthest ahead."""
-        ahead = max(self.round.progress.values(), key=lambda p: p.position.step, default=None)
-        return ahead.position if ahead and ahead.position.step >= self.position.step else self.position
+        furthest = max(self.round.progress.values(), key=lambda report: report.position.step, default=None)
+        return furthest.position if furthest and furthest.position.step >= self.position.step else self.position
 
     def report(self) -> JobReport:
-        """The job report for the controller; leaving members count until they have left."""
+        """Make the job report for the controller, in which leaving members count until they have left."""
         state = {
             Phase.WAITING: "starting" if self.number == 0 else "paused",
             Phase.PARKED: "paused" if self.paused else "running",

@@ -57,21 +57,21 @@ def call_back(job: JobState) -> list[Order]:
 def refused_everywhere(job: JobState, now: float) -> list[Order]:
     if (complaint := _of_every_node(job, job.roster.refused)) is None:
         return []
-    instance, last = complaint
-    return fail(job, f"the job refuses the script on every node, and its output says why; on {instance}: {last}", now)
+    instance, reason = complaint
+    return fail(job, f"the job refuses the script on every node, and its output says why; on {instance}: {reason}", now)
 
 
 def joined_nowhere(job: JobState, now: float) -> list[Order]:
     if (complaint := _of_every_node(job, job.roster.never_joined)) is None:
         return []
-    instance, last = complaint
-    return fail(job, f"{NEVER_JOINED}; on {instance} {last}", now)
+    instance, reason = complaint
+    return fail(job, f"{NEVER_JOINED}; on {instance} {reason}", now)
 
 
 def _of_every_node(job: JobState, complaints: Mapping[str, str]) -> tuple[str, str] | None:
     """Return a node and the complaint about its worker if there are complaints about all wanted nodes, else None.
 
-    A complaint about one node may come from its data. Complaints about all nodes come from the script, and retries are
+    A single complaint may come from the node's data. Complaints about all nodes come from the script, and retries are
     useless.
     """
     roster = job.roster
@@ -88,8 +88,8 @@ def _start(job: JobState, now: float) -> list[Order]:
     expected = [instance for instance in listed if roster.cooling(instance) is None]
     if listed and not expected and not roster.any_stood_by:
         record = roster.cooling(listed[0])
-        last = record.reason if record else ""
-        return fail(job, f"no worker could start, on any node; the last time on {listed[0]}: {last}", now)
+        reason = record.reason if record else ""
+        return fail(job, f"no worker could start, on any node; the last time on {listed[0]}: {reason}", now)
     missing = [instance for instance in expected if not roster.all_of(instance, roster.standing)]
     enough = len(expected) >= (options.workers if job.number == 0 else options.limits.min_workers)
     if (missing or not enough) and now - job.since < options.clocks.patience:
@@ -127,8 +127,8 @@ def _at_boundary(job: JobState, now: float) -> list[Order]:
         job.position = position
     if not job.roster.members:
         return [*orders, *restart(job, "every worker was lost at the boundary", now)]
-    if differing := difference({instance: check_in.checks for instance, check_in in check_ins.items()}):
-        return [*orders, *go_back(job, f"workers differ in state at step {position.step}: {differing}", now)]
+    if description := difference({instance: check_in.checks for instance, check_in in check_ins.items()}):
+        return [*orders, *go_back(job, f"workers differ in state at step {position.step}: {description}", now)]
     if position.epoch >= job.roster.epochs or any(check_in.stop for check_in in check_ins.values()):
         return [*orders, *finish_loop(job, job.members_present(), now)]
     current = job.members_present()
@@ -202,11 +202,11 @@ def record_lost_members(job: JobState, now: float) -> list[Order]:
 
     The zeros that free the survivors also end the step for a lost worker that is still alive.
     """
-    gone = frozenset(job.round.instances) - set(job.roster.members)
-    if gone == job.round.given_up:
+    lost = frozenset(job.round.instances) - set(job.roster.members)
+    if lost == job.round.given_up:
         return []
-    job.round.given_up = gone
-    return [Journal(MembersGivenUp(generation=job.number, members=tuple(sorted(gone)), at=now))]
+    job.round.given_up = lost
+    return [Journal(MembersGivenUp(generation=job.number, members=tuple(sorted(lost)), at=now))]
 
 
 def _release(job: JobState, now: float, stops: bool) -> Release:
@@ -263,9 +263,9 @@ def fail_when_paused_for_too_long(job: JobState, now: float) -> list[Order]:
 
     A job that starts without any failure may wait for its nodes without limit, as their preparation has its own bounds.
     """
-    began = job.number > 0 or any(record.failures for record in job.roster.records.values())
+    has_begun = job.number > 0 or any(record.failures for record in job.roster.records.values())
     may_wait = job.phase in (Phase.WAITING, Phase.PARKED, Phase.TRAINING)
     waits = may_wait and job.paused in (SettlementReason.BELOW_MINIMUM, SettlementReason.NO_GROUP)
-    if not (began and waits) or job.paused is None or now - job.paused_since < job.options.pause_seconds:
+    if not (has_begun and waits) or job.paused is None or now - job.paused_since < job.options.pause_seconds:
         return []
     return fail(job, f"{job.paused.value}, for {job.options.pause_seconds:.0f} s", now)

@@ -36,11 +36,15 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
 
     `holders` have the state in memory; without holders, the state is in `origin`.
     """
-    roster, before = job.roster, job.round
+    roster, previous_round = job.roster, job.round
     hosts = servers(job, members)
     scheduler = choose_scheduler(hosts)
     assert scheduler is not None
-    previous = {m.instance_id: m for m in before.generation.members} if before.generation and holders else {}
+    previous = (
+        {member.instance_id: member for member in previous_round.generation.members}
+        if previous_round.generation and holders
+        else {}
+    )
     position = origin.position
     job.number, job.position = job.number + 1, position
     job.lineage = job.lineage.settled(job.number, position)
@@ -49,12 +53,12 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
     begins, job.between = job.number == 1 or job.between, False
     if job.loop:
         job.loops[job.number] = job.loop
-    held = frozenset(holders) & frozenset(members)
+    remaining_holders = frozenset(holders) & frozenset(members)
     generation = Generation(
         number=job.number,
         members=tuple(previous.get(i) or Member(i, joined_epoch=position.epoch, joined_at=now) for i in members),
         position=position,
-        source=origin.source or next((i for i in members if i in held), members[0]),
+        source=origin.source or next((i for i in members if i in remaining_holders), members[0]),
     )
     roster.leaving.update({i: hello for i, hello in roster.members.items() if i not in members})
     roster.members = {i: roster.members[i] if i in roster.members else roster.standing.pop(i) for i in members}
@@ -62,14 +66,14 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
     group = plan_group(engine_of(job), job.number, hosts, scheduler, members, summed_bytes)
     job.round = Round(
         generation=generation,
-        holders=held,
-        waits=frozenset(before.checked_in) or before.waits,
+        holders=remaining_holders,
+        waits=frozenset(previous_round.checked_in) or previous_round.waits,
         pids={i: hello.pid for i, hello in roster.members.items()},
         group=PsGroup({host: roster.nodes[host].hello.attempt for host in group.hosts}, group.orders),
         forms=plan_formation(
             generation,
             roster.members,
-            held or members_with_copies(generation, roster.members, origin, job.unreadable_copies),
+            remaining_holders or members_with_copies(generation, roster.members, origin, job.unreadable_copies),
             group.environment_of,
             job.transfer_token(),
             origin,
@@ -77,17 +81,17 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
             job.options.segment_steps,
             clear=job.options.state_transfer == "clear",
         ),
-        active=before.active & set(members),
-        earlier_pace=before.pace,
+        active=previous_round.active & set(members),
+        earlier_pace=previous_round.pace,
     )
     for host in group.hosts:
         roster.nodes[host].group = None
     job.enter(Phase.PREPARING, now)
     job.pause(None, now)
 
-    listed = wanted(job) or ()
+    wanted_instances = wanted(job) or ()
     leaves = {
-        instance: Leave(generation=job.number - 1, reason=HALF if node_of(instance) in listed else UNLISTED)
+        instance: Leave(generation=job.number - 1, reason=HALF if node_of(instance) in wanted_instances else UNLISTED)
         for instance in roster.leaving
     }
     return [
@@ -115,11 +119,11 @@ def _settled(
         from_epoch=job.position.epoch if job.loop else 0,
         at=now,
     )
-    known = job.terms.get(job.loop)
-    begins = begins or known is None or known.epochs != begun.epochs  # a resumed job may train longer
+    earlier_terms = job.terms.get(job.loop)
+    begins = begins or earlier_terms is None or earlier_terms.epochs != begun.epochs  # a resumed job may train longer
     if begins:
         job.agree(begun)
-    settled = journal.GenerationSettled(
+    entry = journal.GenerationSettled(
         number=job.number,
         members=generation.instances,
         position=job.position,
@@ -146,7 +150,7 @@ def _settled(
         at=now,
     )
     orders: list[Order] = [Journal(begun)] if begins else []
-    return [*orders, Journal(settled), Announce(forming)]
+    return [*orders, Journal(entry), Announce(forming)]
 
 
 def go_when_prepared(job: JobState, now: float) -> list[Order]:
@@ -169,8 +173,8 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
     digests = {state.digest for state in formed.values()}
     if len(digests) > 1:
         digests_of = ", ".join(f"{instance} {state.digest}" for instance, state in formed.items())
-        differing = difference({instance: state.checks for instance, state in formed.items()}) or digests_of
-        return go_back(job, f"workers differ in state after forming generation {job.number}: {differing}", now)
+        description = difference({instance: state.checks for instance, state in formed.items()}) or digests_of
+        return go_back(job, f"workers differ in state after forming generation {job.number}: {description}", now)
     job.enter(Phase.TRAINING, now)
     job.round.heard = now
     forget_rendezvous(job)

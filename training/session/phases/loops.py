@@ -31,17 +31,19 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
     reached, job.loop, job.between = job.position, job.loop + 1, True
     job.position, job.script_ended = reached.next_loop, set()
     job.starts[job.loop] = job.position
-    held = [instance for instance in job.members_present() if instance in holders]
-    job.writer = next(iter(held), None)
-    finished = journal.LoopFinished(loop=job.loop, reached=reached, holders=tuple(held), writer=job.writer, at=now)
+    remaining_holders = [instance for instance in job.members_present() if instance in holders]
+    job.writer = next(iter(remaining_holders), None)
+    finished = journal.LoopFinished(
+        loop=job.loop, reached=reached, holders=tuple(remaining_holders), writer=job.writer, at=now
+    )
     orders: list[Order] = [
         Journal(finished),
         Announce(events.LoopFinished(loop=job.loop, position=reached, at=now)),
     ]
-    job.round = job.round.parked(held, waits=held)
+    job.round = job.round.parked(remaining_holders, waits=remaining_holders)
     job.enter(Phase.PARKED, now)
     job.pause(None, now)
-    orders += [loop_over_order(job, instance) for instance in held]
+    orders += [loop_over_order(job, instance) for instance in remaining_holders]
     for instance in behind:
         orders += skip_loop(job, members.pop(instance))
     for hello in list(job.roster.standing.values()):
@@ -88,25 +90,25 @@ def bring_workers_to(job: JobState, loop: int) -> list[Order]:
 def start_afresh(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
     """Have a worker's process replaced at once, without counting it as a failure of its node."""
     job.roster.replaced[hello.name] = hello.pid
-    again = [] if job.phase is Phase.OVER else job.roster.end_again(hello.name, hello.pid, reason)
-    return [DropWorker(hello.name, hello.pid, reason), *again]
+    restart_orders = [] if job.phase is Phase.OVER else job.roster.end_again(hello.name, hello.pid, reason)
+    return [DropWorker(hello.name, hello.pid, reason), *restart_orders]
 
 
 def orders_between_loops(job: JobState, now: float) -> list[Order] | None:
-    """Return orders while members have not reached the next loop; None once all have reached it."""
+    """Return orders until all members have reached the next loop, and then None."""
     members = job.roster.members
-    ended = job.script_ended & set(members)
-    entered = {instance for instance, hello in members.items() if hello.loop == job.loop}
-    if ended and entered:
+    ended_members = job.script_ended & set(members)
+    entered_members = {instance for instance, hello in members.items() if hello.loop == job.loop}
+    if ended_members and entered_members:
         return fail(
             job,
-            f"the script ended on {', '.join(sorted(ended))} and goes on to another loop over epochs on "
-            f"{', '.join(sorted(entered))}: all workers must go through the same loops",
+            f"the script ended on {', '.join(sorted(ended_members))} and goes on to another loop over epochs on "
+            f"{', '.join(sorted(entered_members))}: all workers must go through the same loops",
             now,
         )
-    if ended == set(members):
+    if ended_members == set(members):
         return end(job, now)
-    if entered != set(members):
+    if entered_members != set(members):
         return []
     first, *others = members.values()
     problem = disagreement(first, others)

@@ -12,7 +12,7 @@ from dyntrain.training.session.orders import Announce, Order
 
 
 def wanted(job: JobState) -> Sequence[str] | None:
-    """The instances that the target wants; None before the first target."""
+    """Return the instances that the target wants, or None before the first target."""
     return None if job.target is None else (job.target.members or ())
 
 
@@ -21,9 +21,9 @@ def refuse(job: JobState, target: Target, now: float) -> list[Order]:
     if target == job.refused:
         return []
     job.refused = target
-    held = len(job.target.members or ()) if job.target is not None else 0
+    member_count = len(job.target.members or ()) if job.target is not None else 0
     reason = (
-        f"revision {target.revision} with {target.count} members came after the same revision with {held}: two "
+        f"revision {target.revision} with {target.count} members came after the same revision with {member_count}: two "
         "controllers write this target, or somebody changed it by hand; the first target stays in force"
     )
     return [Announce(events.TargetRefused(revision=target.revision, stage=target.stage, reason=reason, at=now))]
@@ -35,11 +35,11 @@ def wanted_next(job: JobState) -> Sequence[str] | None:
     if names is None or job.target is None:
         return None
     replaced = _replaced(job)
-    kept = {old: new for old, new in job.target.replacing.items() if old not in replaced}
-    waiting = {new for new in kept.values() if new not in job.roster.members}
+    kept = {node: successor for node, successor in job.target.replacing.items() if node not in replaced}
+    waiting = {successor for successor in kept.values() if successor not in job.roster.members}
     return [
         *(instance for instance in names if instance not in waiting),
-        *(old for old in kept if old not in names),
+        *(node for node in kept if node not in names),
     ]
 
 
@@ -63,7 +63,7 @@ def _replaced(job: JobState) -> set[str]:
     A base node is replaced once its successor can run a server, or if it does not train any more.
     """
     replacing = job.target.replacing if job.target is not None else {}
-    return {old for old, new in replacing.items() if not _trains_on(job, old) or _can_serve(job, new)}
+    return {node for node, successor in replacing.items() if not _trains_on(job, node) or _can_serve(job, successor)}
 
 
 def _trains_on(job: JobState, instance: str) -> bool:
@@ -74,5 +74,5 @@ def _trains_on(job: JobState, instance: str) -> bool:
 
 def _can_serve(job: JobState, instance: str) -> bool:
     node = job.roster.nodes.get(instance)
-    here = instance in job.roster.members or instance in job.roster.ready()
-    return here and instance in (wanted(job) or ()) and node is not None and node.can_schedule
+    is_ready = instance in job.roster.members or instance in job.roster.ready()
+    return is_ready and instance in (wanted(job) or ()) and node is not None and node.can_schedule

@@ -147,28 +147,28 @@ def _continue_from_stages(job: JobState, lost: list[str], now: float) -> list[Or
         return restart(job, "no member came back to the coordinator", now)
     current = {hello.stage for hello in members.values() if hello.generation == job.number}
     behind = [i for i, hello in members.items() if hello.generation != job.number]
-    broken = [
+    lost_hosts = [
         host
         for host, attempt in job.round.group.hosts.items()
         if host not in nodes or nodes[host].hello.attempt != attempt
     ]
     if current & TRAINED:
-        if broken:
-            return restart(job, f"{', '.join(broken)}, where ps-lite processes ran, did not come back", now)
+        if lost_hosts:
+            return restart(job, f"{', '.join(lost_hosts)}, where ps-lite processes ran, did not come back", now)
         if "free" in current:
             return _repeat_verdict(job, now)
         if lost or "aborted" in current:
-            named = ", ".join(lost) or "a worker"
-            return release_survivors(job, named, NOT_BACK, now)
+            names = ", ".join(lost) or "a worker"
+            return release_survivors(job, names, NOT_BACK, now)
         return _resume_training(job, now)
     if current & INSIDE:
-        if gone := lost or behind or broken:
-            return restart(job, f"{', '.join(gone)} was lost while generation {job.number} was formed", now)
+        if missing := lost or behind or lost_hosts:
+            return restart(job, f"{', '.join(missing)} was lost while generation {job.number} was formed", now)
         job.enter(Phase.FORMING, now)
         waiting = [instance for instance, hello in members.items() if hello.stage == "prepares"]
         go = Go(generation=job.number)
         return [*(ToWorker(instance, go) for instance in waiting), *finish_formation(job, now)]
-    if lost or behind or broken:
+    if lost or behind or lost_hosts:
         return _cancel_last_generation(job, f"the coordinator was away while generation {job.number} was settled", now)
     job.enter(Phase.PREPARING, now)
     return []
@@ -202,16 +202,20 @@ def _resume_between_loops(job: JobState, now: float) -> list[Order]:
 
 def _resume_training(job: JobState, now: float) -> list[Order]:
     """Resume a generation whose members train, wait at a boundary, or have missed the order to proceed."""
-    present, members = job.round, job.roster.members
-    assert present.generation is not None
+    current_round, members = job.round, job.roster.members
+    assert current_round.generation is not None
     positions = [hello.position for hello in members.values() if hello.position is not None]
-    job.position = present.proceeded = max(positions, key=lambda position: position.step)
+    job.position = current_round.proceeded = max(positions, key=lambda position: position.step)
     job.enter(Phase.TRAINING, now)
-    present.heard, present.active = now, set(members)
-    missed = {i: present.generation.position for i, hello in members.items() if hello.stage == "formed"}
-    missed |= {i: job.position for i, check_in in present.checked_in.items() if check_in.position == job.position}
-    present.checked_in = {i: check_in for i, check_in in present.checked_in.items() if i not in missed}
-    return [ToWorker(i, Proceed(generation=job.number, position=position)) for i, position in missed.items()]
+    current_round.heard, current_round.active = now, set(members)
+    resume_positions = {i: current_round.generation.position for i, hello in members.items() if hello.stage == "formed"}
+    resume_positions |= {
+        i: job.position for i, check_in in current_round.checked_in.items() if check_in.position == job.position
+    }
+    current_round.checked_in = {
+        i: check_in for i, check_in in current_round.checked_in.items() if i not in resume_positions
+    }
+    return [ToWorker(i, Proceed(generation=job.number, position=position)) for i, position in resume_positions.items()]
 
 
 def _repeat_verdict(job: JobState, now: float) -> list[Order]:

@@ -68,8 +68,8 @@ def worker_lost(job: JobState, instance: str, pid: int | None, reason: str, now:
     if roster.leaving.pop(instance, None):
         return [DropWorker(instance, pid, reason), *close_when_all_left(job)]
     if roster.standing.pop(instance, None) or roster.passing.pop(instance, None):
-        lost = Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))
-        return [DropWorker(instance, pid, reason), lost, *replace_worker(job, instance, pid, reason, now)]
+        loss = Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))
+        return [DropWorker(instance, pid, reason), loss, *replace_worker(job, instance, pid, reason, now)]
     return _lose(job, [instance], reason, now)
 
 
@@ -87,16 +87,16 @@ def _lose(job: JobState, instances: list[str], reason: str, now: float) -> list[
         orders.append(DropWorker(instance, pid, reason))
         orders.append(Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now)))
         orders += replace_worker(job, instance, pid, reason, now)
-    named = ", ".join(instances)
+    names = ", ".join(instances)
     match job.phase:
         case Phase.TRAINING if not set(instances) <= set(job.round.checked_in):
-            return orders + release_survivors(job, named, reason, now)
+            return orders + release_survivors(job, names, reason, now)
         case Phase.RELEASING if release is not None and roster.members:
             orders += record_lost_members(job, now) + release.lost(roster.members)
         case Phase.PREPARING:
-            orders += take_back(job, f"worker on {named} lost: {reason}", now)
+            orders += take_back(job, f"worker on {names} lost: {reason}", now)
         case Phase.RELEASING | Phase.FORMING:
-            orders += restart(job, f"worker on {named} lost: {reason}", now)
+            orders += restart(job, f"worker on {names} lost: {reason}", now)
         case Phase.RECOVERING:
             job.round.lost.update(instances)
             orders += recover(job, now)
@@ -122,9 +122,9 @@ def tick(job: JobState, now: float) -> list[Order]:
     group = job.round.group
     absences = group.absent.items()
     if hosts := [host for host, since in absences if roster.is_overdue(since, clocks.liveness, clocks.patience, now)]:
-        named, seconds = ", ".join(hosts), now - group.absent[hosts[0]]
+        names, seconds = ", ".join(hosts), now - group.absent[hosts[0]]
         group.absent = {}
-        return group_lost(job, f"no connection to {named}, where ps-lite processes run, for {seconds:.0f} s", now)
+        return group_lost(job, f"no connection to {names}, where ps-lite processes run, for {seconds:.0f} s", now)
     waited = now - job.since
     match job.phase:
         case Phase.PREPARING if late := too_late(job.round, roster.members, clocks, waited):
@@ -164,8 +164,8 @@ def _did_not_connect(job: JobState, instance: str, entry: Unconnected, now: floa
         "it hangs, or its script ends without joining; see its log"
     )
     reason = f"its connection closed, and it was not back within {waited}" if entry.stood_by else started
-    lost = Announce(events.WorkerLost(instance=instance, pid=entry.pid, reason=reason, at=now))
-    return [lost, *replace_worker(job, instance, entry.pid, reason, now), *advance(job, now)]
+    loss = Announce(events.WorkerLost(instance=instance, pid=entry.pid, reason=reason, at=now))
+    return [loss, *replace_worker(job, instance, entry.pid, reason, now), *advance(job, now)]
 
 
 def _stuck(job: JobState, now: float) -> list[Order]:
