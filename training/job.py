@@ -48,7 +48,9 @@ from dyntrain.training.worker.script.phases import ONE_LOOP, WITHIN
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memory
 
-if {CONTROL_FILE_VARIABLE, VARIABLE} & set(os.environ):  # a worker, or the single process that is compared with workers
+if {CONTROL_FILE_VARIABLE, VARIABLE} & set(
+    os.environ
+):  # in a worker, and in the single process that a trial compares with workers
     begin_alike()
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -85,7 +87,7 @@ class ElasticJob:
         store = store_named(kvstore)
         membership = Membership.join(store or STORES[0], engine)  # first: it reports the errors raised below
         if store is None:
-            raise ValueError(f"kvstore={kvstore!r}: there are {' and '.join(STORES)}, whose updates all workers make")
+            raise ValueError(f"kvstore={kvstore!r} is not elastic: use {' or '.join(STORES)}")
         membership.findings = Findings(ignore, checks)
         return cls(membership, whole("size", size))
 

@@ -55,7 +55,7 @@ class CurrentJob(Record):
     started_at: float
     command: tuple[str, ...] | None = Field(
         None, exclude_if=lambda value: value is None
-    )  # only of a job that was launched by hand
+    )  # training command of a job that was launched by hand
 
 
 _FORMAT: Format[CurrentJob] = Format("name of a cluster's job", 1, TypeAdapter(CurrentJob))

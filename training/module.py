@@ -67,7 +67,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
     def __init__(self, *args: Any, data_iterator: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._data_iterator = data_iterator
-        self._membership: Membership | None = None  # while an elastic fit runs
+        self._membership: Membership | None = None  # set while an elastic fit runs
         self._position = Position(epoch=0, offset=0, step=0)
         self._scale: GradientScale | None = None
         self._batch = self._global_batch = 0  # samples in a step, of this worker and of all

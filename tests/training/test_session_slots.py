@@ -160,7 +160,7 @@ def test_the_last_node_goes_on_from_what_is_safe_where_its_process_does_not_come
     orders = driver.do("tick")
 
     assert [event.reason for event in announced(orders, events.Restart)] == [
-        f"of {A} not all processes are there, and nobody else has the state"
+        f"processes on {A} are missing, and no other node has the state"
     ]
     driver.process(A, 0, pid=1000)
     driver.process(A, 1, pid=1010)

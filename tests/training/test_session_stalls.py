@@ -94,7 +94,7 @@ def test_who_does_not_come_to_the_boundary_is_named(job: Stalled) -> None:
     [stall] = announced_stalls(job.passes(WITHIN))
 
     assert (stall.stalled, stall.waiting) == ((B,), (A, C))
-    assert f"2 of 3 workers wait at the end of epoch 0: {B} has not come there" in stall.reason
+    assert f"2 of 3 workers wait at the end of epoch 0: {B} has not arrived" in stall.reason
 
 
 def test_it_is_told_once_and_once_more_when_it_is_over(job: Stalled) -> None:

@@ -4,7 +4,7 @@ import sys
 
 from dyntrain.missing import one_sentence
 
-with one_sentence(code=78):  # sysexits.h: a person must act, a restart does not help
+with one_sentence(code=78):  # of sysexits.h: a person must act, as a restart would fail too
     from dyntrain.training.coordinator.command import main
 
 sys.exit(main())

@@ -66,9 +66,9 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
-HELLO_SECONDS = 30.0  # long enough for the last of hundreds that connect at once
-BACKLOG = 1024  # connections that wait to be accepted: after a coordinator's death all connect at once
-QUEUE = 1000  # unsent messages to a slow reader, before it is disconnected
+HELLO_SECONDS = 30.0  # limit for the hello; hundreds may connect at once
+BACKLOG = 1024  # waiting connections; after a coordinator's death all peers connect at once
+QUEUE = 1000  # the most unsent messages to a peer; with more, the peer is disconnected
 log = logging.getLogger("control")
 
 
@@ -78,7 +78,7 @@ class _Peer:
     def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
         self.last_sent: Workers | None = None
-        self.life = self.address = ""  # set for a node
+        self.life = self.address = ""  # both are set for nodes only
         self.queue: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE)
 
     def send(self, message: FromCoordinator | None) -> None:
@@ -174,7 +174,7 @@ class ControlServer:
         deadline = time.monotonic() + seconds
 
         while (self._nodes or self._workers) and time.monotonic() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)  # connections come and go, so there is no single event to await
+            await asyncio.sleep(0.05)  # new peers may connect meanwhile, so no single event can be awaited
 
     async def _serve(self, connection: ServerConnection) -> None:
         address = connection.remote_address[0] if connection.remote_address else "?"

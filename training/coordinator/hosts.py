@@ -78,7 +78,7 @@ class AwsHosts:
                 )
             return self._with_members(target) if target.members is None else target
         except (BotoCoreError, ClientError, ValidationError, KeyError, Misconfigured) as error:
-            raise HostsError(f"target of cluster {self._cluster}: {error}") from error
+            raise HostsError(f"target of cluster {self._cluster} not read: {error}") from error
 
     def _with_members(self, target: Target) -> Target:
         """Add the members, from DynamoDB, to a target whose list was too long for the parameter.
@@ -138,6 +138,6 @@ class AwsHosts:
         try:
             answer = self._client("events").put_events(Entries=[entry])
         except (BotoCoreError, ClientError) as error:
-            raise HostsError(f"report of cluster {self._cluster}: {error}") from error
+            raise HostsError(f"report of cluster {self._cluster} not sent: {error}") from error
         if answer["FailedEntryCount"]:
             raise HostsError(f"report of cluster {self._cluster} refused: {answer['Entries'][0].get('ErrorMessage')}")

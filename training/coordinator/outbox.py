@@ -18,7 +18,7 @@ from dyntrain.training.events import Event
 from dyntrain.training.journal import Entry
 from dyntrain.training.session.orders import Journal, Order
 
-NOTICEABLE = 5.0  # seconds of a stall before it is logged
+NOTICEABLE = 5.0  # seconds after which a stall is logged
 log = logging.getLogger("coordinator")
 
 

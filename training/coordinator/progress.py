@@ -38,7 +38,7 @@ def describe(event: events.Event) -> str:
         case events.CoolingDown():
             return f"{event.instance} cools down for {event.seconds:.0f} s: {event.reason}"
         case events.TakenBack():
-            return f"generation {event.generation} is taken back before it began: {event.reason}"
+            return f"generation {event.generation} is cancelled before it began: {event.reason}"
         case events.Restart(commit=commit):
             last_commit = f"of step {commit.step} (epoch {commit.epoch})" if commit else "none"
             return f"restarting the workers; last commit: {last_commit}: {event.reason}"

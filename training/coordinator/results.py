@@ -21,8 +21,8 @@ from dyntrain.training.protocol.results import END_SECONDS, Uploaded
 from dyntrain.training.timeouts import timeout
 from pydantic import ValidationError
 
-AGAIN_SECONDS = 60.0  # until the next try after a failure, unless an epoch ends before
-GRACE_SECONDS = 2.0  # for the program to end by itself
+AGAIN_SECONDS = 60.0  # from a failure to the next try, unless an epoch ends earlier
+GRACE_SECONDS = 2.0  # in which the program may end by itself
 NICE = "10"  # training on this node has priority
 log = logging.getLogger("coordinator")
 

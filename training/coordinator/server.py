@@ -42,8 +42,8 @@ TICK_SECONDS = 0.1
 # between reads of the target, multiplied by 1 to 1.4 at random, so that clusters do not read at the same time
 TARGET_SECONDS = 0.7
 REPORT_SECONDS = 5.0  # at most between two reports, which also show that this process is alive
-FAREWELL_SECONDS = 15.0  # in which nodes and workers must disconnect at the end
-WORKERS_SECONDS = 0.5  # between checks whether the nodes have all addresses
+FAREWELL_SECONDS = 15.0  # time for nodes and workers to disconnect after the job
+WORKERS_SECONDS = 0.5  # between updates of the nodes' addresses on all nodes
 CLAIM_SECONDS = 1.0  # between checks of the claim on the shared volume
 # between checks of the published endpoint, which an overtaken coordinator may have replaced late
 PUBLISH_SECONDS = 3.0

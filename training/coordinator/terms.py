@@ -85,7 +85,7 @@ class TermJournal:
         """Check that this coordinator still holds the claim. Raises Overtaken if another one does."""
         try:
             claim = _read_claim(self._ledger)
-        except Unreadable as error:  # this coordinator's own claim was readable
+        except Unreadable as error:  # this coordinator had written a readable claim
             raise Overtaken(str(error)) from error
         if self._claim[0] is not None and claim is not None and claim != self._claim:
             raise Overtaken(f"{claim[1]} has taken the job over in term {claim[0]}")

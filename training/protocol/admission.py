@@ -26,7 +26,7 @@ class HelloRefusal(Enum):
     )
     UNPROVEN = "wrong token"
     OTHER_CLUSTER = "another cluster's node"
-    NOT_ITSELF = "not shown to be the instance it names"
+    NOT_ITSELF = "not proved to be the instance that it names"
 
 
 @dataclass(frozen=True)

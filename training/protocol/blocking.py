@@ -76,7 +76,7 @@ def connected(
             work.close()  # prevents a warning if no event loop could be made
             if future.done():
                 raise
-            future.set_exception(error)  # the caller waits for it
+            future.set_exception(error)  # ends the caller's wait
 
     thread = threading.Thread(target=run, name="line", daemon=True)
     thread.start()

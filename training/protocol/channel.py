@@ -22,9 +22,9 @@ from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async_client
 from websockets.uri import parse_uri
 
-REACH_SECONDS = 10.0  # until the coordinator's machine accepts the connection
-# for each of three steps from the accepted connection to the coordinator's first message. If hundreds connect at once,
-# the last ones wait long; if they retried instead, the coordinator would do the same work twice
+REACH_SECONDS = 10.0  # in which the coordinator's machine must accept the connection
+# Limit for each of three steps from the accepted connection to the coordinator's first message. If hundreds connect at
+# once, the last ones wait long; an earlier retry would make the coordinator do the same work twice.
 ANSWER_SECONDS = 30.0
 # Some scripts set the level DEBUG globally. Then websockets logs parts of each frame, and frames contain tokens.
 QUIET = logging.getLogger("dyntrain.websockets")

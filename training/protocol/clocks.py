@@ -76,7 +76,7 @@ class Clocks:
     @property
     def formation(self) -> float:
         """Limit until all members are prepared, and again until all have formed; includes the state's transfer."""
-        return max(self.progress / 10, self.liveness)  # not before a hung process could be detected
+        return max(self.progress / 10, self.liveness)  # long enough to detect a hung process
 
     @property
     def boundary(self) -> float:

@@ -6,4 +6,4 @@ from typing import Literal
 
 EngineName = Literal["pslite", "horovod"]
 VARIABLE = "DYNTRAIN_ENGINE"
-SERVER_MEMORY = "DYNTRAIN_SERVER_MEMORY"  # bytes that a ps-lite server allocates in advance
+SERVER_MEMORY = "DYNTRAIN_SERVER_MEMORY"  # bytes that a ps-lite server allocates at its start

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 SOCKET = Path("/var/lib/dyntrain/launch.sock")
 VARIABLE = "DYNTRAIN_LAUNCH_SOCKET"  # path of the socket on this node
 MAX_LINE = 128 * 1024  # less than MAX_BYTES of the control channel, which forwards the line
-ANSWER_SECONDS = 30.0  # in which the coordinator must answer
+ANSWER_SECONDS = 30.0  # limit for the coordinator's answer
 
 
 class _Line(BaseModel):

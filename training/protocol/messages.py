@@ -46,8 +46,8 @@ class Position(Message):
 
 
 START = Position(epoch=0, offset=0, step=0)
-ENDLESS = 1_000_000_000  # with at least so many epochs, a job runs until a person ends it
-COMMITS_KEPT = 3  # newest commits that are kept, besides the one that the job last started from
+ENDLESS = 1_000_000_000  # a job with at least so many epochs runs until a person ends it
+COMMITS_KEPT = 3  # number of newest commits that are kept, besides the commit that was loaded last
 
 
 class SafeCopy(Message):

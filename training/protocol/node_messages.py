@@ -101,7 +101,7 @@ class EndRequest(Message):
 
 
 class Welcome(Message):
-    """Answer to a node's hello. `launch`: the command, if the nodes' configuration has none; None before."""
+    """Answer to a node's hello. `launch`: the launch to train, if the nodes' configuration has no command."""
 
     type: Literal["welcome"] = "welcome"
     job: str

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-SCRIPTS_SECONDS = 150.0  # until the scripts have ended: a node gives its script two minutes
-END_SECONDS = 400.0  # for the last upload; machines end ten minutes after the job (`after_job`)
+SCRIPTS_SECONDS = 150.0  # limit for the scripts' end; a node gives its script two minutes
+END_SECONDS = 400.0  # limit for the last upload; machines end ten minutes after the job (`after_job`)
 
 
 class Uploaded(BaseModel):

@@ -23,7 +23,7 @@ from dyntrain.controller.contract.reports import MOST_TOLD
 from dyntrain.training import events
 
 POINTS, MARKS = 96, 40
-LIVE_SECONDS = 15.0  # between points of the curves while no boundary is reached
+LIVE_SECONDS = 15.0  # between two points of a curve if no boundary is reached
 ENDS_STALL = (  # events that end an earlier stall
     events.StallOver,
     events.Forming,
@@ -35,7 +35,7 @@ ENDS_STALL = (  # events that end an earlier stall
     events.Finished,
     events.Failed,
 )
-PACE_SECONDS = 600.0  # of the latest progress, from which the pace is computed
+PACE_SECONDS = 600.0  # of recent progress, from which the pace is computed
 NAME, REASON, PHASES = 40, 120, 10  # limits of a mark: characters, characters, entries
 MARKED = (
     events.Forming,
@@ -71,9 +71,9 @@ class Chronicle:
     paused: float = 0.0
     metrics: Metrics = field(default_factory=dict)
     metrics_epoch: int | None = None
-    silenced: dict[str, str] = field(default_factory=dict)  # rules of the script's checks
+    silenced: dict[str, str] = field(default_factory=dict)  # how rules of the script's checks were silenced
     stalled: str = ""  # reason of the present stall
-    pace: deque[tuple[float, float]] = field(default_factory=deque)  # (time, fraction done)
+    pace: deque[tuple[float, float]] = field(default_factory=deque)  # points (time, fraction of the job done)
 
     @classmethod
     def of(cls, past_events: Iterable[events.Event]) -> Chronicle:
@@ -88,7 +88,7 @@ class Chronicle:
         elif isinstance(event, ENDS_STALL):
             self.stalled = ""
         if isinstance(event, events.Segment):
-            metrics = _shown(event.metrics)
+            metrics = _rounded_metrics(event.metrics)
             if metrics:
                 self.metrics, self.metrics_epoch = metrics, event.epoch
             self._add(event.at, event.epoch, event.end.step, event.workers, event.rate, metrics)
@@ -113,7 +113,7 @@ class Chronicle:
     def progress(self, fraction: float | None, now: float) -> JobProgress:
         eta = None if fraction is None else eta_seconds(tuple(self.pace), fraction, now)
         return JobProgress(
-            fraction=None if fraction is None else _short(fraction),
+            fraction=None if fraction is None else _round_to_six_digits(fraction),
             eta_seconds=None if eta is None else round(eta, 1),
             metrics=self.metrics,
             metrics_epoch=self.metrics_epoch,
@@ -146,7 +146,7 @@ class Chronicle:
                 epoch=epoch,
                 step=step,
                 workers=workers,
-                samples_per_second=_short(rate),
+                samples_per_second=_round_to_six_digits(rate),
                 metrics=metrics,
             )
         )
@@ -168,7 +168,7 @@ def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float
     """Estimate the remaining seconds; a pause counts once it exceeds the mean time between the points of `pace`."""
     if fraction >= 1.0:
         return 0.0
-    if pace and not pace[0][1]:  # the time before the first step is set-up, and says nothing about the pace
+    if pace and not pace[0][1]:  # the time before the first step does not show the pace
         pace = pace[1:]
     if len(pace) < 2:
         return None
@@ -212,17 +212,17 @@ def _merge_closest(points: list[HistoryPoint]) -> None:
     share = span / total if total > 0 else 0.5
     rate = previous.samples_per_second * (1 - share) + point.samples_per_second * share
     merged = point.model_copy(
-        update={"samples_per_second": _short(rate), "metrics": {**previous.metrics, **point.metrics}}
+        update={"samples_per_second": _round_to_six_digits(rate), "metrics": {**previous.metrics, **point.metrics}}
     )
     points[index - 1 : index + 1] = [merged]
 
 
-def _shown(metrics: dict[str, float]) -> Metrics:
+def _rounded_metrics(metrics: dict[str, float]) -> Metrics:
     return {
-        name[:NAME]: None if finite(value) is None else _short(value)
+        name[:NAME]: None if finite(value) is None else _round_to_six_digits(value)
         for name, value in list(metrics.items())[:METRICS_SHOWN]
     }
 
 
-def _short(value: float) -> float:
+def _round_to_six_digits(value: float) -> float:
     return float(f"{value:.6g}")

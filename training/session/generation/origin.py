@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from dyntrain.training.protocol.messages import START, Position, SafeCopy, WorkerHello
 
-GENERATIONS = 100  # that are remembered; any commit is further than safe states of earlier ones
+GENERATIONS = 100  # number that is kept; any commit is further than older safe states
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from dyntrain.training.protocol.node_messages import GroupReady, NodeHello, PsPr
 from dyntrain.training.protocol.slots import node_of, places
 from dyntrain.training.session.orders import ToNode
 
-# A server pre-allocates memory up to this limit, because page faults at first use cost it as much time as the sums.
-# More is left to page faults: while the previous server has not ended yet, a large job would hold twice its memory.
+# A server pre-allocates memory up to this limit, because page faults at first use take as much time as the sums. A
+# higher limit could double a large job's memory, as the previous server may not have ended yet.
 SERVER_MEMORY_AT_MOST = 1 << 30
 
 

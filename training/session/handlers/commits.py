@@ -11,15 +11,15 @@ from dyntrain.training.session.phases.rollback import take_back
 
 
 def handle_committed(job: JobState, instance: str, message: Committed) -> list[Order]:
-    # Of two commits of the same step, the later one counts as newer: old ones are deleted by their generation.
+    # Of two commits of the same step, that of the later generation counts as newer, as when old commits are deleted.
     if message.generation <= job.void_until or (job.commit and message.position.step < job.commit[0].step):
         return []
     if instance != job.committer and message.generation < job.committer_since:
         return []  # the present committer did not know of this commit, and may have deleted it
     job.trouble.record_safe_step(message.position.step)
     job.note_commit(message.position, message.name, message.generation)
-    written = journal.CommitWritten(generation=message.generation, position=message.position, name=message.name)
-    return [Journal(written)]
+    entry = journal.CommitWritten(generation=message.generation, position=message.position, name=message.name)
+    return [Journal(entry)]
 
 
 def handle_commit_failed(instance: str, message: CommitFailed, now: float) -> list[Order]:

@@ -10,7 +10,7 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Journal, Order, ToNode
 from dyntrain.training.session.phases.ending import fail
 
-MOST_SHOWN = 200  # characters of a command in a sentence
+MOST_SHOWN = 200  # the most characters of a command in a message
 
 
 def handle_launch_request(job: JobState, instance: str, launch: Launch, now: float) -> list[Order]:
@@ -24,7 +24,7 @@ def handle_launch_request(job: JobState, instance: str, launch: Launch, now: flo
     answer = ToNode(instance, message)
     if refused or is_repeated:
         return [answer]
-    job.launch, job.since = launch, now  # the wait for its workers begins
+    job.launch, job.since = launch, now  # the wait for workers begins
     notices = [ToNode(node, Launched(launch=launch)) for node in job.roster.nodes]
     return [Journal(journal.JobLaunched(launch=launch, at=now)), *notices, answer]
 
@@ -33,7 +33,7 @@ def _refusal(job: JobState, instance: str) -> str:
     node = job.roster.nodes.get(instance)
     if not job.options.waits:
         return (
-            "this cluster trains the command of its configuration: make it with an empty TrainingCommand to launch on "
+            "this cluster trains the command of its configuration: make it with an empty TrainingCommand, to launch on "
             "its master"
         )
     if node is None or not node.hello.base:
@@ -42,7 +42,7 @@ def _refusal(job: JobState, instance: str) -> str:
         return "the previous launch is just ending"
     if job.launch is not None:
         command = shlex.join(job.launch.command)[:MOST_SHOWN]
-        return f"{job.options.job} trains already: {command}; one at a time, in {job.launch.directory}"
+        return f"{job.options.job} trains already: {command}, in {job.launch.directory}; wait for its end"
     return ""
 
 

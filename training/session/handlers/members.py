@@ -150,7 +150,7 @@ def handle_broken(job: JobState, instance: str, message: Broken, now: float) -> 
     """Begin a release because a worker's sums are lost. Other messages will soon name the lost worker."""
     if job.phase is not Phase.TRAINING or not job.is_current(instance, message.generation):
         return []
-    return release_survivors(job, "unknown", f"the sums are lost to {instance}: {message.reason}", now)
+    return release_survivors(job, "unknown", f"{instance} has lost the sums: {message.reason}", now)
 
 
 def handle_pumped(job: JobState, instance: str, message: Pumped) -> list[Order]:

@@ -107,10 +107,10 @@ def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list
 
     If the same happens to all members again after a restart, the script itself is the cause, and the job fails.
     """
-    position, error = job.position, f"the script ends in epoch {job.position.epoch} of {job.roster.epochs}, of itself"
+    position, error = job.position, f"the script ends in epoch {job.position.epoch} of {job.roster.epochs}, by itself"
     orders: list[Order] = []
     if job.trouble.script_raised(instance, position.step, error, job.round.instances):
-        orders = fail(job, f"{error}: on every worker, and so it did before", now)
+        orders = fail(job, f"{error}: on every worker, for the second time", now)
     return orders or worker_lost(job, instance, pid, error, now)
 
 

@@ -151,7 +151,7 @@ def handle_script_ended(job: JobState, instance: str, now: float) -> list[Order]
         return []  # the holders' scripts may end too; then the job's end orders this worker to leave
     if instance in job.roster.passing and job.phase is not Phase.OVER:
         hello = job.roster.passing.pop(instance)
-        return _refuse(job, hello, "its script has ended, and the job's goes on to another loop over epochs")
+        return _refuse(job, hello, "its script has ended, but other workers' scripts go on to another loop over epochs")
     return [_leave(job, instance)] if job.phase is Phase.OVER else []
 
 

@@ -44,7 +44,7 @@ class FailureRecord:
 
     failures: list[float] = field(default_factory=list)
     connected: float = 0.0  # when a worker of the node last connected
-    cooled: int = 0  # cool-downs so far
+    cooled: int = 0  # number of cool-downs so far
     since: float = 0.0  # start of the last cool-down
     until: float = 0.0  # its end
     pid: int | None = None  # pid of the worker that is restarted after the present cool-down
@@ -59,14 +59,14 @@ class Unconnected:
     since: float
     until: float
     spare: bool = False
-    stood_by: bool = False  # whether it was connected before, and stood by
+    stood_by: bool = False  # whether the worker had connected and stood by before
 
 
 @dataclass
 class Roster:
     budget: Budget
     nodes: dict[str, ConnectedNode] = field(default_factory=dict)
-    addresses: dict[str, str] = field(default_factory=dict)  # of every node that ever connected
+    addresses: dict[str, str] = field(default_factory=dict)  # addresses of all nodes that ever connected
     standing: dict[str, WorkerHello] = field(default_factory=dict)
     members: dict[str, WorkerHello] = field(default_factory=dict)  # connected workers of the generation
     leaving: dict[str, WorkerHello] = field(default_factory=dict)
@@ -75,17 +75,21 @@ class Roster:
     )  # workers without the state that have not reached the job's loop
     # nodes whose worker left, with the worker's pid if known: these nodes may be wanted again
     left: dict[str, int | None] = field(default_factory=dict)
-    replaced: dict[str, int] = field(default_factory=dict)  # the pid that the node was last ordered to replace
+    replaced: dict[str, int] = field(
+        default_factory=dict
+    )  # pid of the worker that the node was last ordered to replace
     lives: dict[str, str] = field(default_factory=dict)  # id of the node's supervisor process that connected last
     noticed: set[str] = field(default_factory=set)  # machines with an interruption notice: failures there do not count
     records: dict[str, FailureRecord] = field(default_factory=dict)
-    absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, since when
+    absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, with the time of its loss
     connected_at: float = 0.0  # when a node or a worker connected last
     returned_at: float = 0.0  # when a disconnected node or worker last connected again
     unconnected: dict[str, Unconnected] = field(default_factory=dict)
     any_stood_by: bool = False  # whether any worker ever stood by
-    refused: dict[str, str] = field(default_factory=dict)  # nodes whose worker said that the job refuses its script
-    never_joined: dict[str, str] = field(default_factory=dict)  # nodes whose script exited with 0, never connected
+    refused: dict[str, str] = field(default_factory=dict)  # nodes whose worker's script was refused, with the reason
+    never_joined: dict[str, str] = field(
+        default_factory=dict
+    )  # nodes whose script ended without connecting, with the reason
 
     def record_supervisor(self, instance: str, life: str) -> None:
         """Record the supervisor process (`life`) of the node that connected.

@@ -24,9 +24,9 @@ from dyntrain.training.session.orders import ToNode
 class PsGroup:
     """The generation's ps-lite processes: none before the first generation, and after their loss."""
 
-    hosts: Mapping[str, int] = field(default_factory=dict)  # the nodes on which they run, with the node's attempt
+    hosts: Mapping[str, int] = field(default_factory=dict)  # nodes that run the processes, with the node's attempt
     orders: tuple[ToNode, ...] = ()  # that started the processes: repeated to a node that connects again
-    absent: dict[str, float] = field(default_factory=dict)  # hosts that are not connected, since when
+    absent: dict[str, float] = field(default_factory=dict)  # disconnected hosts, with the time of the disconnection
 
 
 @dataclass
@@ -38,9 +38,9 @@ class Round:
     """
 
     generation: Generation | None = None
-    holders: frozenset[str] = frozenset()  # members whose memory had the state at first
+    holders: frozenset[str] = frozenset()  # members that had the state in memory at first
     waits: frozenset[str] = frozenset()  # holders whose script was waiting before the formation
-    pids: Mapping[str, int] = field(default_factory=dict)  # of the members then, as journaled
+    pids: Mapping[str, int] = field(default_factory=dict)  # pids of the members, as in the journal
     group: PsGroup = field(default_factory=PsGroup)
     forms: Mapping[str, Form] = field(default_factory=dict)  # the orders to form, to repeat those that were lost
 
@@ -52,13 +52,13 @@ class Round:
     progress: dict[str, Progress] = field(default_factory=dict)
     earlier_pace: float = 0.0  # the previous generation's pace, until a member reports its speed
     checked_in: dict[str, CheckIn] = field(default_factory=dict)  # members that wait at the boundary
-    proceeded: Position | None = None  # from where the members were last ordered to proceed
+    proceeded: Position | None = None  # the position of the last order to proceed
     heard: float = 0.0  # when a member last reported progress
-    asked_at: float = 0.0  # when all members were last asked where they are
-    where: dict[str, Whereabouts] = field(default_factory=dict)  # the members' answers since then
+    asked_at: float = 0.0  # when all members were last asked for their whereabouts
+    where: dict[str, Whereabouts] = field(default_factory=dict)  # the members' answers to the last question
     release: Release | None = None  # set while the survivors are being freed
     lost: set[str] = field(default_factory=set)  # members for which a restarted coordinator need not wait
-    given_up: frozenset[str] = frozenset()  # members that the journal has as lost
+    given_up: frozenset[str] = frozenset()  # members that are journaled as lost
 
     @property
     def instances(self) -> tuple[str, ...]:

@@ -36,26 +36,26 @@ class Phase(Enum):
 @dataclass
 class JobState:
     options: Options
-    transfer_token: Callable[[], str]  # fresh and unguessable each time: secrets are not made in pure code
+    transfer_token: Callable[[], str]  # returns a new secret; the pure code makes none itself
     roster: Roster
     since: float = 0.0  # start of the phase, or first check-in at a boundary
     phase: Phase = Phase.WAITING
     round: Round = field(default_factory=Round)
     launch: Launch | None = None  # a person's launch, if the job waits for one
-    number: int = 0  # of the latest generation, also over restarts
+    number: int = 0  # number of the latest generation, counted over restarts
     loop: int = 0  # index of the present one of the script's loops over epochs
     between: bool = False  # whether the members have not all reached that loop yet
-    starts: dict[int, Position] = field(default_factory=dict)  # first positions of the loops after the first
+    starts: dict[int, Position] = field(default_factory=dict)  # first positions of all loops but the first
     loops: dict[int, int] = field(default_factory=dict)  # loops by generation, except the first loop
     commit_loops: dict[str, int] = field(default_factory=dict)  # loops by commit's name, except the first loop
     script_ended: set[str] = field(default_factory=set)  # members whose script has no further loop
-    position: Position = START  # of the last boundary, or of the state that all members have
+    position: Position = START  # position of the last boundary, or of the members' state
     commit: tuple[Position, str] | None = None
     earlier: list[tuple[Position, str]] = field(default_factory=list)  # earlier commits that are kept, oldest first
     began_from: tuple[Position, str] | None = None  # the commit loaded last, kept until the next load
     no_commit: str = ""  # why no commit is left, if there was one
-    committer: str | None = None  # the member that writes commits; it may delete those that others still write
-    committer_since: int = 0  # the first generation in which this member writes them
+    committer: str | None = None  # the member that writes and deletes commits
+    committer_since: int = 0  # the first generation in which the committer writes
     lineage: Lineage = field(default_factory=Lineage)  # the generations whose steps still count
     unreadable_copies: set[tuple[str, str]] = field(default_factory=set)  # (instance, name) of damaged safe states
     void_until: int = 0  # commits of generations up to this one are void after a restart
@@ -65,7 +65,7 @@ class JobState:
     paused: SettlementReason | None = None
     paused_since: float = 0.0
     trouble: Trouble = field(default_factory=Trouble)
-    sequence: int = 0  # of the last report
+    sequence: int = 0  # number of the last report
     outcome: str = ""
     writer: str | None = None  # the member that writes the result of a finished job
     failure: str = ""  # why the job failed
@@ -73,9 +73,9 @@ class JobState:
     stall: Stall | None = None  # the stall that was announced
     raised: tuple[int, str] | None = None  # the script's last exception: step, traceback
     epochs: int = 0  # number of epochs, equal on all workers; 0: no generation yet
-    samples: int | None = None  # in an epoch; None: unknown, or the script divides its data itself
+    samples: int | None = None  # samples in an epoch; None: unknown, or divided by the script
     terms: dict[int, JobBegun] = field(default_factory=dict)  # the settings with which each loop over epochs began
-    # members that a coordinator restarted after the job's end still expects
+    # after the job's end: members whose leave a restarted coordinator still expects
     awaited: set[str] = field(default_factory=set)
     closed: bool = False  # whether the job is over and all workers have left
 
@@ -176,7 +176,7 @@ class JobState:
             Phase.WAITING: "starting" if self.number == 0 else "paused",
             Phase.PARKED: "paused" if self.paused else "running",
             Phase.OVER: "paused" if self.options.waits else self.outcome or "finished",
-        }.get(self.phase, "running")  # RECOVERING too: the journal's members probably train
+        }.get(self.phase, "running")  # also while RECOVERING: the members probably train
         generation = self.round.generation if self.phase is not Phase.OVER else None
         position, epochs = self.reached, self.epochs or self.roster.epochs
         return JobReport(

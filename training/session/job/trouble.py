@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-FORMATIONS = 10  # generations in a row that were not formed
-RESTARTS = 20  # restarts in a row without progress
-DIVERGENCES = 3  # times that the workers' states differed
-AT_ONCE = 3  # tries that follow each other without a pause
+FORMATIONS = 10  # limit of failed formations in a row
+RESTARTS = 20  # limit of restarts in a row without progress
+DIVERGENCES = 3  # limit of differences between the workers' states
+AT_ONCE = 3  # tries without a pause between them
 LONGEST = 30.0  # seconds of the longest pause
-NUMBER = re.compile(r"\d+(\.\d+)?")  # in an error message: shapes and sizes of shares differ between workers
+NUMBER = re.compile(r"\d+(\.\d+)?")  # ignored in error messages, as sizes differ between workers
 
 
 @dataclass

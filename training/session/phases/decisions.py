@@ -105,7 +105,7 @@ def _start(job: JobState, now: float) -> list[Order]:
     if not decision.members:
         return []
     if orders := bring_workers_to(job, origin.loop):
-        job.enter(Phase.WAITING, now)  # the workers soon stand by again, also the one whose node has the state
+        job.enter(Phase.WAITING, now)  # all workers, also that with the safe state, soon stand by again
         return orders
     job.trouble.record_safe_step(origin.position.step)
     return form(job, roster.processes(decision.members), origin, (), now)
@@ -164,7 +164,7 @@ def _continue_with_wanted(
 def _wait_for_processes(job: JobState, nodes: Sequence[str], now: float) -> list[Order]:
     """Wait for processes, as each node with the state lacks some; restart if the wait takes too long."""
     if any(job.roster.cooling(node) for node in nodes) or now - job.since > job.options.clocks.patience:
-        return restart(job, f"of {', '.join(nodes)} not all processes are there, and nobody else has the state", now)
+        return restart(job, f"processes on {', '.join(nodes)} are missing, and no other node has the state", now)
     return []
 
 

@@ -19,7 +19,7 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import end, fail, stop_groups
 
-TOO_FAR = "the job is in an earlier loop over epochs, to which no process goes back: start afresh"
+TOO_FAR = "the job is in an earlier loop over epochs, and no process can return to a loop: start afresh"
 
 
 def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Order]:
@@ -126,7 +126,7 @@ def late_members(job: JobState) -> list[str]:
 
 
 def _dismiss(job: JobState, behind: Collection[str]) -> list[Order]:
-    leave = Leave(generation=job.number, reason="the job ends with a step that it lacks")
+    leave = Leave(generation=job.number, reason="the job ends with a step that this worker has not applied")
     for instance in behind:
         job.roster.leaving[instance] = job.roster.members.pop(instance)
     return [ToWorker(instance, leave) for instance in behind]

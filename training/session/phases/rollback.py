@@ -48,7 +48,7 @@ def take_back(job: JobState, reason: str, now: float) -> list[Order]:
 def go_back(job: JobState, reason: str, now: float) -> list[Order]:
     """Restart from the last state that all members had in common, because their states differ."""
     if job.trouble.diverged():
-        return fail(job, f"{reason}; once too often", now)
+        return fail(job, f"{reason}; this has happened too often", now)
     return restart(job, reason, now, void_copies=job.phase is Phase.FORMING)
 
 

@@ -169,7 +169,9 @@ def _continue_from_stages(job: JobState, lost: list[str], now: float) -> list[Or
         go = Go(generation=job.number)
         return [*(ToWorker(instance, go) for instance in waiting), *finish_formation(job, now)]
     if lost or behind or lost_hosts:
-        return _cancel_last_generation(job, f"the coordinator was away while generation {job.number} was settled", now)
+        return _cancel_last_generation(
+            job, f"the coordinator restarted while generation {job.number} was prepared", now
+        )
     job.enter(Phase.PREPARING, now)
     return []
 
@@ -188,7 +190,9 @@ def _resume_between_loops(job: JobState, now: float) -> list[Order]:
     orders: list[Order] = []
     for hello in without_state:
         if hello.stage == "aborted":  # the worker may be stuck inside the group
-            orders += start_afresh(job, hello, "it lacks the last step of a loop over epochs, and is in its group")
+            orders += start_afresh(
+                job, hello, "it lacks the last step of a loop over epochs, and may be inside the loop's group"
+            )
         elif hello.loop < job.loop:
             orders += skip_loop(job, hello)
     for instance, hello in members.items():

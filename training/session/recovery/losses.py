@@ -54,7 +54,7 @@ def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> l
         roster.passing.pop(instance, None)
         roster.unconnected[instance] = Unconnected(pid, now, now + job.options.clocks.patience, stood_by=True)
         return [Announce(events.WorkerLost(instance=instance, pid=pid, reason="connection closed", at=now))]
-    if not (job.between and instance in job.script_ended):  # after its script's end, no more messages are due
+    if not (job.between and instance in job.script_ended):  # a worker whose script ended sends no more messages
         roster.absent.setdefault(instance, now)
     return []
 

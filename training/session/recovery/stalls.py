@@ -16,9 +16,9 @@ from dyntrain.training.session.job.stall import Stall
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToWorker
 
-STALL_SECONDS = 30.0  # of waiting before a stall is announced
-ASK_AFTER = 15.0  # without a step of any worker, all are asked
-ASK_SECONDS = 10.0  # between two questions to all workers
+STALL_SECONDS = 30.0  # of waiting, after which a stall is announced
+ASK_AFTER = 15.0  # seconds without a step, after which all workers are asked
+ASK_SECONDS = 10.0  # between two questions to the workers
 ANSWER_SECONDS = 3.0  # after which a worker counts as silent
 NAMED = 3  # the most instances named in a sentence
 
@@ -58,7 +58,7 @@ def find_stall(job: JobState, now: float) -> Stall | None:
                 f"at the end of epoch {position.epoch - 1}" if at_end else f"at the boundary of step {position.step}"
             )
             return _stall_at(
-                job, everybody, current_round.checked_in, place, ("has not come there", "have not come there"), now
+                job, everybody, current_round.checked_in, place, ("has not arrived", "have not arrived"), now
             )
         case Phase.TRAINING:
             return _inside_a_step(job, everybody, now)
@@ -73,7 +73,7 @@ def find_stall(job: JobState, now: float) -> Stall | None:
         case Phase.PARKED if job.between:
             arrived = [instance for instance in everybody if members[instance].loop == job.loop]
             place = f"at loop {job.loop} over epochs"
-            return _stall_at(job, everybody, arrived, place, ("has not come there", "have not come there"), now)
+            return _stall_at(job, everybody, arrived, place, ("has not arrived", "have not arrived"), now)
     return None
 
 
