@@ -1,4 +1,4 @@
-"""Schema of `events.jsonl`: what happened in a job, for people and programs, one JSON object a line.
+"""Schema of `events.jsonl`: a job's events, for people and programs, one JSON object a line.
 
     {"version": 1, "at": 1767225600.5, "event": "joined", "instance": "i-...", "pid": 77, "generation": 2, "epoch": 1}
 

@@ -90,7 +90,7 @@ class IntentLog:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """Read what `EventLog` wrote. Raises `records.Unreadable`."""
+    """Read the events that `EventLog` wrote. Raises `records.Unreadable`."""
     return (parse(line, path) for line in read_lines(path))
 
 

@@ -104,7 +104,7 @@ def test_between_two_loops_a_script_has_ended_when_the_members_own_process_has()
     driver.want(A, B)
     driver.form(A, B)
     driver.check_in(A, B, epoch=3)
-    assert driver.session.job.between
+    assert driver.session.job.between_loops
     exits(driver, A, 999, 0)
     assert driver.session.job.script_ended == set()
     exits(driver, A, int(A[-1], 16), 0)

@@ -197,7 +197,7 @@ def test_the_report_names_nodes_and_the_slowest_of_their_processes() -> None:
 def test_an_interruption_of_a_machine_is_no_failure_of_any_of_its_processes() -> None:
     driver = Slots(1)
     driver.trains(A)
-    driver.session.job.roster.noticed.add(A)
+    driver.session.job.roster.interrupted.add(A)
     for pid in range(111, 130):
         lose(driver, A1, A0)
         driver.process(A, 1, pid=pid)

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def training_hosts(listed_hosts: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
     """The addresses of training workers after this report, in order of joining. Pure.
 
-    A worker is listed from its first step until it is no longer a member. While there are no members (the job starts,
+    A worker is listed from its first step until it is no longer a member. Without members (the job starts,
     pauses or has ended), the list stays as it is. `addresses` maps instances to addresses.
     """
     if report.state != "running" or not report.members:

@@ -37,8 +37,8 @@ class Results:
         self._process: Process | None = None
         self.over = False  # whether nothing more will be uploaded
 
-    def due(self) -> None:
-        """Note that there are new results to upload."""
+    def request_upload(self) -> None:
+        """Request an upload of new results."""
         self._due.set()
 
     async def run(self) -> None:

@@ -59,7 +59,7 @@ class Coordinator:
     node holds the job. `identity` proves to the controller which instance sends the reports.
 
     Events go to the job's folder, and also to the file `events` if given. The training workers are listed as files in
-    the directory of the launch, else in `mirror`; with None there are no such files. `uploads` is the command that
+    the directory of the launch, else in `mirror`; with None no such files are written. `uploads` is the command that
     uploads results on request (`Results`); with None the results stay on the volume. `resumes`: a person resumes an
     interrupted or failed job, of which no process is left.
     """
@@ -183,7 +183,7 @@ class Coordinator:
         if self._overtaken is None:
             self._outbox.put(orders)
             if self._results is not None and any(_ends_an_epoch(order) for order in orders):
-                self._results.due()
+                self._results.request_upload()
 
     async def _finish_results(self) -> None:
         if self._results is not None:

@@ -128,7 +128,7 @@ class WorkerHello(Hello, LoopTerms):
 
     `generation` is the last one that the worker was ordered to form, None before the first. `stage`: the worker
     "stands" by; "prepares" its generation; "creates" the group after the order to go, perhaps inside ps-lite; has
-    "formed"; "trains"; "waits" at a boundary; was "aborted" by an order; or is "free" of its broken group. Once free,
+    "formed"; "trains"; "waits" at a boundary; was "aborted" by an order; or is "free" of its broken group. If free,
     `position` is the verdict's, otherwise that of the last order to proceed. `safe`: the node's newest safe state.
     """
 
@@ -137,7 +137,7 @@ class WorkerHello(Hello, LoopTerms):
     state_port: int = Field(ge=1, le=65535, description="port at which joiners get this worker's state")
     engine: EngineName = "pslite"
     passed: int = Field(
-        0, ge=0, description="number of loops that it knows to be over; more than `loop` between two loops"
+        0, ge=0, description="number of loops that the worker knows to be over; more than `loop` between loops"
     )
     generation: int | None = None
     stage: Stage = "stands"
@@ -304,8 +304,8 @@ class StepStatus(Message):
 
     `phase`: "out" of a step, the worker can leave its group at any time; in "wait", it waits for sums; "held", it has
     the sums and waits for the verdict; "failed", it waits for the verdict without sums. `answered`: number of gradients
-    that have been summed in the step. In "wait" the worker sends this once the servers have all its gradients, with the
-    numbers `keys`. Workers that have not pushed these keys fill them with zeros, in `windows` parts.
+    that have been summed in the step. In "wait" the worker sends this as soon as the servers have all its gradients,
+    with the numbers `keys`. Workers that have not pushed these keys fill them with zeros, in `windows` parts.
     """
 
     type: Literal["step_status"] = "step_status"

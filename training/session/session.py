@@ -100,7 +100,7 @@ class Session:
         """Adopt a new target.
 
         A lower revision than that of the target in force is ignored, as a stale read. The same revision with other
-        content is refused: somebody else writes this parameter too, and only a higher revision can settle the conflict.
+        content is refused: the parameter has a second writer, and only a higher revision can settle the conflict.
         """
         job = self.job
         if job.target is not None and target.revision < job.target.revision:

@@ -56,7 +56,7 @@ def handle_formed(job: JobState, instance: str, message: Formed, now: float) -> 
 def handle_first_step(job: JobState, instance: str, message: FirstStep, now: float) -> list[Order]:
     if not job.is_current(instance, message.generation):
         return []
-    job.round.heard = now
+    job.round.progress_at = now
     orders = _mark_active(job, instance, message.generation, now)
     steps = job.round.first_steps
     steps[instance] = message
@@ -79,13 +79,13 @@ def _mark_active(job: JobState, instance: str, generation: int, now: float) -> l
 
 def handle_progress(job: JobState, instance: str, message: Progress, now: float) -> list[Order]:
     if job.is_current(instance, message.generation):
-        job.round.progress[instance], job.round.heard = message, now
+        job.round.progress[instance], job.round.progress_at = message, now
     return []
 
 
 def handle_whereabouts(job: JobState, instance: str, message: Whereabouts) -> list[Order]:
     if job.is_current(instance, message.generation):
-        job.round.where[instance] = message
+        job.round.whereabouts[instance] = message
     return []
 
 
@@ -93,7 +93,7 @@ def handle_check_in(job: JobState, instance: str, message: CheckIn, now: float) 
     current_round = job.round
     if not job.is_current(instance, message.generation) or job.phase not in (Phase.TRAINING, Phase.RECOVERING):
         return []
-    current_round.heard = now
+    current_round.progress_at = now
     silenced = _silenced(job, instance, message, now)
     return silenced + _check_in_at_boundary(job, instance, message, now)
 
@@ -107,9 +107,9 @@ def _silenced(job: JobState, instance: str, message: CheckIn, now: float) -> lis
 
 def _check_in_at_boundary(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
     current_round = job.round
-    if message.position == current_round.proceeded and message.stop and job.phase is Phase.TRAINING:
+    if message.position == current_round.proceed_position and message.stop and job.phase is Phase.TRAINING:
         return release_to_stop(job, instance, now)
-    if message.position == current_round.proceeded:
+    if message.position == current_round.proceed_position:
         # the order to proceed was lost with a connection, or this worker repeats its message
         return [ToWorker(instance, Proceed(generation=job.number, position=message.position))]
     if not current_round.checked_in:
@@ -128,7 +128,7 @@ def handle_script_failed(job: JobState, instance: str, message: ScriptFailed, no
         return []
     step, error = message.position.step, message.error
     orders: list[Order] = []
-    job.raised = step, message.traceback
+    job.last_exception = step, message.traceback
     if not job.trouble.was_announced(step, error):
         event = events.ScriptFailed(instance=instance, step=step, traceback=message.traceback, at=now)
         orders.append(Announce(event))

@@ -81,7 +81,7 @@ def handle_worker_exited(job: JobState, instance: str, message: WorkerExited, no
     if message.code == 0 and job.phase is not Phase.OVER:
         if known_pid != message.pid:
             return [] if known_pid is not None else _ended_without_joining(job, instance, message.pid, now)
-        if job.between:
+        if job.between_loops:
             return handle_script_ended(job, instance, now)
         return _ended_too_early(job, instance, message.pid, now) if instance in job.roster.members else []
     if known_pid == message.pid:
@@ -161,5 +161,5 @@ def handle_notice(job: JobState, instance: str, message: NodeNotice, now: float)
 
     The controller gets it from the node too, and puts the deadline into the target.
     """
-    job.roster.noticed.add(instance)
+    job.roster.interrupted.add(instance)
     return [Announce(events.NodeNotice(instance=instance, kind=message.kind, deadline=message.deadline, at=now))]

@@ -43,7 +43,7 @@ def _repeat_orders(job: JobState, hello: WorkerHello, now: float) -> list[Order]
     orders: list[Order] = []
     if job.phase in (Phase.PARKED, Phase.PREPARING) and hello.stage == "aborted":
         orders.append(ToWorker(instance, StepVerdict(generation=hello.generation or 0, position=job.position)))
-    if job.between and job.phase is Phase.PARKED and hello.loop < job.loop and instance not in job.script_ended:
+    if job.between_loops and job.phase is Phase.PARKED and hello.loop < job.loop and instance not in job.script_ended:
         orders.append(loop_over_order(job, instance))
     if job.phase is Phase.PREPARING and hello.generation != job.number:
         orders.append(ToWorker(instance, job.round.forms[instance]))
@@ -115,7 +115,7 @@ def handle_entered(job: JobState, instance: str, message: Entered, now: float) -
         fresh = {"stage": "stands", "generation": None, "position": None}
         return _newcomer(job, passing_hello.model_copy(update={**terms, **fresh}), None, now)
     member = roster.members.get(instance)
-    if member is None or member.loop == message.loop or not job.between:
+    if member is None or member.loop == message.loop or not job.between_loops:
         return []
     return _enter_loop(job, member.model_copy(update=terms), now)
 
@@ -143,11 +143,11 @@ def _enter_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
 
 def handle_script_ended(job: JobState, instance: str, now: float) -> list[Order]:
     """Handle a script that ended without an error, and without another loop after the last one."""
-    if instance in job.roster.members and job.between:
+    if instance in job.roster.members and job.between_loops:
         job.script_ended.add(instance)
         job.roster.absent.pop(instance, None)
         return advance(job, now)
-    if instance in job.roster.passing and job.between:
+    if instance in job.roster.passing and job.between_loops:
         return []  # the holders' scripts may end too; then the job's end orders this worker to leave
     if instance in job.roster.passing and job.phase is not Phase.OVER:
         hello = job.roster.passing.pop(instance)

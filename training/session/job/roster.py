@@ -78,8 +78,12 @@ class Roster:
     replaced: dict[str, int] = field(
         default_factory=dict
     )  # pid of the worker that the node was last ordered to replace
-    lives: dict[str, str] = field(default_factory=dict)  # id of the node's supervisor process that connected last
-    noticed: set[str] = field(default_factory=set)  # machines with an interruption notice: failures there do not count
+    supervisor_ids: dict[str, str] = field(
+        default_factory=dict
+    )  # id of the node's supervisor process that connected last
+    interrupted: set[str] = field(
+        default_factory=set
+    )  # machines with an interruption notice: failures there do not count
     records: dict[str, FailureRecord] = field(default_factory=dict)
     absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, with the time of its loss
     connected_at: float = 0.0  # when a node or a worker connected last
@@ -97,11 +101,11 @@ class Roster:
         A new supervisor means that none of the node's earlier processes is left. So a pid that recurs, as after a boot,
         is another process.
         """
-        if life and self.lives.get(instance, life) != life:
+        if life and self.supervisor_ids.get(instance, life) != life:
             self.replaced.pop(instance, None)
             if instance in self.left:
                 self.left[instance] = None
-        self.lives[instance] = life
+        self.supervisor_ids[instance] = life
 
     def pid(self, instance: str) -> int | None:
         for group in (self.members, self.standing, self.leaving, self.passing):
@@ -127,7 +131,7 @@ class Roster:
         self.any_stood_by = True
 
     def ready(self, loop: int | None = None, besides: Collection[str] = ()) -> list[str]:
-        """Return the nodes whose processes can all join the next generation: each stands ready or is in `besides`.
+        """Return the nodes whose processes can all join the next generation: each is ready or in `besides`.
 
         With `loop`, only processes that have reached this loop over epochs count.
         """
@@ -214,7 +218,7 @@ class Roster:
         if self.replaced.get(instance) == pid:
             return [self._cool(instance, record, now)] if self.cools(instance) else restart
         self.replaced[instance] = pid
-        if node_of(instance) in self.noticed:
+        if node_of(instance) in self.interrupted:
             return restart
         if self.cools(instance):
             record.pid = pid  # the node has started this worker by itself

@@ -52,10 +52,10 @@ class Round:
     progress: dict[str, Progress] = field(default_factory=dict)
     earlier_pace: float = 0.0  # the previous generation's pace, until a member reports its speed
     checked_in: dict[str, CheckIn] = field(default_factory=dict)  # members that wait at the boundary
-    proceeded: Position | None = None  # the position of the last order to proceed
-    heard: float = 0.0  # when a member last reported progress
+    proceed_position: Position | None = None  # the position of the last order to proceed
+    progress_at: float = 0.0  # when a member last reported progress
     asked_at: float = 0.0  # when all members were last asked for their whereabouts
-    where: dict[str, Whereabouts] = field(default_factory=dict)  # the members' answers to the last question
+    whereabouts: dict[str, Whereabouts] = field(default_factory=dict)  # the members' answers to the last question
     release: Release | None = None  # set while the survivors are being freed
     lost: set[str] = field(default_factory=set)  # members for which a restarted coordinator need not wait
     given_up: frozenset[str] = frozenset()  # members that are journaled as lost
@@ -71,7 +71,7 @@ class Round:
         return sum(rates) / len(rates) if rates else self.earlier_pace
 
     def extend_deadlines(self, seconds: float) -> None:
-        self.heard += seconds
+        self.progress_at += seconds
         self.asked_at += seconds
         self.group.absent = {host: since + seconds for host, since in self.group.absent.items()}
 

@@ -44,14 +44,16 @@ class JobState:
     launch: Launch | None = None  # a person's launch, if the job waits for one
     number: int = 0  # number of the latest generation, counted over restarts
     loop: int = 0  # index of the present one of the script's loops over epochs
-    between: bool = False  # whether the members have not all reached that loop yet
+    between_loops: bool = False  # whether the members have not all reached that loop yet
     starts: dict[int, Position] = field(default_factory=dict)  # first positions of all loops but the first
     loops: dict[int, int] = field(default_factory=dict)  # loops by generation, except the first loop
     commit_loops: dict[str, int] = field(default_factory=dict)  # loops by commit's name, except the first loop
     script_ended: set[str] = field(default_factory=set)  # members whose script has no further loop
     position: Position = START  # position of the last boundary, or of the members' state
     commit: tuple[Position, str] | None = None
-    earlier: list[tuple[Position, str]] = field(default_factory=list)  # earlier commits that are kept, oldest first
+    earlier_commits: list[tuple[Position, str]] = field(
+        default_factory=list
+    )  # earlier commits that are kept, oldest first
     began_from: tuple[Position, str] | None = None  # the commit loaded last, kept until the next load
     no_commit: str = ""  # why no commit is left, if there was one
     committer: str | None = None  # the member that writes and deletes commits
@@ -71,7 +73,7 @@ class JobState:
     failure: str = ""  # why the job failed
     silenced: set[str] = field(default_factory=set)  # silenced rules of the script's checks that were announced
     stall: Stall | None = None  # the stall that was announced
-    raised: tuple[int, str] | None = None  # the script's last exception: step, traceback
+    last_exception: tuple[int, str] | None = None  # the script's last exception: step, traceback
     epochs: int = 0  # number of epochs, equal on all workers; 0: no generation yet
     samples: int | None = None  # samples in an epoch; None: unknown, or divided by the script
     terms: dict[int, JobBegun] = field(default_factory=dict)  # the settings with which each loop over epochs began
@@ -120,7 +122,7 @@ class JobState:
         if loop := self.loops.get(generation):
             self.commit_loops[name] = loop
         if self.commit is not None:
-            self.earlier = [*self.earlier, self.commit][1 - COMMITS_KEPT :]
+            self.earlier_commits = [*self.earlier_commits, self.commit][1 - COMMITS_KEPT :]
         self.commit, self.no_commit = (position, name), ""
 
     def commits_from(self, instance: str, generation: int) -> None:
@@ -134,13 +136,13 @@ class JobState:
     @property
     def kept_commits(self) -> tuple[str, ...]:
         """The commits to which the job may go back, oldest first."""
-        commits = [*self.earlier, *([self.commit] if self.commit else ())]
+        commits = [*self.earlier_commits, *([self.commit] if self.commit else ())]
         if self.began_from is not None and self.began_from not in commits:
             commits.insert(0, self.began_from)
         return tuple(name for _, name in commits)
 
     def origin(self, ready: Mapping[str, WorkerHello]) -> Origin:
-        """The origin of the next generation, when nobody holds the state."""
+        """Choose the origin of the next generation, if no worker holds the state."""
         loop = self.commit_loops.get(self.commit[1], 0) if self.commit else 0
         return choose_origin(self.commit, self.lineage, ready, self.unreadable_copies, self.loops, loop)
 
@@ -150,7 +152,7 @@ class JobState:
         position, _ = self.commit
         if self.began_from == self.commit:
             self.began_from = None
-        self.commit = self.earlier.pop() if self.earlier else self.began_from
+        self.commit = self.earlier_commits.pop() if self.earlier_commits else self.began_from
         self.no_commit = reason if self.commit is None and position.step else ""
 
     @property
@@ -193,7 +195,9 @@ class JobState:
             step=position.step,
             samples_per_second=self.round.pace * len(self.round.active) if state == "running" else 0.0,
             reason=self._reason[:MOST_TOLD],
-            traceback=self.raised[1][-MOST_TOLD:] if self.raised and position.step <= self.raised[0] else "",
+            traceback=self.last_exception[1][-MOST_TOLD:]
+            if self.last_exception and position.step <= self.last_exception[0]
+            else "",
         )
 
     @property

@@ -19,25 +19,25 @@ class Trouble:
     formations: int = 0
     restarts: int = 0
     divergences: int = 0
-    furthest: int = 0  # step
+    furthest_step: int = 0
     until: float = 0.0  # no generation is formed before this time
-    raised: dict[str, tuple[int, str]] = field(default_factory=dict)  # (step, error) of this generation's members
-    alike: tuple[int, str] | None = None  # (step, error) that all members of an earlier generation raised
+    errors: dict[str, tuple[int, str]] = field(default_factory=dict)  # (step, error) of this generation's members
+    common_error: tuple[int, str] | None = None  # (step, error) that all members of an earlier generation raised
 
     def script_raised(self, instance: str, step: int, error: str, members: Collection[str]) -> bool:
         """Record a member's exception; returns whether a retry is useless.
 
         A retry is useless if all members raised the same error (apart from numbers) at the same step a second time.
         """
-        self.raised[instance] = (step, NUMBER.sub("#", error))
-        if set(self.raised) < set(members) or len(set(self.raised.values())) > 1:
+        self.errors[instance] = (step, NUMBER.sub("#", error))
+        if set(self.errors) < set(members) or len(set(self.errors.values())) > 1:
             return False
-        is_repeated, self.alike = self.alike == self.raised[instance], self.raised[instance]
+        is_repeated, self.common_error = self.common_error == self.errors[instance], self.errors[instance]
         return is_repeated
 
     def was_announced(self, step: int, error: str) -> bool:
         """Whether this error may already have been announced."""
-        return bool(self.raised) or self.alike == (step, NUMBER.sub("#", error))
+        return bool(self.errors) or self.common_error == (step, NUMBER.sub("#", error))
 
     def formation_failed(self, now: float) -> str | None:
         """Count a failed formation; returns the reason to give up, or None."""
@@ -59,12 +59,12 @@ class Trouble:
         return self.divergences > DIVERGENCES
 
     def formed(self) -> None:
-        self.formations, self.raised = 0, {}
+        self.formations, self.errors = 0, {}
 
     def record_safe_step(self, step: int) -> None:
         """Record that all steps up to `step` are stored outside the workers."""
-        if step > self.furthest:
-            self.furthest, self.restarts, self.divergences = step, 0, 0
+        if step > self.furthest_step:
+            self.furthest_step, self.restarts, self.divergences = step, 0, 0
 
 
 def pause(failures: int) -> float:

@@ -250,7 +250,7 @@ def _form_from_parked(job: JobState, now: float) -> list[Order]:
     current = [instance for instance in job.members_present() if instance in job.round.holders]
     if not current:
         return restart(job, "every worker that held the state was lost", now)
-    if job.between:
+    if job.between_loops:
         if (orders := orders_between_loops(job, now)) is not None:
             return orders
     elif job.position.epoch >= job.roster.epochs:

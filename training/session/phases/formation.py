@@ -50,7 +50,7 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
     job.lineage = job.lineage.settled(job.number, position)
     if origin.commit:
         job.began_from = (position, origin.commit)
-    begins, job.between = job.number == 1 or job.between, False
+    begins, job.between_loops = job.number == 1 or job.between_loops, False
     if job.loop:
         job.loops[job.number] = job.loop
     remaining_holders = frozenset(holders) & frozenset(members)
@@ -176,7 +176,7 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
         description = difference({instance: state.checks for instance, state in formed.items()}) or digests_of
         return go_back(job, f"workers differ in state after forming generation {job.number}: {description}", now)
     job.enter(Phase.TRAINING, now)
-    job.round.heard = now
+    job.round.progress_at = now
     forget_rendezvous(job)
     job.trouble.formed()
     orders = proceed(job)
@@ -206,7 +206,7 @@ def proceed(job: JobState) -> list[Order]:
 
     The committing member is the same for the whole generation, because it deletes the commits of others.
     """
-    job.round.proceeded, job.round.checked_in = job.position, {}
+    job.round.proceed_position, job.round.checked_in = job.position, {}
     committer = job.members_present()[0]
     job.commits_from(committer, job.number)
     go_on = Proceed(generation=job.number, position=job.position)

@@ -28,7 +28,7 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
     behind = [instance for instance in members if instance not in holders]
     if not any(hello.another for hello in members.values()):
         return [*_dismiss(job, behind), *end(job, now)]
-    reached, job.loop, job.between = job.position, job.loop + 1, True
+    reached, job.loop, job.between_loops = job.position, job.loop + 1, True
     job.position, job.script_ended = reached.next_loop, set()
     job.starts[job.loop] = job.position
     remaining_holders = [instance for instance in job.members_present() if instance in holders]
@@ -76,7 +76,7 @@ def bring_workers_to(job: JobState, loop: int) -> list[Order]:
 
     Returns no orders if all are in that loop already.
     """
-    job.loop, job.between = loop, False
+    job.loop, job.between_loops = loop, False
     orders: list[Order] = []
     for instance, hello in list(job.roster.standing.items()):
         if hello.loop < loop:

@@ -2,8 +2,8 @@
 
 The journal has the generation that was decided last; its members report their positions when they connect. Nothing is
 decided until all members are connected or known to be lost, and the hosts of the generation's ps-lite processes are
-connected too. The wait ends when nobody has connected for `Clocks.patience`, as hundreds connect one after another. The
-wait also ends after `Clocks.progress`, so that a process that connects repeatedly does not block the others.
+connected too. The wait ends when no process has connected for `Clocks.patience`, as hundreds connect one after another.
+The wait also ends after `Clocks.progress`, so that a process that connects repeatedly does not block the others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def recovered(
                 job.round, workers = _round_of(entry), set(entry.pids)
                 job.number, job.position = entry.number, entry.position
                 job.lineage = job.lineage.settled(job.number, job.position)
-                job.loop, job.between = entry.loop, False
+                job.loop, job.between_loops = entry.loop, False
                 if entry.loop:
                     job.loops[entry.number] = entry.loop
                 job.commits_from(entry.members[0], entry.number)
@@ -63,7 +63,7 @@ def recovered(
             case journal.TakenBack():  # no worker held the state, so none is awaited
                 job.round = Round()
             case journal.LoopFinished():
-                job.loop, job.between, job.writer = entry.loop, True, entry.writer
+                job.loop, job.between_loops, job.writer = entry.loop, True, entry.writer
                 job.position = job.starts[entry.loop] = entry.reached.next_loop
                 job.round.holders = frozenset(entry.holders)
             case journal.JobFinished():
@@ -141,7 +141,7 @@ def recover(job: JobState, now: float) -> list[Order]:
 
 def _continue_from_stages(job: JobState, lost: list[str], now: float) -> list[Order]:
     members, nodes = job.roster.members, job.roster.nodes
-    if job.between:
+    if job.between_loops:
         return _resume_between_loops(job, now)
     if not members:
         return restart(job, "no member came back to the coordinator", now)
@@ -209,9 +209,9 @@ def _resume_training(job: JobState, now: float) -> list[Order]:
     current_round, members = job.round, job.roster.members
     assert current_round.generation is not None
     positions = [hello.position for hello in members.values() if hello.position is not None]
-    job.position = current_round.proceeded = max(positions, key=lambda position: position.step)
+    job.position = current_round.proceed_position = max(positions, key=lambda position: position.step)
     job.enter(Phase.TRAINING, now)
-    current_round.heard, current_round.active = now, set(members)
+    current_round.progress_at, current_round.active = now, set(members)
     resume_positions = {i: current_round.generation.position for i, hello in members.items() if hello.stage == "formed"}
     resume_positions |= {
         i: job.position for i, check_in in current_round.checked_in.items() if check_in.position == job.position

@@ -54,7 +54,7 @@ def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> l
         roster.passing.pop(instance, None)
         roster.unconnected[instance] = Unconnected(pid, now, now + job.options.clocks.patience, stood_by=True)
         return [Announce(events.WorkerLost(instance=instance, pid=pid, reason="connection closed", at=now))]
-    if not (job.between and instance in job.script_ended):  # a worker whose script ended sends no more messages
+    if not (job.between_loops and instance in job.script_ended):  # a worker whose script ended sends no more messages
         roster.absent.setdefault(instance, now)
     return []
 
@@ -136,7 +136,7 @@ def tick(job: JobState, now: float) -> list[Order]:
             return restart(job, f"generation {job.number} {bound}; waited for {absent}", now)
         case Phase.RELEASING if waited > clocks.release:
             return restart(job, f"the survivors were not free within {clocks.release:.0f} s", now)
-        case Phase.PARKED if job.between and waited > clocks.boundary and (late := late_members(job)):
+        case Phase.PARKED if job.between_loops and waited > clocks.boundary and (late := late_members(job)):
             return _lose(
                 job, late, f"not at the next loop over epochs within {clocks.boundary:.0f} s of the first", now
             )
@@ -178,6 +178,6 @@ def _stuck(job: JobState, now: float) -> list[Order]:
     late = sorted(set(job.roster.members) - set(checked_in))
     if checked_in and late and now - job.since > clocks.boundary:
         return _lose(job, late, f"not at the boundary within {clocks.boundary:.0f} s of the first", now)
-    if late and now - max(job.round.heard, job.since) > clocks.progress:
+    if late and now - max(job.round.progress_at, job.since) > clocks.progress:
         return release_survivors(job, "unknown", f"nobody made progress for {clocks.progress:.0f} s", now)
     return []

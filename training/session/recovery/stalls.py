@@ -70,7 +70,7 @@ def find_stall(job: JobState, now: float) -> Stall | None:
             return _stall_at(
                 job, everybody, current_round.formed, place, ("has not formed it", "have not formed it"), now
             )
-        case Phase.PARKED if job.between:
+        case Phase.PARKED if job.between_loops:
             arrived = [instance for instance in everybody if members[instance].loop == job.loop]
             place = f"at loop {job.loop} over epochs"
             return _stall_at(job, everybody, arrived, place, ("has not arrived", "have not arrived"), now)
@@ -93,17 +93,19 @@ def _inside_a_step(job: JobState, everybody: Sequence[str], now: float) -> Stall
 
     If all workers are in their scripts, none waits. If all are inside the step, no worker is to blame.
     """
-    current_round, since = job.round, max(job.round.heard, job.since)
+    current_round, since = job.round, max(job.round.progress_at, job.since)
     if not everybody or now - since <= STALL_SECONDS or current_round.asked_at <= since:
         return None
-    silent = [instance for instance in everybody if instance not in current_round.where]
+    silent = [instance for instance in everybody if instance not in current_round.whereabouts]
     if silent and now - current_round.asked_at <= ANSWER_SECONDS:
         return job.stall
     waiting = [
-        instance for instance in everybody if instance in current_round.where and current_round.where[instance].waits
+        instance
+        for instance in everybody
+        if instance in current_round.whereabouts and current_round.whereabouts[instance].waits
     ]
     busy = [instance for instance in everybody if instance not in waiting and instance not in silent]
-    step = max(current_round.where[instance].position.step for instance in waiting) + 1 if waiting else 0
+    step = max(current_round.whereabouts[instance].position.step for instance in waiting) + 1 if waiting else 0
     if not waiting:
         return None
     reasons = [
@@ -129,9 +131,9 @@ def _ask(job: JobState, now: float) -> list[Order]:
     is_quiet = job.phase is Phase.TRAINING and not current_round.checked_in
     if (
         not is_quiet
-        or now - max(current_round.heard, job.since) <= ASK_AFTER
+        or now - max(current_round.progress_at, job.since) <= ASK_AFTER
         or now - current_round.asked_at <= ASK_SECONDS
     ):
         return []
-    current_round.asked_at, current_round.where = now, {}
+    current_round.asked_at, current_round.whereabouts = now, {}
     return [ToWorker(instance, Where(generation=job.number)) for instance in job.roster.members]
