@@ -55,13 +55,13 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
     Only complete epochs count: the job ended after them, and no loop over epochs ended within them.
     """
     generations = [entry for entry in entries if isinstance(entry, GenerationSettled)]
-    starts = {generation.number: generation.position.step for generation in generations}
+    start_steps = {generation.number: generation.position.step for generation in generations}
     numbers = [generation.number for generation in generations]
     finished = [entry.position for entry in entries if isinstance(entry, JobFinished)]
     end = finished[-1] if finished else (generations[-1].position if generations else START)
-    ends = {number: starts[following] for number, following in pairwise(numbers)}
+    end_steps = {number: start_steps[following] for number, following in pairwise(numbers)}
     if numbers:
-        ends[numbers[-1]] = end.step
+        end_steps[numbers[-1]] = end.step
 
     loops = [entry for entry in entries if isinstance(entry, JobBegun) and entry.from_epoch]
     later = {entry.from_epoch: (entry.samples or samples, entry.drawn_from) for entry in loops}
@@ -73,9 +73,9 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
     for intent in intents:
         number, step, epoch = intent.generation, intent.step, intent.epoch
         if (
-            number not in starts
-            or not starts[number] <= step < ends[number]
-            or _superseded(number, step, numbers, starts)
+            number not in start_steps
+            or not start_steps[number] <= step < end_steps[number]
+            or _superseded(number, step, numbers, start_steps)
         ):
             result.void_intents += 1
         elif epoch in counts_by_epoch:
@@ -93,9 +93,9 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
     return result
 
 
-def _superseded(number: int, step: int, numbers: list[int], starts: dict[int, int]) -> bool:
+def _superseded(number: int, step: int, numbers: list[int], start_steps: dict[int, int]) -> bool:
     """Whether a later generation began at or before `step`, and so trained that step again."""
-    return any(starts[later] <= step for later in numbers if later > number)
+    return any(start_steps[later] <= step for later in numbers if later > number)
 
 
 def audit_directory(directory: Path, samples: int | None = None) -> Audit:

@@ -248,12 +248,12 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         reached = Position(epoch=last.epoch, offset=last.offset + 1, step=last.step + 1)
         group = self._exec_group
         pairs = [
-            (i, w, g)
-            for i, (w, g) in enumerate(zip(group.param_arrays, group.grad_arrays, strict=True))
-            if g[0] is not None
+            (index, weights, gradients)
+            for index, (weights, gradients) in enumerate(zip(group.param_arrays, group.grad_arrays, strict=True))
+            if gradients[0] is not None
         ]
         is_applied = self._membership.step(
-            reached, lambda: self._push(pairs), [g[0] for _, _, g in pairs], lambda: self._apply(pairs)
+            reached, lambda: self._push(pairs), [gradients[0] for _, _, gradients in pairs], lambda: self._apply(pairs)
         )
         if is_applied:
             self._position = reached
@@ -263,15 +263,18 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             raise _MemberLost
 
     def _push(self, pairs: list[tuple[int, list[Any], list[Any]]]) -> None:
-        for i, _, gradients in pairs:
-            self._kvstore.pushpull(str(i), gradients, priority=-i)
+        for index, _, gradients in pairs:
+            self._kvstore.pushpull(str(index), gradients, priority=-index)
 
     def _apply(self, pairs: list[tuple[int, list[Any], list[Any]]]) -> None:
         if isinstance(schedule := self._optimizer.lr_scheduler, SampleSchedule):
             schedule.advance(self._global_batch)
         contexts = len(self._context)
         for context in range(contexts):
-            updates = [(i * contexts + context, g[context], w[context]) for i, w, g in pairs]
+            updates = [
+                (index * contexts + context, gradients[context], weights[context])
+                for index, weights, gradients in pairs
+            ]
             self._updater(*zip(*updates, strict=True))
         self._params_dirty = True
 

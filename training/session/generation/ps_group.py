@@ -50,8 +50,8 @@ class Group:
 
 def choose_scheduler(nodes: Mapping[str, ConnectedNode]) -> str | None:
     """Return the node with the lowest address that can run ps-lite's scheduler or Horovod's rendezvous, or None."""
-    able_nodes = (i for i, node in nodes.items() if node.can_schedule)
-    return min(able_nodes, key=lambda i: (nodes[i].hello.private_ip, i), default=None)
+    able_nodes = (name for name, node in nodes.items() if node.can_schedule)
+    return min(able_nodes, key=lambda name: (nodes[name].hello.private_ip, name), default=None)
 
 
 def plan_group(
@@ -100,7 +100,7 @@ def plan_servers(
     """
     root = nodes[scheduler]
     assert root.group is not None
-    hosts = tuple(i for i, node in sorted(nodes.items()) if node.holds(2 if i == scheduler else 1))
+    hosts = tuple(name for name, node in sorted(nodes.items()) if node.holds(2 if name == scheduler else 1))
     environment = {
         "DMLC_PS_ROOT_URI": root.hello.private_ip,
         "DMLC_PS_ROOT_PORT": str(root.group.scheduler_port),

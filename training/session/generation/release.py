@@ -49,11 +49,12 @@ class Release:
         waiting = self._waiting(survivors)
         if not waiting:
             self.verdict = max(
-                (self.statuses[i].position for i in survivors), key=lambda position: (position.step, position.epoch)
+                (self.statuses[survivor].position for survivor in survivors),
+                key=lambda position: (position.step, position.epoch),
             )
             return []
-        furthest = max(self.statuses[i].exchanges for i in survivors)
-        behind = [i for i in waiting if self.statuses[i].exchanges < furthest]
+        furthest = max(self.statuses[survivor].exchanges for survivor in survivors)
+        behind = [survivor for survivor in waiting if self.statuses[survivor].exchanges < furthest]
         self.window, self.fills = None, False
         if behind and not self.asked_again:  # another worker has all these sums, so theirs arrive soon
             self.asked_again = True
@@ -80,7 +81,7 @@ class Release:
         return self.ask(survivors)
 
     def _waiting(self, survivors: Collection[str]) -> list[str]:
-        return sorted(i for i in survivors if self.statuses[i].phase == "wait")
+        return sorted(survivor for survivor in survivors if self.statuses[survivor].phase == "wait")
 
     def _example(self, survivors: Collection[str]) -> StepStatus:
         """The status of one waiting worker; all of them have the same keys and windows."""
@@ -96,7 +97,7 @@ class Release:
 
     def _order(self, pumping: Collection[str], survivors: Collection[str]) -> list[Order]:
         self.pumping, self.number = set(pumping), self.number + 1
-        waiting = [i for i in self._waiting(survivors) if self.fills or i in pumping]
+        waiting = [survivor for survivor in self._waiting(survivors) if self.fills or survivor in pumping]
         order = Pump(
             generation=self.generation,
             count=max(1, self.workers - len(survivors)),
@@ -121,7 +122,9 @@ class Release:
             return frozenset()
         step = self.verdict.step
         return frozenset(
-            i for i, status in self.statuses.items() if status.phase == "failed" and status.position.step < step
+            survivor
+            for survivor, status in self.statuses.items()
+            if status.phase == "failed" and status.position.step < step
         )
 
     def lost(self, survivors: Collection[str]) -> list[Order]:

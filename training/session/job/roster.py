@@ -135,7 +135,7 @@ class Roster:
 
         With `loop`, only processes that have reached this loop over epochs count.
         """
-        standing = [i for i, hello in self.standing.items() if loop is None or hello.loop == loop]
+        standing = [name for name, hello in self.standing.items() if loop is None or hello.loop == loop]
         available = dict.fromkeys([*(name for name in standing if not self.cools(name)), *besides])
         return [node for node in nodes_of(available) if self.all_of(node, available)]
 
@@ -158,7 +158,7 @@ class Roster:
     def overdue(self, grace: float, patience: float, now: float) -> str | None:
         """Return a worker that has been disconnected for too long, or None."""
         self.absent = {instance: since for instance, since in self.absent.items() if self.pid(instance) is not None}
-        return next((i for i, since in self.absent.items() if self.is_overdue(since, grace, patience, now)), None)
+        return next((name for name, since in self.absent.items() if self.is_overdue(since, grace, patience, now)), None)
 
     def is_overdue(self, since: float, grace: float, patience: float, now: float) -> bool:
         """Whether a process that was disconnected at `since` has been away for too long.

@@ -56,19 +56,23 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
     remaining_holders = frozenset(holders) & frozenset(members)
     generation = Generation(
         number=job.number,
-        members=tuple(previous.get(i) or Member(i, joined_epoch=position.epoch, joined_at=now) for i in members),
+        members=tuple(
+            previous.get(name) or Member(name, joined_epoch=position.epoch, joined_at=now) for name in members
+        ),
         position=position,
-        source=origin.source or next((i for i in members if i in remaining_holders), members[0]),
+        source=origin.source or next((name for name in members if name in remaining_holders), members[0]),
     )
-    roster.leaving.update({i: hello for i, hello in roster.members.items() if i not in members})
-    roster.members = {i: roster.members[i] if i in roster.members else roster.standing.pop(i) for i in members}
+    roster.leaving.update({name: hello for name, hello in roster.members.items() if name not in members})
+    roster.members = {
+        name: roster.members[name] if name in roster.members else roster.standing.pop(name) for name in members
+    }
     summed_bytes = roster.members[generation.source].summed_bytes
     group = plan_group(engine_of(job), job.number, hosts, scheduler, members, summed_bytes)
     job.round = Round(
         generation=generation,
         holders=remaining_holders,
         waits=frozenset(previous_round.checked_in) or previous_round.waits,
-        pids={i: hello.pid for i, hello in roster.members.items()},
+        pids={name: hello.pid for name, hello in roster.members.items()},
         group=PsGroup({host: roster.nodes[host].hello.attempt for host in group.hosts}, group.orders),
         forms=plan_formation(
             generation,

@@ -4,8 +4,8 @@ At the end of a loop its members keep the state, outside any group, while their 
 (for example unfreeze layers, make a trainer). The job is parked until all have reached the next loop, or the end of the
 script. Standing and new workers, which have no state, skip the finished loops and join in the next one.
 
-A state belongs to one loop, as another loop's trainers cannot load it. So if the only state left is of an earlier loop,
-the job goes back to that loop, and processes in later loops are ended.
+A state belongs to one loop, as another loop's trainers cannot load it. So if the remaining state belongs to an earlier
+loop, the job returns to that loop, and processes in later loops are ended.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def recovered(
 
 def _round_of(settled: journal.GenerationSettled) -> Round:
     position, holders = settled.position, frozenset(settled.holders)
-    members = tuple(Member(i, joined_epoch=position.epoch, joined_at=settled.at) for i in settled.members)
-    source = next((i for i in settled.members if i in holders), settled.members[0])
+    members = tuple(Member(name, joined_epoch=position.epoch, joined_at=settled.at) for name in settled.members)
+    source = next((name for name in settled.members if name in holders), settled.members[0])
     generation = Generation(settled.number, members, position, source)
     return Round(generation=generation, holders=holders, pids=settled.pids, group=PsGroup(settled.hosts))
 
@@ -146,7 +146,7 @@ def _continue_from_stages(job: JobState, lost: list[str], now: float) -> list[Or
     if not members:
         return restart(job, "no member came back to the coordinator", now)
     current = {hello.stage for hello in members.values() if hello.generation == job.number}
-    behind = [i for i, hello in members.items() if hello.generation != job.number]
+    behind = [name for name, hello in members.items() if hello.generation != job.number]
     lost_hosts = [
         host
         for host, attempt in job.round.group.hosts.items()
@@ -212,14 +212,18 @@ def _resume_training(job: JobState, now: float) -> list[Order]:
     job.position = current_round.proceed_position = max(positions, key=lambda position: position.step)
     job.enter(Phase.TRAINING, now)
     current_round.progress_at, current_round.active = now, set(members)
-    resume_positions = {i: current_round.generation.position for i, hello in members.items() if hello.stage == "formed"}
+    resume_positions = {
+        name: current_round.generation.position for name, hello in members.items() if hello.stage == "formed"
+    }
     resume_positions |= {
-        i: job.position for i, check_in in current_round.checked_in.items() if check_in.position == job.position
+        name: job.position for name, check_in in current_round.checked_in.items() if check_in.position == job.position
     }
     current_round.checked_in = {
-        i: check_in for i, check_in in current_round.checked_in.items() if i not in resume_positions
+        name: check_in for name, check_in in current_round.checked_in.items() if name not in resume_positions
     }
-    return [ToWorker(i, Proceed(generation=job.number, position=position)) for i, position in resume_positions.items()]
+    return [
+        ToWorker(name, Proceed(generation=job.number, position=position)) for name, position in resume_positions.items()
+    ]
 
 
 def _repeat_verdict(job: JobState, now: float) -> list[Order]:
