@@ -87,7 +87,7 @@ class ElasticJob:
         store = store_named(kvstore)
         membership = Membership.join(store or STORES[0], engine)  # first: it reports the errors raised below
         if store is None:
-            raise ValueError(f"kvstore={kvstore!r} is not elastic: use {' or '.join(STORES)}")
+            raise ValueError(f"kvstore={kvstore!r} is not elastic: the elastic kvstores are {' and '.join(STORES)}")
         membership.findings = Findings(ignore, checks)
         return cls(membership, whole("size", size))
 
