@@ -1,1 +1,1 @@
-"""Training of one MXNet job on a changing membership: sharding, coordination, re-forming, commits."""
+"""Training of one MXNet job whose workers join and leave while it runs."""

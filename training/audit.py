@@ -2,7 +2,7 @@
 
     python -m dyntrain.training.audit LEDGER_DIR [--samples N] [--json]
 
-Exit code 0: exact; 1: samples lost or doubled; 2: the ledger cannot be read.
+The exit code is 0 if the audit is exact, 1 if samples were lost or doubled, 2 if the ledger cannot be read.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from dyntrain.training.protocol.messages import MODULE, START
 class Audit:
     """Result of an audit. `lost` and `doubled` count samples over all finished epochs.
 
-    `epochs`: number of valid steps in each epoch. An epoch takes `samples`, out of `drawn_from` if the script leaves
-    some out; `later` has other numbers from an epoch on, where a further loop over epochs begins.
+    `epochs` has the number of valid steps of each epoch. An epoch takes `samples` of the dataset's `drawn_from`, or all
+    with None. `later` has both numbers for each further loop over epochs, by the loop's first epoch.
     """
 
     samples: int
@@ -39,8 +39,8 @@ class Audit:
     later: dict[int, tuple[int, int | None]] = field(default_factory=dict)
 
     def sizes(self, epoch: int) -> tuple[int, int]:
-        """Number of samples that the epoch takes, and out of how many."""
-        first = max((at for at in self.later if at <= epoch), default=None)
+        """Return the number of samples that the epoch takes, and the number in the dataset."""
+        first = max((start for start in self.later if start <= epoch), default=None)
         samples, drawn_from = (self.samples, self.drawn_from) if first is None else self.later[first]
         return samples, drawn_from or samples
 
@@ -50,32 +50,32 @@ class Audit:
 
 
 def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, drawn_from: int | None = None) -> Audit:
-    """Compare the coordinator's records with all workers' intents. Pure.
+    """Compare the coordinator's journal with all workers' intents. Pure.
 
-    Epochs count if the job ended beyond them, except those in which a loop was ended.
+    Only complete epochs count: the job ended after them, and no loop over epochs ended within them.
     """
     generations = [entry for entry in entries if isinstance(entry, GenerationSettled)]
-    starts = {generation.number: generation.position.step for generation in generations}
-    numbers = [settled.number for settled in generations]
+    start_steps = {generation.number: generation.position.step for generation in generations}
+    numbers = [generation.number for generation in generations]
     finished = [entry.position for entry in entries if isinstance(entry, JobFinished)]
     end = finished[-1] if finished else (generations[-1].position if generations else START)
-    ends = {number: starts[following] for number, following in pairwise(numbers)}
+    end_steps = {number: start_steps[following] for number, following in pairwise(numbers)}
     if numbers:
-        ends[numbers[-1]] = end.step
+        end_steps[numbers[-1]] = end.step
 
     loops = [entry for entry in entries if isinstance(entry, JobBegun) and entry.from_epoch]
     later = {entry.from_epoch: (entry.samples or samples, entry.drawn_from) for entry in loops}
     result = Audit(samples, drawn_from, later=later)
-    cut = {entry.reached.epoch for entry in entries if isinstance(entry, LoopFinished) and entry.reached.offset}
-    whole = [epoch for epoch in range(end.epoch) if epoch not in cut]
-    counts_by_epoch: dict[int, Counter[int]] = {epoch: Counter() for epoch in whole}
-    steps: dict[int, set[int]] = {epoch: set() for epoch in whole}
+    cut_epochs = {entry.reached.epoch for entry in entries if isinstance(entry, LoopFinished) and entry.reached.offset}
+    whole_epochs = [epoch for epoch in range(end.epoch) if epoch not in cut_epochs]
+    counts_by_epoch: dict[int, Counter[int]] = {epoch: Counter() for epoch in whole_epochs}
+    steps: dict[int, set[int]] = {epoch: set() for epoch in whole_epochs}
     for intent in intents:
         number, step, epoch = intent.generation, intent.step, intent.epoch
         if (
-            number not in starts
-            or not starts[number] <= step < ends[number]
-            or _superseded(number, step, numbers, starts)
+            number not in start_steps
+            or not start_steps[number] <= step < end_steps[number]
+            or _superseded(number, step, numbers, start_steps)
         ):
             result.void_intents += 1
         elif epoch in counts_by_epoch:
@@ -93,9 +93,9 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
     return result
 
 
-def _superseded(number: int, step: int, numbers: list[int], starts: dict[int, int]) -> bool:
-    """Whether a later generation began at or before `step`, and trained it again after going back further."""
-    return any(starts[later] <= step for later in numbers if later > number)
+def _superseded(number: int, step: int, numbers: list[int], start_steps: dict[int, int]) -> bool:
+    """Whether a later generation began at or before `step`, and so trained that step again."""
+    return any(start_steps[later] <= step for later in numbers if later > number)
 
 
 def audit_directory(directory: Path, samples: int | None = None) -> Audit:
@@ -125,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
     purpose = "Prove from the ledgers that each epoch took every sample exactly once."
     parser = argparse.ArgumentParser(prog="python -m dyntrain.training.audit", description=purpose)
     parser.add_argument("ledger_dir", type=Path)
-    parser.add_argument("--samples", type=int, help="samples in an epoch; default: what the job recorded")
+    parser.add_argument("--samples", type=int, help="samples in an epoch; default: the number in the journal")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
     try:
@@ -138,7 +138,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         verdict = "exact" if result.exact else "NOT exact"
         counts = f"{result.lost} lost, {result.doubled} doubled, {result.void_intents} intents void"
-        later = "".join(f", from epoch {at} on of {samples}" for at, (samples, _) in sorted(result.later.items()))
+        later = "".join(f", from epoch {epoch} on of {samples}" for epoch, (samples, _) in sorted(result.later.items()))
         print(f"{len(result.epochs)} epochs of {result.samples} samples{later}: {counts}: {verdict}")
     return 0 if result.exact else 1
 

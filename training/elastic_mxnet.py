@@ -1,10 +1,10 @@
-"""MXNet for scripts of AWS Dynamic Training: the one import to change in them.
+"""MXNet with elastic classes, which scripts of AWS Dynamic Training import in place of `mxnet`.
 
     import dyntrain.training.elastic_mxnet as mx        in place of `import mxnet as mx`
 
-(With `dyntrain launch --dt-scripts` not even that: `dyntrain.training.dt_scripts`.) `mx.mod.Module`,
-`mx.mod.BaseDataIterator` and `mx.kvstore.create` are the elastic ones, and the checkpoints of `mx.callback` and
-`mx.model` are written by one worker; every other name is MXNet's own.
+With `dyntrain launch --dt-scripts` no import need be changed (`dyntrain.training.dt_scripts`). `mx.mod.Module`,
+`mx.mod.BaseDataIterator` and `mx.kvstore.create` are elastic here. One worker writes the checkpoints of `mx.callback`
+and `mx.model`. Every other name is MXNet's own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import dyntrain.training.numpy_aliases  # noqa: F401  # must precede mxnet
 
 import mxnet  # isort: skip
 
@@ -23,12 +23,14 @@ class _Overlay(ModuleType):
     """A module of MXNet with some names replaced."""
 
     def __init__(self, part: str) -> None:
-        below = getattr(mxnet, part)
-        super().__init__(below.__name__, below.__doc__)
-        self._below, self._homes = below, REPLACED[part]
+        original = getattr(mxnet, part)
+        super().__init__(original.__name__, original.__doc__)
+        self._original, self._replacing_modules = original, REPLACED[part]
 
     def __getattr__(self, name: str) -> Any:
-        return load(self._homes[name], name) if name in self._homes else getattr(self._below, name)
+        if name in self._replacing_modules:
+            return load(self._replacing_modules[name], name)
+        return getattr(self._original, name)
 
 
 mod = module = _Overlay("module")

@@ -1,11 +1,14 @@
-"""Schema of `events.jsonl`: what happened in a job, for people and programs, one JSON object a line.
+"""Schema of `events.jsonl`: a job's events, for people and programs, one JSON object a line.
 
     {"version": 1, "at": 1767225600.5, "event": "joined", "instance": "i-...", "pid": 77, "generation": 2, "epoch": 1}
 
-`event` names the model of the line; `parse` reads it. All times are in seconds: `at` and `deadline` since the epoch
-(1970), all others are durations. `step` counts steps since the job began, `offset` samples within the epoch
+The field `event` names the line's class in this module. `at` and `deadline` are seconds since 1970, all other times
+are durations in seconds. `step` counts steps since the job began, `offset` counts samples within the epoch
 (`Position`). The coordinator writes the file (`dyntrain.training.ledger.EventLog`); readers need neither MXNet nor a
 running job.
+
+A generation is the group of workers between two changes of the membership. A boundary is a point between two steps
+where the membership may change. A commit is a checkpoint; a safe state is a node's copy of the state in memory.
 """
 
 from __future__ import annotations
@@ -21,36 +24,36 @@ VERSION = 1
 Instance = Annotated[str, Field(description="EC2 instance id of the node")]
 Pid = Annotated[int, Field(description="process id of the worker, on its node")]
 Number = Annotated[int, Field(description="number of the generation, counted from 1 over the whole job")]
-Why = Annotated[str, Field(description="the cause, a sentence for people")]
+Why = Annotated[str, Field(description="the cause, as a sentence for people")]
 Instances = Annotated[tuple[str, ...], Field(description="EC2 instance ids, in the order of the generation")]
-Phases = Annotated[dict[str, float], Field(description="name of the part: seconds that its slowest worker took")]
-Where = Annotated[Position, Field(description="epoch, samples into it, and steps since the job began")]
+Phases = Annotated[dict[str, float], Field(description="seconds of each named part, on the slowest worker")]
+Where = Annotated[Position, Field(description="epoch, samples done in the epoch, and steps since the job began")]
 
 
 class _Event(Record):
-    version: int = Field(VERSION, description="of this schema")
-    at: float = Field(description="when it was decided or heard: seconds since the epoch")
+    version: int = Field(VERSION, description="version of this schema")
+    at: float = Field(description="when the coordinator learned of the event, or caused it: seconds since 1970")
 
 
 # ---- generations
 
 
 class Forming(_Event):
-    """A generation is settled and its members are ordered to prepare."""
+    """The members of a new generation are decided, and are ordered to prepare."""
 
     event: Literal["forming"] = "forming"
     number: Number
     members: Instances
     position: Where
-    commit: str | None = Field(None, description="name of the commit that it starts from; null: from memory, or afresh")
-    safe: str | None = Field(None, description="instance whose safe state it starts from")
+    commit: str | None = Field(None, description="commit from which the generation starts; null: from another state")
+    safe: str | None = Field(None, description="instance from whose safe state the generation starts")
     cause: Why
     joining: Instances
     leaving: Instances
 
 
 class Formed(_Event):
-    """All members are in the generation with equal state, and continue."""
+    """All members have joined the generation with equal states, and train on."""
 
     event: Literal["formed"] = "formed"
     generation: Number
@@ -61,7 +64,7 @@ class Formed(_Event):
 
 
 class TakenBack(_Event):
-    """The generation was withdrawn before any worker began to form it: it cost nothing."""
+    """The generation was cancelled before any worker began to form it; no step is lost."""
 
     event: Literal["taken_back"] = "taken_back"
     generation: Number
@@ -69,7 +72,7 @@ class TakenBack(_Event):
 
 
 class Restart(_Event):
-    """All workers of the generation are ended; the next one starts from the state that is safe outside them."""
+    """All workers of the generation are ended; the next generation starts from a safe state or a commit."""
 
     event: Literal["restart"] = "restart"
     generation: Number
@@ -78,25 +81,25 @@ class Restart(_Event):
 
 
 class Releasing(_Event):
-    """A worker was lost while the others trained: they are being released from its step."""
+    """A worker was lost during training: the other workers are being freed from the incomplete step."""
 
     event: Literal["releasing"] = "releasing"
-    instance: str = Field(description="instances that were lost, separated by commas; or who is meant, in words")
+    instance: str = Field(description="instances of the lost workers, separated by commas, or words in their place")
     generation: Number
     reason: Why
 
 
 class Released(_Event):
-    """All survivors are released; what they trained beyond `position` is void."""
+    """All surviving workers are free; steps beyond `position` are void."""
 
     event: Literal["released"] = "released"
     generation: Number
     position: Where
-    seconds: float = Field(description="from the loss to the last survivor's freedom")
+    seconds: float = Field(description="from the loss until the last surviving worker was free")
 
 
 class Pause(_Event):
-    """All members have made their first step in the generation; how long the survivors could not train."""
+    """All members have made the generation's first step; `seconds` is the earlier members' pause."""
 
     event: Literal["pause"] = "pause"
     generation: Number
@@ -105,19 +108,19 @@ class Pause(_Event):
 
 
 class Segment(_Event):
-    """What was trained between two boundaries, merged over all workers."""
+    """The training between two boundaries, merged over all workers."""
 
     event: Literal["segment"] = "segment"
     generation: Number
-    workers: int = Field(description="how many took part")
-    start: Position = Field(alias="from", description="position at the boundary before")
+    workers: int = Field(description="number of workers that took part")
+    start: Position = Field(alias="from", description="position at the previous boundary")
     end: Position = Field(alias="to", description="position at this boundary; offset 0: an epoch has ended")
-    epoch: int = Field(description="the epoch that was trained on, counted from 0")
-    samples: int = Field(description="samples that were trained on, by all together")
-    seconds: float = Field(description="what the slowest worker took, without waiting at the boundary")
-    pids: dict[str, int] = Field(description="instance: process id of its worker")
+    epoch: int = Field(description="the epoch of these samples, counted from 0")
+    samples: int = Field(description="number of samples, over all workers")
+    seconds: float = Field(description="time of the slowest worker, without its wait at the boundary")
+    pids: dict[str, int] = Field(description="process id of each instance's worker")
     metrics: dict[str, float] = Field(
-        description="name: mean over all samples, in the script's own unit; NaN once it diverged"
+        description="mean of each metric over all samples, in the script's unit; NaN if it diverged"
     )
 
     @property
@@ -136,11 +139,11 @@ class Joined(_Event):
     instance: Instance
     pid: Pid
     generation: Number
-    epoch: int = Field(description="the epoch that it came into, counted from 0")
+    epoch: int = Field(description="the epoch in which the worker joined, counted from 0")
 
 
 class Left(_Event):
-    """The worker left the job by order."""
+    """The worker left the job, as the coordinator ordered."""
 
     event: Literal["left"] = "left"
     instance: Instance
@@ -149,22 +152,22 @@ class Left(_Event):
 
 
 class WorkerStarted(_Event):
-    """The node runs a worker process, which has not connected yet."""
+    """The node runs a worker process that is not connected to the coordinator yet."""
 
     event: Literal["worker_started"] = "worker_started"
     instance: Instance
     pid: Pid
-    spare: bool = Field(description="a warm spare took over, nothing had to be started")
+    spare: bool = Field(description="whether the process had been started in advance, as a warm spare")
 
 
 class WorkerReady(_Event):
-    """The worker is connected and stands by for the next generation."""
+    """The worker is connected and waits for the next generation."""
 
     event: Literal["worker_ready"] = "worker_ready"
     instance: Instance
     pid: Pid
-    seconds: float | None = Field(None, description="since its node said that it runs; null: not known")
-    spare: bool | None = Field(None, description="as in worker_started; null: not known")
+    seconds: float | None = Field(None, description="since its node reported the process; null: unknown")
+    spare: bool | None = Field(None, description="as in worker_started; null: unknown")
 
 
 class WorkerLost(_Event):
@@ -177,7 +180,7 @@ class WorkerLost(_Event):
 
 
 class WorkerRefused(_Event):
-    """The worker cannot train with the others: another script, or other arguments."""
+    """The worker cannot train with the others, as its script or arguments differ."""
 
     event: Literal["worker_refused"] = "worker_refused"
     instance: Instance
@@ -188,15 +191,15 @@ class WorkerRefused(_Event):
 
 
 class NodeReady(_Event):
-    """A node's supervisor is connected."""
+    """A node's supervisor, the program that runs its workers, is connected."""
 
     event: Literal["node_ready"] = "node_ready"
     instance: Instance
-    attempt: int = Field(description="which life of its bootstrap this is, counted from 1")
+    attempt: int = Field(description="number of the bootstrap's run on this node, counted from 1")
     address: str = Field(
-        "", description="at which the others reach it; empty: not known", exclude_if=lambda address: not address
+        "", description="address for the other nodes; empty: unknown", exclude_if=lambda address: not address
     )
-    base: bool = Field(False, description="it is a base node", exclude_if=lambda base: not base)
+    base: bool = Field(False, description="whether it is a base node", exclude_if=lambda base: not base)
 
 
 class NodeLost(_Event):
@@ -207,31 +210,31 @@ class NodeLost(_Event):
 
 
 class NodeNotice(_Event):
-    """The node's machine will be taken away."""
+    """The node's machine will be interrupted or taken away."""
 
     event: Literal["node_notice"] = "node_notice"
     instance: Instance
-    kind: str = Field(description="who takes it: spot, rebalance, maintenance ...")
-    deadline: float = Field(description="when, in seconds since the epoch")
+    kind: str = Field(description="kind of the interruption: spot, rebalance, maintenance ...")
+    deadline: float = Field(description="time of the interruption, in seconds since 1970")
 
 
 class Stalled(_Event):
-    """Workers have waited for others for over half a minute. Written once, until it is over or a worker is lost."""
+    """Workers have waited for others for over half a minute. Each such stall is written once."""
 
     event: Literal["stalled"] = "stalled"
     generation: Number
-    step: int = Field(description="steps since the job began that somebody has done")
-    stalled: Instances = Field(description="whom the others wait for; none: all wait inside the step")
-    waiting: Instances = Field(description="who waits")
+    step: int = Field(description="steps since the job began, of the worker that is furthest")
+    stalled: Instances = Field(description="instances that the others wait for; empty: all wait inside the step")
+    waiting: Instances = Field(description="instances that wait")
     reason: Why
 
 
 class StallOver(_Event):
-    """No worker waits for them any more."""
+    """The stall has ended: no worker waits for the `stalled` instances any more."""
 
     event: Literal["stall_over"] = "stall_over"
-    stalled: Instances = Field(description="whom the others have waited for")
-    seconds: float = Field(description="how long they waited")
+    stalled: Instances = Field(description="instances that the others waited for")
+    seconds: float = Field(description="duration of the stall")
 
 
 class CoolingDown(_Event):
@@ -239,7 +242,7 @@ class CoolingDown(_Event):
 
     event: Literal["cooling_down"] = "cooling_down"
     instance: Instance
-    seconds: float = Field(description="how long, from `at` on")
+    seconds: float = Field(description="duration of the cool-down, from `at` on")
     reason: Why
 
 
@@ -251,7 +254,7 @@ class Readmitted(_Event):
 
 
 class ScriptFailed(_Event):
-    """The training script raised; written once, even if several workers raised it, or repeatedly."""
+    """The training script raised an exception; the same exception is written only once."""
 
     event: Literal["script_failed"] = "script_failed"
     instance: Instance
@@ -260,18 +263,18 @@ class ScriptFailed(_Event):
 
 
 class ChecksSilenced(_Event):
-    """Rules of the script's checks apply but are silenced, by a line, the script or its launch."""
+    """Rules of the script's checks found something, but are silenced by a line, the script or its launch."""
 
     event: Literal["checks_silenced"] = "checks_silenced"
     instance: Instance
-    rules: dict[str, str] = Field(description="code of a rule, or all: how it was silenced")
+    rules: dict[str, str] = Field(description="how each rule was silenced, by its code or by `all`")
 
 
 # ---- commits
 
 
 class CommitFailed(_Event):
-    """A commit could not be written; training goes on, and the commit before it stands."""
+    """A commit could not be written; training continues, and the previous commit remains valid."""
 
     event: Literal["commit_failed"] = "commit_failed"
     instance: Instance
@@ -283,9 +286,9 @@ class ResultsUploaded(_Event):
     """New commits, output of the script and TensorBoard's curves are in the bucket."""
 
     event: Literal["results_uploaded"] = "results_uploaded"
-    files: int = Field(description="how many were new, or had changed")
-    size: int = Field(description="their bytes")
-    seconds: float = Field(description="that it took")
+    files: int = Field(description="number of new or changed files")
+    size: int = Field(description="bytes of these files")
+    seconds: float = Field(description="duration of the upload")
 
 
 class ResultsNotUploaded(_Event):
@@ -299,7 +302,7 @@ class CommitUnreadable(_Event):
     """A commit that was to be loaded is gone or damaged."""
 
     event: Literal["commit_unreadable"] = "commit_unreadable"
-    name: str = Field(description="of the commit")
+    name: str = Field(description="name of the commit")
     position: Where
     instead: Position | None = Field(description="position of the commit that takes its place; null: there is none")
     reason: Why
@@ -318,11 +321,11 @@ class SafeStateUnreadable(_Event):
 
 
 class Recovered(_Event):
-    """A restarted coordinator has heard from all remaining workers, and continues."""
+    """A restarted coordinator has connections to all remaining workers, and continues the job."""
 
     event: Literal["recovered"] = "recovered"
     generation: Number
-    stages: dict[str, str] = Field(description="instance: how far its worker was, as in `WorkerHello.stage`")
+    stages: dict[str, str] = Field(description="stage of each instance's worker (`WorkerHello.stage`)")
     lost: Instances
 
 
@@ -332,15 +335,15 @@ class Takeover(_Event):
     event: Literal["takeover"] = "takeover"
     instance: Instance
     former: str = Field(description="the instance that held the job before")
-    generation: int = Field(description="the last generation of the former coordinator; 0: it had settled none")
+    generation: int = Field(description="the last generation of the former coordinator; 0: there was none")
 
 
 class TargetRefused(_Event):
-    """A published membership contradicts the one in force and is ignored."""
+    """A published target contradicts the target in force and is ignored."""
 
     event: Literal["target_refused"] = "target_refused"
-    revision: int = Field(description="of both")
-    stage: str | None = Field(description="of the controller that wrote it; null: it does not say")
+    revision: int = Field(description="revision of both targets")
+    stage: str | None = Field(description="stage of the controller that wrote the ignored target; null: unknown")
     reason: Why
 
 
@@ -348,7 +351,7 @@ class LoopFinished(_Event):
     """A loop over epochs is over; the script continues with another one, or ends."""
 
     event: Literal["loop_finished"] = "loop_finished"
-    loop: int = Field(description="number of the next one, counted from 0")
+    loop: int = Field(description="number of the next loop, counted from 0")
     position: Where
 
 
@@ -406,5 +409,5 @@ _FORMAT: Format[Event] = Format("event log", VERSION, TypeAdapter(Annotated[Even
 
 
 def parse(line: dict[str, Any], where: object) -> Event:
-    """Parse a line. Raises `records.Unreadable`, which names the file `where` and says what to do."""
+    """Parse a line of the file `where`. Raises `records.Unreadable`, which says what to do."""
     return _FORMAT.parse(line, where)

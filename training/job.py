@@ -9,8 +9,8 @@
             loss.backward()
             trainer.step(256)
 
-Started under a supervisor, the process stands by until it is admitted, and the loop begins at the job's current epoch.
-Started alone, the same script trains on one worker. GUIDE.md says how to make an existing script elastic.
+Under a node's supervisor, `join` waits until the worker is admitted, and the loop begins at the job's current epoch.
+Without a supervisor, the same script trains on one worker. GUIDE.md says how to make an existing script elastic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import dyntrain.training.numpy_aliases  # noqa: F401  # first: says what to install
+import dyntrain.training.numpy_aliases  # noqa: F401  # first: its error says what to install
 from dyntrain.training.checks.findings import Findings, Mode
 from dyntrain.training.engine import STORES, store_named
 from dyntrain.training.protocol.messages import Position
@@ -48,7 +48,9 @@ from dyntrain.training.worker.script.phases import ONE_LOOP, WITHIN
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memory
 
-if {CONTROL_FILE_VARIABLE, VARIABLE} & set(os.environ):  # a worker, or the single process that is compared with workers
+if {CONTROL_FILE_VARIABLE, VARIABLE} & set(
+    os.environ
+):  # in a worker, and in the single process that a trial compares with workers
     begin_alike()
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -56,7 +58,7 @@ __all__ = ["ElasticJob", "Epoch", "FixedGlobal", "PerWorker"]
 
 
 class ElasticJob:
-    """A job as its script sees it; made by `join`."""
+    """The job, for its training script; made by `join`."""
 
     def __init__(self, membership: Membership, size: int = 1) -> None:
         self.membership, self._size = membership, size
@@ -77,34 +79,34 @@ class ElasticJob:
     ) -> ElasticJob:
         """Connect to the supervisor's coordinator, or prepare to train alone if there is none.
 
-        `engine`: pslite, with any `kvstore` of MXNet's but dist_async, or horovod; None: the launch's choice, else
-        pslite. `size`: see `size`. `ignore`: codes of rules to ignore, such as DT604; `checks`: "off" for no rules,
-        "warn" (the default), or "strict", where warnings stop the job too. The launch's options override both. Raises
-        ValueError, and ImportError with advice if this Python lacks the engine.
+        `engine`: "pslite", with any `kvstore` of MXNet except dist_async, or "horovod"; None: the launch's choice, else
+        pslite. `size`: see the property. `ignore`: codes of rules to ignore, such as DT604. `checks`: "off" for no
+        rules, "warn" (the default), or "strict", where warnings stop the job too. The launch's options override
+        `ignore` and `checks`. Raises ValueError, and ImportError with advice if this Python lacks the engine.
         """
         store = store_named(kvstore)
-        membership = Membership.join(store or STORES[0], engine)  # first: it tells of what is raised here
+        membership = Membership.join(store or STORES[0], engine)  # first: it reports the errors raised below
         if store is None:
-            raise ValueError(f"kvstore={kvstore!r}: there are {' and '.join(STORES)}, whose updates all workers make")
+            raise ValueError(f"kvstore={kvstore!r} is not elastic: the elastic kvstores are {' and '.join(STORES)}")
         membership.findings = Findings(ignore, checks)
         return cls(membership, whole("size", size))
 
     @property
     def size(self) -> int:
-        """How many workers the script's numbers are meant for: it multiplies its rate and divides its steps by that.
+        """The number of workers for which the script's settings are meant.
 
-        It is constant for the whole job, also for workers that join, and not the number of workers (`epoch.workers`,
-        which changes).
+        The script multiplies its learning rate by this number, and divides its steps by it. The number is constant for
+        the whole job, also for workers that join; `epoch.workers` is the current number of workers.
 
-        With `global_batch=64 * job.size` the job trains as so many workers with 64 samples each would, however many
-        there are. With `batching=PerWorker(64)` the rate is multiplied by `epoch.workers / job.size`, and a scheduler
-        counts updates of `job.size` workers: so it follows the number of workers.
+        With `global_batch=64 * job.size` the job trains as `job.size` workers with 64 samples each would, whatever the
+        current number. With `batching=PerWorker(64)` the rate is multiplied by `epoch.workers / job.size`, and a
+        scheduler counts updates of `job.size` workers.
         """
         return self._size
 
     @property
     def local_rank(self) -> int:
-        """Which of the node's workers it is, from 0, for the life of its process.
+        """Number of this worker among its node's workers, from 0, for the life of its process.
 
         Use `mx.gpu(job.local_rank)` where each GPU has its own worker (`--workers-per-node`).
         """
@@ -117,7 +119,7 @@ class ElasticJob:
 
     @property
     def rank(self) -> int:
-        """Number of the worker among all `epoch.workers`, as `epoch.rank`; changes with the membership.
+        """Number of this worker among all workers, as `epoch.rank`; changes with the membership.
 
         Workers of a node have consecutive numbers.
         """
@@ -141,10 +143,10 @@ class ElasticJob:
 
     @property
     def output(self) -> Path:
-        """A folder for the script's own files, the same on all workers: on the shared volume, below the job's.
+        """A folder for the script's own files, the same on all workers: in the job's folder on the shared volume.
 
-        Alone it is `output` in the current directory. With the template's `OutputLocation` it is copied to S3 after
-        each epoch.
+        Without a supervisor it is `output` in the current directory. With the template's `OutputLocation` the folder is
+        copied to S3 after each epoch.
         """
         folder = self.membership.output
         folder.mkdir(parents=True, exist_ok=True)
@@ -152,10 +154,10 @@ class ElasticJob:
 
     @property
     def writes(self) -> bool:
-        """True on one worker: for best parameters, exports, plots, below `output`.
+        """True on the one worker that writes the files for all, in `output`: best parameters, exports, plots.
 
-        Within an epoch it is worker 0, which changes with the membership, at boundaries. Files that it closes before an
-        epoch ends can be read by all afterwards. After the loop it is one of those that came to the job's end.
+        Within an epoch this is worker 0, which may change with the membership. After an epoch all workers can read the
+        files that were closed within the epoch. After the loop it is a worker that has made the job's last step.
 
             if job.writes:
                 net.save_parameters(str(job.output / "best.params"))
@@ -172,15 +174,15 @@ class ElasticJob:
         accumulate: int = 1,
         **gluons: Any,
     ) -> ElasticTrainer:
-        """Make a `gluon.Trainer`, with its arguments. Any number of them, before `epochs`.
+        """Make an elastic `gluon.Trainer`, with its arguments. Call this before `epochs`, once for each trainer.
 
-        `loss` says what is differentiated: the "sum" over the batch, as by `loss.backward()` in a Gluon loop, with
-        `step(batch_size)`; its "mean", with `step(1)`, or whatever the script passed; or a loss that the script
-        normalises on its "own", where `step(n)` divides the sum over all workers by n. The default is a sum. The first
-        batch's `backward` must fit: otherwise ValueError says what to write.
+        `loss` says what the script differentiates: the "sum" over the batch, as `loss.backward()` in a Gluon loop does,
+        with `step(batch_size)`; the batch's "mean", with `step(1)` or the number that the script passed before; or its
+        "own" normalised loss, where `step(n)` divides the sum over all workers by n. The default is a sum. If the first
+        batch's `backward` does not fit, ValueError says what to write.
 
-        `accumulate`: an update uses the gradients of so many batches, added up (`grad_req='add'`); the script steps `if
-        epoch.update_due:`, and its gradients are zero again afterwards.
+        `accumulate`: number of batches whose gradients are added up for an update (`grad_req='add'`). The script steps
+        `if epoch.update_due:`, and its gradients are zero again afterwards.
         """
         loop = self._loop_to_prepare("trainer")
         trainer = ElasticTrainer(loop, params, optimizer, optimizer_params, loss, accumulate, **gluons)
@@ -195,10 +197,10 @@ class ElasticJob:
         source: str | None = None,
         at_once: int = 16,
     ) -> Shards:
-        """The RecordIO objects of a channel, for `loader`: read from S3 during training, without a copy.
+        """The RecordIO objects of a channel, which `loader` reads from S3 during training, without a copy.
 
-        Each object `X.rec` needs its index `X.idx` beside it. `decode` makes a sample from a record's bytes, as
-        `mxnet.recordio.unpack_img` does; results are collated as by Gluon.
+        Each object `X.rec` needs its index `X.idx` under the same prefix. `decode` makes a sample from a record's
+        bytes, as `mxnet.recordio.unpack_img` does; samples are collated as by Gluon.
 
         `source`: s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest as for SageMaker; by default that of `dyntrain launch
         --channel NAME=SOURCE` or of the cluster's template. Raises ChannelError, which says what to do.
@@ -224,18 +226,18 @@ class ElasticJob:
         sampler: Any = None,
         thread_pool: bool = False,
     ) -> Loader:
-        """Make the replacement of a `gluon.data.DataLoader`, with its arguments, before `epochs`.
+        """Make a loader in place of a `gluon.data.DataLoader`, with its arguments, before `epochs`.
 
-        In the loop iterate over it as before, or by `epoch.batches(loader)`. The batch size is that over all workers,
-        the order the job's. A `Shards` of several files is read sequentially. With `last_batch="discard"` an epoch
-        leaves out the samples that fill no batch, different ones each time; with `PerWorker` every worker's batch is
-        then complete.
+        In the loop iterate over the loader as before, or by `epoch.batches(loader)`. `batch_size` counts the samples of
+        all workers, and the job draws their order. A `Shards` of several files is read sequentially. With
+        `last_batch="discard"` an epoch leaves out the samples that fill no batch, different ones in each epoch; with
+        `PerWorker` every worker's batch is then complete.
 
-        A `batch_sampler` chooses the samples of each batch, of any size (buckets by length, so many words); it runs
-        identically on each worker, and each of its batches is divided. `random` and `np.random` are seeded before each
-        epoch's pass. With `whole_batch` the `batchify_fn` gets all samples of a batch before it is divided, on each
-        worker, and its random draws are the same on all: for functions that mix or pair samples, or pad them to the
-        longest. Each worker then loads all of them. If a `batchify_fn` pads, `whole_batch` must be True or False:
+        A `batch_sampler` chooses the samples of each batch, of any size (buckets by length, or a number of words). It
+        runs identically on each worker, and each of its batches is divided among the workers. `random` and `np.random`
+        are seeded before each epoch's pass. With `whole_batch`, for functions that mix or pair samples or pad them to
+        the longest, each worker loads all samples of a batch. The `batchify_fn` gets them before the batch is divided,
+        and makes the same random draws on all workers. If a `batchify_fn` pads, `whole_batch` must be True or False:
         otherwise the first batch raises ValueError.
 
         A transform's random draws with `random`, `np.random` or MXNet follow from (seed, epoch, index): they are the
@@ -280,7 +282,7 @@ class ElasticJob:
         return epoch.batches(loader)
 
     def memory(self, **values: Any) -> Memory:
-        """Attributes that are equal on every worker and survive every change and restart, before `epochs`.
+        """Attributes that are equal on every worker and survive every change and restart; call this before `epochs`.
 
             memory = job.memory(best=0.0, patience=5, history=[])
 
@@ -288,23 +290,22 @@ class ElasticJob:
         copied. `values` are the initial ones of the job: a worker that joins finds the others' values instead. Set them
         on every worker, to the same: differences are detected at the next boundary, and reported by name.
 
-        A void step, in which a worker was lost, restores the values before it; so does each part of a batch but the
-        last, with `local_batch_at_most`. An MXNet array is waited for in each step; a number is not.
+        A void step, in which a worker was lost, restores the values from before the step. With `local_batch_at_most`,
+        each part of a batch except the last restores them too. Each step waits for MXNet arrays, but not for numbers.
         """
         loop, memory = self._loop_to_prepare("memory"), Memory(**values)
         loop.memories.add(memory)
         return memory
 
     def keep(self, arrays: T) -> T:
-        """Make the script's own arrays part of the job's state, whatever their size, before `epochs`; returns its
-        argument.
+        """Add the script's own arrays, of any size, to the job's state, before `epochs`; returns `arrays`.
 
-        That is a dictionary or list of MXNet's arrays, or a Block or ParameterDict that is in no trainer.
+        `arrays` is a dictionary or list of MXNet's arrays, or a Block or ParameterDict that is in no trainer.
 
             average = job.keep({name: p.data().copy() for name, p in net.collect_params().items()})
 
-        They are equal on every worker and survive every change and restart; a void step restores them. They may be
-        replaced by other arrays of the same shapes. Each step copies them, in their device's memory.
+        The arrays are equal on every worker and survive every change and restart; a void step restores them. They may
+        be replaced by other arrays of the same shapes. Each step copies the arrays, in their device's memory.
         """
         loop = self._loop_to_prepare("keep")
         Kept(arrays)  # raises here if the arrays are unusable
@@ -312,9 +313,9 @@ class ElasticJob:
         return arrays
 
     def rows(self, arrays: Any, axis: int = 0) -> Rows:
-        """Values of a batch's rows that carry over to the next batch, before `epochs`: hidden states.
+        """Values of a batch's rows that carry over to the next batch, such as hidden states; call this before `epochs`.
 
-        Their rows are along `axis`, as many as a batch over all workers has.
+        The rows of `arrays` are along `axis`, as many as a batch over all workers has.
 
             hidden = job.rows(model.begin_state(batch_size=80), axis=1)
             for epoch in job.epochs(40):
@@ -325,8 +326,8 @@ class ElasticJob:
                         ...
                     hidden.mine = new
 
-        `mine` has this worker's rows; set it before `trainer.step`, which sends it to all workers. The loader needs a
-        `batch_sampler` in whose batches each row continues the previous one.
+        `mine` has this worker's rows; set `mine` before `trainer.step`, which sends the rows to all workers. The loader
+        needs a `batch_sampler` in whose batches each row continues the previous one.
         """
         loop = self._loop_to_prepare("rows")
         rows = Rows(len(loop.rows), arrays, axis)
@@ -334,11 +335,11 @@ class ElasticJob:
         loop.keeps.append(rows.whole)
         return rows
 
-    def _loop_to_prepare(self, what: str) -> TrainingLoop:
-        """The loop over epochs that the script prepares now."""
+    def _loop_to_prepare(self, method: str) -> TrainingLoop:
+        """Return the loop over epochs that the script prepares now."""
         if self._looping:
             raise RuntimeError(
-                f"job.{what}() within the loop over job.epochs() does not reach workers that join: call it above the "
+                f"job.{method}() within the loop over job.epochs() does not reach workers that join: call it above the "
                 "loop, or above a further job.epochs() for a later phase"
             )
         if self._loop_over and not self.membership.ended:
@@ -367,33 +368,33 @@ class ElasticJob:
         `start`: number of the loop's first epoch, as in `range(start, epochs)`, for a script that continues from its
         own parameters; order and random draws are those of that epoch.
 
-        A second loop is the job's next phase. A worker that joins in it gets nothing from the earlier loops and
-        executes what is between them (unfrozen layers, a new trainer). Trainers, loaders and rows are those made since
-        the last loop, of each kind; if there is none, the last loop's. All else carries over: memory, kept arrays,
-        every net. If there are several loops, each has a `name`: then the job ends with the script, not with a loop;
-        `steps` and `job.stop()` also end only a loop.
+        A second loop is the job's next phase. A worker that joins in it skips the epochs of earlier loops and executes
+        the lines between the loops (unfreeze layers, make a new trainer). The loop uses the trainers, loaders and rows
+        that were made since the last loop; a kind that was not made again is the last loop's. Memory, kept arrays and
+        every net carry over. If there are several loops, each has a `name`: then the job ends with the script, not with
+        a loop, and `steps` and `job.stop()` end only a loop.
 
-        The parameters must be initialised, with known shapes. Each sample counts once an epoch whatever the membership
-        does, except those that a loader discards. A step has `global_batch` samples over all workers, unless `batching`
-        says otherwise: with `PerWorker` batch, rate and schedule follow the number of workers, and an LR schedule
-        counts updates of `job.size` workers. `samples` and `global_batch` default to the loader's; with a
+        The parameters must be initialised, with known shapes. Each sample counts once an epoch, however the membership
+        changes, except samples that a loader discards. A step has `global_batch` samples over all workers, unless
+        `batching` says otherwise: with `PerWorker` batch, rate and schedule follow the number of workers, and an LR
+        schedule counts updates of `job.size` workers. `samples` and `global_batch` default to the loader's; with a
         `batch_sampler`, `global_batch` is the argument of `trainer.step`, if that is constant.
 
-        `steps`: the loop ends after so many at the latest. `local_batch_at_most`: a worker with a larger share of a
-        step gets it in parts, as separate batches, and sums and updates with the last; so fewer workers need no more
-        memory. It may differ between workers. `net`: one Block or several, for what they hold besides the trainers'
-        parameters.
+        `steps`: the most steps of the loop. `local_batch_at_most`: the most samples of a worker's batch. A larger share
+        of a step comes in parts, as separate batches, and the last part's step sums and updates; so fewer workers need
+        no more memory. The limit may differ between workers. `net`: one Block or several, whose parameters outside all
+        trainers join the state.
 
-        `changes="epoch"`: workers join and leave only at ends of epochs, also if the cluster has boundaries within
-        them, where nothing is committed then; for scripts that carry something from batch to batch. A loss changes the
-        membership anywhere.
+        `changes="epoch"`, for scripts that carry values from batch to batch: workers join and leave only at ends of
+        epochs. If the cluster has boundaries within epochs, nothing is committed there. The loss of a worker changes
+        the membership at any step.
 
-        `probe`: before the first step each worker tries some samples of the first batch, and two parts of them, in
-        separate processes: ValueError if the parts' gradients are not those of the whole.
+        `probe`: before the first step each worker tries some samples of the first batch, and two parts of these
+        samples, in separate processes. ValueError if the parts' gradients do not fit those of the whole.
 
         The global random generators are seeded from `seed` at each boundary, and BatchNorm's running statistics are
-        averaged over all workers' samples (`average_statistics`). A worker that is asked to leave ends here with
-        SystemExit(0).
+        averaged over all workers' samples (`average_statistics`). In a worker that is asked to leave, the
+        iterator raises SystemExit(0).
         """
         if self._looping:
             raise RuntimeError(WITHIN)
@@ -433,15 +434,15 @@ class ElasticJob:
     def stop(self) -> None:
         """End the loop successfully at the next boundary, on all workers: `epochs` then yields no more.
 
-        One worker's call is enough: decide by something equal on all, such as `epoch.reduce`, and not by a metric of
-        this worker's batches. It ends the job if no other loop follows.
+        One worker's call is enough. Decide by a value that is equal on all workers, such as `epoch.reduce` returns, and
+        not by a metric of this worker's batches. The job ends if no other loop follows.
         """
         self.membership.stopping = True
 
     def close(self) -> None:
         """Declare that no further loop follows, in a process that continues after the script, such as a notebook's.
 
-        Otherwise the process's end does.
+        In other processes, the end of the process declares this.
         """
         self.membership.script_ended()
 
@@ -462,7 +463,7 @@ class ElasticJob:
                         "job.epochs(..., steps=N)"
                     )
                 loop.end_epoch()
-            if loop.refusal is not None:  # seen since the last sum
+            if loop.refusal is not None:  # found since the last summation
                 log.warning("%s", loop.refusal)
             if loop.trial is not None:
                 loop.trial.ended(loop)

@@ -1,7 +1,8 @@
-"""The coordinator's journal: its decisions that must survive it, one model a kind.
+"""The coordinator's journal: the decisions that must survive its process, with a class for each kind.
 
 A coordinator that is restarted, or takes over, continues from these records alone (`session/recovery/from_journal.py`),
-and the audit reads them to know which samples counted. Times are seconds since the epoch.
+and the audit reads them to know which samples counted. A generation is the group of workers between two changes of the
+membership; a commit is a checkpoint. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -21,24 +22,25 @@ class _Entry(Record):
 
 
 class JobBegun(_Entry):
-    """What all workers agreed on at the first generation of the job or of a further loop."""
+    """The settings on which all workers agreed when the job, or a further loop over epochs, began."""
 
     kind: Literal["job"] = "job"
     job: str
     epochs: int | None = None
-    samples: int | None = None  # in an epoch
-    drawn_from: int | None = Field(None, exclude_if=lambda value: value is None)  # so many, where epochs leave some out
+    samples: int | None = None  # samples in an epoch
+    drawn_from: int | None = Field(None, exclude_if=lambda value: value is None)  # in the dataset, if epochs omit some
     global_batch: int
     seed: int
     batching: str
     layout: str | None = Field(None, exclude_if=lambda value: value is None)  # digest of the parameters' shapes
-    from_epoch: int = Field(0, exclude_if=lambda value: value == 0)  # of a further loop over epochs, the job's epoch
+    from_epoch: int = Field(0, exclude_if=lambda value: value == 0)  # first epoch of a further loop
     at: float
 
 
 class JobLaunched(_Entry):
-    """A person launched this on a cluster that waited for it; the environment is in clear text: the volume is the job's
-    own.
+    """A person launched a command on a cluster that waited for a launch.
+
+    The environment is stored in clear text, as the volume belongs to the job.
     """
 
     kind: Literal["launched"] = "launched"
@@ -47,19 +49,19 @@ class JobLaunched(_Entry):
 
 
 class GenerationSettled(_Entry):
-    """A generation was settled, recorded before any worker is informed."""
+    """The members of a generation were decided; this is written before any worker is informed."""
 
     kind: Literal["generation"] = "generation"
     number: int
     members: tuple[str, ...]
-    position: Position  # of its first step
-    commit: str | None = None  # the commit that it starts from
-    safe: str | None = None  # the node whose safe state it starts from
+    position: Position  # position of its first step
+    commit: str | None = None  # the commit from which it starts
+    safe: str | None = None  # the node from whose safe state it starts
     at: float
     pids: dict[str, int]  # of the members' processes
     holders: tuple[str, ...]  # members whose memory holds the state
-    hosts: dict[str, int]  # base nodes with its ps-lite processes, and the attempt that they run in
-    loop: int = Field(0, exclude_if=lambda value: value == 0)  # of the script's loops over epochs
+    hosts: dict[str, int]  # nodes with its ps-lite processes, and their bootstrap's run (attempt)
+    loop: int = Field(0, exclude_if=lambda value: value == 0)  # index of the script's loop over epochs
 
 
 class CommitWritten(_Entry):
@@ -77,13 +79,13 @@ class CommitFoundUnreadable(_Entry):
     kind: Literal["commit_unreadable"] = "commit_unreadable"
     name: str
     position: Position
-    instead: Position | None  # of the commit before it, which takes its place
+    instead: Position | None  # position of the previous commit, which takes its place
     reason: str
     at: float
 
 
 class TakenBack(_Entry):
-    """The generation was withdrawn before any worker began to form it, and none holds the state."""
+    """The generation was cancelled before any worker began to form it, and no worker's memory has the state."""
 
     kind: Literal["taken_back"] = "taken_back"
     generation: int
@@ -92,9 +94,9 @@ class TakenBack(_Entry):
 
 
 class MembersGivenUp(_Entry):
-    """These members of the generation no longer count, recorded before the others are released without them.
+    """The `members` are lost for good; this is written before the other members are freed from the current step.
 
-    One that is still alive may end a step with zeros in place of gradients, and get ahead of the others with it.
+    A given-up member that is still alive may complete the step with zeros in place of gradients, ahead of the others.
     """
 
     kind: Literal["given_up"] = "given_up"
@@ -104,20 +106,20 @@ class MembersGivenUp(_Entry):
 
 
 class Restarted(_Entry):
-    """All workers of the generation were ended; what it trained beyond its last commit or safe state is void."""
+    """All workers of the generation were ended; its steps beyond the last commit or safe state are void."""
 
     kind: Literal["restart"] = "restart"
     generation: int
     reason: str
     at: float
-    void_copies: bool = False  # the states kept when it was formed differed between workers
+    void_copies: bool = False  # its safe states are not used, as they differed between workers
 
 
 class LoopFinished(_Entry):
     """A loop over epochs ended at `reached`; the script continues with the next one, or ends."""
 
     kind: Literal["loop"] = "loop"
-    loop: int  # the next one
+    loop: int  # number of the next loop
     reached: Position
     holders: tuple[str, ...]  # members whose memory holds the state
     writer: str | None
@@ -130,7 +132,7 @@ class JobFinished(_Entry):
     kind: Literal["finished"] = "finished"
     position: Position
     at: float
-    writer: str | None = Field(None, exclude_if=lambda value: value is None)  # whose script writes what is for all
+    writer: str | None = Field(None, exclude_if=lambda value: value is None)  # whose script writes files for all
 
 
 class JobFailed(_Entry):
@@ -142,7 +144,7 @@ class JobFailed(_Entry):
 
 
 class TermBegun(_Entry):
-    """First record of a nominated coordinator: its node, and how many bytes of each earlier journal are valid."""
+    """First record of a nominated coordinator: its node, and the valid bytes (`of`) of each earlier journal."""
 
     kind: Literal["term"] = "term"
     term: int
@@ -158,7 +160,7 @@ class JobResumed(_Entry):
 
 
 class JobClosed(_Entry):
-    """The job is over, and the controller knows. The last record, unless a person resumes the job."""
+    """The job is over, and the controller was informed. Only a resumed job has later records."""
 
     kind: Literal["closed"] = "closed"
     at: float

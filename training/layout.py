@@ -34,7 +34,7 @@ class JobFolder:
 
     @property
     def output(self) -> Path:
-        """Files that the script keeps: `job.output`."""
+        """Folder for the script's own files (`job.output`)."""
         return self.root / "output"
 
     def log_of(self, instance: str) -> Path:
@@ -48,19 +48,19 @@ def current_job_file(mount: Path, cluster: str) -> Path:
 
 
 class CurrentJob(Record):
-    """Content of that file."""
+    """Content of the file that names the cluster's unfinished job."""
 
     version: int = 1
     job: str
     started_at: float
     command: tuple[str, ...] | None = Field(
         None, exclude_if=lambda value: value is None
-    )  # where it was launched by hand
+    )  # training command of a job that was launched by hand
 
 
 _FORMAT: Format[CurrentJob] = Format("name of a cluster's job", 1, TypeAdapter(CurrentJob))
 
 
 def read_current_job(file: Path) -> CurrentJob:
-    """Read the file. Raises OSError, `records.Unreadable`."""
+    """Read the name of the cluster's job from its file. Raises OSError, `records.Unreadable`."""
     return _FORMAT.parse(json.loads(file.read_text()), file)

@@ -1,9 +1,10 @@
 """The ledger: workers' intents and the coordinator's decisions, which together prove that no sample was lost.
 
-A worker appends its intent before it pushes (`<instance>-<pid>.intents.jsonl`). The coordinator appends each
-generation's first position and the job's end (`journal.jsonl`, see `terms`). An intent counts if its position lies
-between its generation's start and the next one's: what a crash discarded lies beyond. Lines are appended in one write;
-a torn last line never counted.
+An intent lists the samples of a worker's next step. The worker appends it to `<instance>-<pid>.intents.jsonl` before it
+pushes the step's gradients. The coordinator appends each generation's first position and the job's end to
+`journal.jsonl` (see `terms`). An intent counts if its position lies between the first positions of its generation and
+of the next one, so discarded steps do not count. Each line is appended in one write; an incomplete last line does not
+count.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from pydantic import Field, TypeAdapter
 
 JOURNAL = "journal.jsonl"
 INTENTS = ".intents.jsonl"
-MOST_READ = 64_000_000  # bytes of events at once
+MOST_READ = 64_000_000  # bytes of events that one call reads
 
 
 class Intent(Record):
-    """Samples that a worker was about to train on in one step; names in the file are short, since it is long."""
+    """The samples of a worker's next step; the fields' names in the file are short, to save space."""
 
     version: int = 1
     generation: int = Field(alias="g")
@@ -39,7 +40,7 @@ INTENT: Format[Intent] = Format("workers' ledger", 1, TypeAdapter(Intent))
 
 
 class LineLog:
-    """Appends JSON lines; with `sync` each survives a power cut."""
+    """Appends JSON lines to a file; with `sync` each line survives a power cut."""
 
     def __init__(self, path: Path, sync: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,10 +61,10 @@ class LineLog:
 
 
 class EventLog:
-    """Writer of the events: to the job's own file, and to another one on request."""
+    """Writes events to the job's own file, and to a second file if one is given."""
 
-    def __init__(self, own: Path, other: Path | None) -> None:
-        self._logs = [LineLog(path) for path in (own, other) if path is not None]
+    def __init__(self, job_file: Path, second_file: Path | None) -> None:
+        self._logs = [LineLog(path) for path in (job_file, second_file) if path is not None]
 
     def append(self, event: Event) -> None:
         for log in self._logs:
@@ -75,7 +76,7 @@ class EventLog:
 
 
 class IntentLog:
-    """Writer of a worker's intents."""
+    """Writes a worker's intents."""
 
     def __init__(self, directory: Path, instance: str, pid: int) -> None:
         self._lines = LineLog(directory / f"{instance}-{pid}{INTENTS}")
@@ -89,28 +90,28 @@ class IntentLog:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """Read what `EventLog` wrote. Raises `records.Unreadable`."""
+    """Read the events that `EventLog` wrote. Raises `records.Unreadable`."""
     return (parse(line, path) for line in read_lines(path))
 
 
 class EventTail:
-    """Reader of the events in a growing file, each once."""
+    """Reads a growing file of events, and returns each event once."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
 
     def next(self, *, skip_unknown: bool = False) -> list[Event]:
-        """New events, from at most `MOST_READ` bytes.
+        """Return new events, from at most `MOST_READ` bytes.
 
-        Raises OSError, and `records.Unreadable` for another version's events, unless these are skipped. An incomplete
-        line is read the next time; one torn by a crash is skipped.
+        Raises OSError, and `records.Unreadable` for events of an unknown version, unless `skip_unknown`. An incomplete
+        last line is read by the next call. A line that a crash cut off is skipped.
         """
         with self._path.open("rb") as file:
             file.seek(self._offset)
-            whole, end, _ = file.read(MOST_READ).rpartition(b"\n")
-        self._offset += len(whole) + len(end)
+            complete_lines, newline, _ = file.read(MOST_READ).rpartition(b"\n")
+        self._offset += len(complete_lines) + len(newline)
         events = []
-        for line in whole.splitlines():
+        for line in complete_lines.splitlines():
             try:
                 events.append(parse(json.loads(line), self._path))
             except Unreadable:
@@ -122,12 +123,12 @@ class EventTail:
 
 
 def read_intents(ledger: Path) -> Iterator[Intent]:
-    """Intents of all workers. Raises `records.Unreadable`."""
+    """Read the intents of all workers. Raises `records.Unreadable`."""
     return (INTENT.parse(line, path) for path in sorted(ledger.glob(f"*{INTENTS}")) for line in read_lines(path))
 
 
 def read_lines(path: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
-    """The complete lines of a log, or of its first `size` bytes; one torn by a crash is skipped."""
+    """Read the complete lines of a log, or of its first `size` bytes; a line that a crash cut off is skipped."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -142,7 +143,7 @@ def read_lines(path: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
 
 
 def _end_torn_line(path: Path) -> None:
-    """End an incomplete last line: a writer that died within a line must not swallow the next one's first line."""
+    """Add a newline to an incomplete last line, so that the next record begins on a line of its own."""
     if path.exists() and path.stat().st_size:
         with path.open("rb+") as file:
             file.seek(-1, os.SEEK_END)

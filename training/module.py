@@ -1,4 +1,4 @@
-"""The Module interface: MXNet's `Module.fit`, elastic at epoch ends, for scripts of AWS Dynamic Training.
+"""MXNet's `Module` for scripts of AWS Dynamic Training: workers join and leave at the ends of epochs.
 
     class Data(BaseDataIterator):
         def get_data_iterator(self, kv):
@@ -8,13 +8,14 @@
     module = Module(symbol, data_iterator=Data())
     module.fit(train_iter, eval_data=val_iter, kvstore=kv, num_epoch=90)
 
-The user's iterators cannot be repositioned: membership changes at epoch ends only, the audit does not cover such jobs,
-and after a loss the epoch is repeated with the current weights. All workers must have the same number of batches per
-epoch. Their size is the script's choice: constant per worker, or one batch over all, divided by `kv.num_workers`.
-Gradients are divided by the batch over all workers, and schedules count its samples.
+The script's data iterators cannot be repositioned. So the membership changes at ends of epochs only, such jobs cannot
+be audited, and after the loss of a worker the epoch is repeated with the current weights. All workers must have the
+same number of batches per epoch. The script chooses the batch size: constant for each worker, or a batch over all
+workers divided by `kv.num_workers`. Gradients are divided by the samples of a step over all workers, and learning-rate
+schedules count these samples.
 
-At an epoch's end BatchNorm's statistics are averaged, then the script's callbacks run, then the validation: all see the
-same parameters on all workers. One worker writes the files of checkpoints (`do_checkpoint`, `module_checkpoint`,
+At an epoch's end BatchNorm's statistics are averaged. Then the script's callbacks and the validation run, with the same
+parameters on all workers. One worker writes the files of checkpoints (`do_checkpoint`, `module_checkpoint`,
 `model.save_checkpoint`, `Module.save_checkpoint`). `save_params`, `nd.save` and the script's other files are written by
 every worker.
 """
@@ -26,7 +27,7 @@ import logging
 import math
 from typing import Any
 
-import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import dyntrain.training.numpy_aliases  # noqa: F401  # must precede mxnet
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.protocol.messages import MODULE, Position
@@ -39,14 +40,14 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.script.fit import named
 from dyntrain.training.worker.state.module_state import ModuleState
 from dyntrain.training.worker.state.saved_model import WRITER, Callback, save_checkpoint, whole
-from mxnet.module.module import Module as ModuleOfMxnet  # mx.module.Module may be the one below
+from mxnet.module.module import Module as ModuleOfMxnet  # mx.module.Module may be replaced by the class below
 
 __all__ = ["BaseDataIterator", "Module", "ModuleStore", "create"]
 log = logging.getLogger(__name__)
 
 
 class BaseDataIterator:
-    """What `Module(data_iterator=...)` expects; any object with this method will do."""
+    """Interface of `Module`'s argument `data_iterator`; any object with this method is accepted."""
 
     def get_data_iterator(self, kv: Any) -> tuple[Any, Any]:
         """Return training iterator and validation iterator (or None) for worker `kv.rank` of `kv.num_workers`.
@@ -57,23 +58,23 @@ class BaseDataIterator:
 
 
 class _MemberLost(Exception):
-    """Another worker was lost, within the epoch or at its end. Never leaves `fit`."""
+    """Another worker was lost, within an epoch or at its end. `fit` always catches this error."""
 
 
 class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
-    """mx.mod.Module with `data_iterator=`. With a kvstore that is not elastic (`create`) it behaves as MXNet's."""
+    """mx.mod.Module with the argument `data_iterator`; without an elastic kvstore it behaves as MXNet's class."""
 
     def __init__(self, *args: Any, data_iterator: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._data_iterator = data_iterator
-        self._membership: Membership | None = None  # while an elastic fit runs
+        self._membership: Membership | None = None  # set while an elastic fit runs
         self._position = Position(epoch=0, offset=0, step=0)
         self._scale: GradientScale | None = None
-        self._batch = self._global_batch = 0  # samples of a step: of this worker, and of all
+        self._batch = self._global_batch = 0  # samples in a step, of this worker and of all
 
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
-        """Same as MXNet's; `kwargs` are those of Module, with `data_iterator`."""
+        """Load a checkpoint as MXNet does; `kwargs` are arguments of this class, with `data_iterator`."""
         symbol, arg_params, aux_params = mx.model.load_checkpoint(prefix, epoch)
         module = Module(symbol=symbol, **kwargs)
         module._arg_params, module._aux_params, module.params_initialized = arg_params, aux_params, True
@@ -82,7 +83,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         return module
 
     def fit(self, train_data: Any, eval_data: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Train, with MXNet's arguments. A worker that is asked to leave ends here with SystemExit(0)."""
+        """Train, with MXNet's arguments. In a worker that is asked to leave, raises SystemExit(0)."""
         arguments = named(args, kwargs)
         store = arguments.get("kvstore", "local")
         if isinstance(store, str) and "dist" in store.lower():
@@ -142,7 +143,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
                 except _MemberLost:
                     self._position = membership.rejoin(self._position)
                     if begin + self._position.epoch > epoch:
-                        WRITER.chosen = True  # no survivor knows which others have trained the epoch
+                        WRITER.chosen = True  # no remaining worker knows which others completed the epoch
                         self._call(callbacks, epoch)
                     else:
                         log.warning("epoch %d is begun again: a worker was lost", epoch)
@@ -158,10 +159,10 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             membership.close()
 
     def _end_epoch(self, membership: Membership, callbacks: list[Callback], epoch: int) -> None:
-        """Average statistics and run the callbacks: all batches are trained, the validation follows."""
+        """Average BatchNorm's statistics and run the callbacks, after the epoch's last batch."""
         self._position = Position(epoch=self._position.epoch + 1, offset=0, step=self._position.step)
         membership.average_statistics(self._position)
-        if membership.broken:  # the statistics are not those of all; the next generation begins with one worker's
+        if membership.broken:  # the average is incomplete: the next group of workers begins with one worker's values
             raise _MemberLost
         self._call(callbacks, epoch)
 
@@ -180,7 +181,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
                 self.save_optimizer_states(file)
 
     def _prepare(self, store: ModuleStore, train: Any, arguments: dict[str, Any]) -> None:
-        """Do once what MXNet's fit does before its loop: the state must exist before a generation can form."""
+        """Make parameters and optimizer, as MXNet's fit does before its loop; a worker cannot join without them."""
         self.bind(
             train.provide_data,
             train.provide_label,
@@ -194,20 +195,20 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         initial["allow_missing"] = arguments.pop("allow_missing", False)
         if (
             force or any(initial_params.values()) or not self.params_initialized
-        ):  # else MXNet warns about loaded parameters
+        ):  # otherwise MXNet warns about loaded parameters
             self.init_params(**initial, force_init=force)
         self.init_optimizer(
             kvstore=store,
             optimizer=arguments.pop("optimizer", "sgd"),
             optimizer_params=arguments.pop("optimizer_params", (("learning_rate", 0.01),)),
         )
-        self._optimizer = optimizer = self._updater.optimizer  # a file of states may have replaced it
+        self._optimizer = optimizer = self._updater.optimizer  # loaded states may have replaced the optimizer
         self._scale = GradientScale(optimizer.rescale_grad, self._batch, self.symbol)
         if optimizer.lr_scheduler is not None and not isinstance(optimizer.lr_scheduler, SampleSchedule):
             optimizer.lr_scheduler = SampleSchedule(optimizer.lr_scheduler, self._batch, optimizer.num_update)
 
     def _divide(self, store: ModuleStore, validate: bool) -> tuple[Any, Any]:
-        """Get this worker's data. Raises _MemberLost, and RefusedByAll if such batches cannot equal one process's."""
+        """Get this worker's data and set the gradients' scale. Raises _MemberLost, and RefusedByAll for bad batches."""
         assert self._scale is not None
         train, evaluation = self._data_iterator.get_data_iterator(store)
         self.reshape(train.provide_data, train.provide_label)
@@ -224,14 +225,14 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         self._optimizer.rescale_grad = self._scale.divided(*sums, store.num_workers)
         return train, evaluation if validate else None
 
-    # ---- called by MXNet's fit for each epoch, but done before the first
+    # ---- MXNet's fit calls these methods in each epoch; in an elastic fit only `_prepare` has an effect
 
     def bind(self, *args: Any, **kwargs: Any) -> None:
         if self._membership is None:
             super().bind(*args, **kwargs)
 
     def init_params(self, *args: Any, **kwargs: Any) -> None:
-        # set_params at the epoch's end also calls this, with its own parameters
+        # set_params calls this method at an epoch's end, with its own parameters
         if self._membership is None or kwargs.get("arg_params") is not None:
             super().init_params(*args, **kwargs)
 
@@ -243,40 +244,43 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         if self._membership is None:
             super().update()
             return
-        before = self._position
-        after = Position(epoch=before.epoch, offset=before.offset + 1, step=before.step + 1)
+        last = self._position
+        reached = Position(epoch=last.epoch, offset=last.offset + 1, step=last.step + 1)
         group = self._exec_group
         pairs = [
-            (i, w, g)
-            for i, (w, g) in enumerate(zip(group.param_arrays, group.grad_arrays, strict=True))
-            if g[0] is not None
+            (index, weights, gradients)
+            for index, (weights, gradients) in enumerate(zip(group.param_arrays, group.grad_arrays, strict=True))
+            if gradients[0] is not None
         ]
         is_applied = self._membership.step(
-            after, lambda: self._push(pairs), [g[0] for _, _, g in pairs], lambda: self._apply(pairs)
+            reached, lambda: self._push(pairs), [gradients[0] for _, _, gradients in pairs], lambda: self._apply(pairs)
         )
         if is_applied:
-            self._position = after
+            self._position = reached
             self._membership.count(self._batch)
-            self._membership.stepped(after)
+            self._membership.stepped(reached)
         if self._membership.broken:
             raise _MemberLost
 
     def _push(self, pairs: list[tuple[int, list[Any], list[Any]]]) -> None:
-        for i, _, gradients in pairs:
-            self._kvstore.pushpull(str(i), gradients, priority=-i)
+        for index, _, gradients in pairs:
+            self._kvstore.pushpull(str(index), gradients, priority=-index)
 
     def _apply(self, pairs: list[tuple[int, list[Any], list[Any]]]) -> None:
         if isinstance(schedule := self._optimizer.lr_scheduler, SampleSchedule):
             schedule.advance(self._global_batch)
         contexts = len(self._context)
         for context in range(contexts):
-            updates = [(i * contexts + context, g[context], w[context]) for i, w, g in pairs]
+            updates = [
+                (index * contexts + context, gradients[context], weights[context])
+                for index, weights, gradients in pairs
+            ]
             self._updater(*zip(*updates, strict=True))
         self._params_dirty = True
 
 
 def _callback_list(callbacks: Any) -> list[Callback]:
-    """Callbacks in MXNet's forms (none, one or several) as a list."""
+    """Return MXNet's callbacks (None, a function or several) as a list."""
     if callbacks is None:
         return []
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]

@@ -1,8 +1,8 @@
-"""Restores the names of NumPy that MXNet uses (`dyntrain.numpy_names`), then imports MXNet: import this first.
+"""Restores NumPy's old names, which MXNet uses, and imports MXNet; import this module before `mxnet`.
 
-If training's packages are missing, it says what to install. MXNet is imported without `scipy.stats`, which only its
-test utilities and its quantization use, and which is a third of the import's cost for every worker and ps-lite server.
-They get it at first use.
+If packages for training are missing, the error says what to install. `scipy.stats` is imported only at its first use:
+it takes a third of the import's time in every worker and ps-lite server, and only MXNet's test utilities and
+quantization use it. `dyntrain.numpy_names` has the names.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dyntrain.numpy_names import put_back  # noqa: E402
 DEFERRED = "scipy.stats"
 
 
-class _WhenUsed(ModuleType):
-    """A module that is imported at first use."""
+class _LazyModule(ModuleType):
+    """Stand-in for a module, which is imported at its first use."""
 
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:  # some libraries inspect all loaded modules
@@ -35,11 +35,11 @@ class _WhenUsed(ModuleType):
 
 @contextmanager
 def deferred(name: str) -> Iterator[None]:
-    """Let imports of the module within the block get a stand-in, which imports the module at first use."""
+    """Within the block, imports of the module return a stand-in, which imports the module at its first use."""
     if name in sys.modules or find_spec(name.partition(".")[0]) is None:
         yield
         return
-    sys.modules[name] = _WhenUsed(name)
+    sys.modules[name] = _LazyModule(name)
     try:
         yield
     finally:

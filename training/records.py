@@ -1,8 +1,8 @@
-"""Files that outlive their writer: JSON objects, one a line, each with the version of its format.
+"""Formats of stored files: one JSON object a line, each with the version of its format.
 
 A record without a version has version 1. Readers skip unknown fields, so a field may be added with a default; any other
-change needs a new version. Readers refuse unknown versions: guessing what a newer coordinator decided could lose
-samples.
+change needs a new version. Readers refuse unknown versions, as a wrong guess about a newer coordinator's decision
+could lose samples.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 
 class Unreadable(ValueError):
-    """A file cannot be understood by this version; says which, and what to do."""
+    """A file cannot be read by this version; the message names the file and says what to do."""
 
 
 class Record(BaseModel):
-    """Base of all records."""
+    """Base class of all records."""
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", ser_json_inf_nan="constants", serialize_by_alias=True, validate_by_name=True
@@ -32,17 +32,17 @@ R = TypeVar("R", bound=Record)
 
 
 class Format(Generic[R]):
-    """Parser of one kind of file; `what` names it for people."""
+    """Parser of one kind of file; messages to people call the file `kind`."""
 
-    def __init__(self, what: str, version: int, adapter: TypeAdapter[R]) -> None:
-        self._what, self._version, self._adapter = what, version, adapter
+    def __init__(self, kind: str, version: int, adapter: TypeAdapter[R]) -> None:
+        self._kind, self._version, self._adapter = kind, version, adapter
 
     def parse(self, line: dict[str, Any], where: object) -> R:
-        """Parse a record; `where` is its file. Raises Unreadable."""
+        """Parse a record of the file `where`. Raises Unreadable."""
         version = line.get("version", 1)
         if version not in range(1, self._version + 1):
             raise Unreadable(
-                f"{where}: written by a newer dyntrain, in version {version} of the {self._what}; this one knows "
+                f"{where}: written by a newer dyntrain, in version {version} of the {self._kind}; this one knows "
                 f"version {self._version} at most. Use the release that wrote it, on all nodes"
             )
         try:
@@ -51,6 +51,6 @@ class Format(Generic[R]):
             fault = error.errors(include_url=False, include_context=False)[0]
             place = ".".join(map(str, fault["loc"])) or "the record"
             raise Unreadable(
-                f"{where}: a line does not follow the {self._what}: {place}: {fault['msg']}; something else than "
+                f"{where}: a line does not follow the {self._kind}: {place}: {fault['msg']}; something else than "
                 "dyntrain has written into the file"
             ) from error

@@ -1,7 +1,7 @@
 """`asyncio.timeout` that also works during clean-up after a cancellation.
 
-Python 3.11.0 to 3.11.2 (Debian 12 has 3.11.2) raise CancelledError in place of TimeoutError there, so what follows a
-timeout, such as killing a process that does not end, would never run: python/cpython issue 102780.
+During clean-up Python 3.11.0 to 3.11.2 (Debian 12 has 3.11.2) raise CancelledError in place of TimeoutError
+(python/cpython issue 102780). Code after a timeout, such as killing a process that does not end, would then never run.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ async def timeout(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
     """Raise TimeoutError after `seconds`; None: never. A task that is cancelled meanwhile stays cancelled."""
     task = asyncio.current_task()
     assert task is not None
-    before = task.cancelling()
-    bound = asyncio.timeout(seconds)
+    earlier_cancellations = task.cancelling()
+    limit = asyncio.timeout(seconds)
     try:
-        async with bound:
-            yield bound
+        async with limit:
+            yield limit
     except asyncio.CancelledError as error:
-        if bound.expired() and task.cancelling() <= before:
+        if limit.expired() and task.cancelling() <= earlier_cancellations:
             raise TimeoutError from error
         raise

@@ -1,6 +1,7 @@
-"""Files between `dyntrain check` and the processes of a script: an order, named by a variable, and the answers.
+"""Files by which `dyntrain check` and the processes of a script communicate in a trial.
 
-A process without the variable is in no trial.
+`dyntrain check` writes an order, and names its file in a variable; the processes save values, which it compares. A
+process without the variable is not in a trial.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from pydantic import BaseModel, ConfigDict
 
 VARIABLE = "DYNTRAIN_TRIAL"
 SUFFIX = ".npz"
-Moment = Literal["before", "after"]  # the summation of the worker's gradients
+Moment = Literal["before", "after"]  # relative to the summation of the worker's gradients
 
 
 class Kill(BaseModel):
-    """The worker of this rank, or the last one if there are fewer, kills itself once within the step."""
+    """The worker of this rank, or of the last rank if there are fewer, kills itself once within the step."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -29,12 +30,13 @@ class Kill(BaseModel):
 
 
 class Order(BaseModel):
-    """One run of the script. `steps`: limit for each loop; so are `epochs`, and `samples` of an epoch.
+    """Settings of one run of the script. `steps` and `epochs` limit each loop, `samples` limits an epoch.
 
-    `samples` None: four batches and the last one's size. `nudge`: change the initial weights by one rounding error.
-    `other_draws`: the random generators are those of another worker. `rules`: nothing is compared, so the rules may try
-    the first batch's parts. `norms`: file with the constants that replace BatchNorm's statistics; None: they are taken
-    from the first batch. `held`: steps after which each worker waits for a file (`gate`).
+    With `samples` None an epoch has four full batches, and one of the last batch's size. `nudge`: change the initial
+    weights by one rounding error. `other_draws`: the random generators draw as another worker's. `rules`: this run is
+    not compared, so the script's checks may try parts of the first batch. `norms`: file with the constants that replace
+    BatchNorm's statistics, or None to take them from the first batch. `held`: steps after which each worker waits for a
+    file (`gate`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -62,24 +64,24 @@ class Order(BaseModel):
 
     @property
     def norms_file(self) -> Path:
-        """Where this run writes the constants."""
+        """File to which this run writes the constants in place of BatchNorm's statistics."""
         return self.folder / "norms.json"
 
     @property
     def follows_file(self) -> Path:
-        """Exists if the script's batch follows the number of workers."""
+        """File that exists if the script's batch size follows the number of workers."""
         return self.folder / "follows"
 
     def gate(self, step: int) -> Path:
-        """File that workers wait for after a step."""
+        """File for which workers wait after a step."""
         return self.folder / f"go-{step}"
 
     def done(self, kill: Kill) -> Path:
-        """File whose maker is the process that dies."""
+        """File that marks a kill as done; the process that creates the file kills itself."""
         return self.folder / f"killed-{kill.step}"
 
     def write(self) -> Path:
-        """Make the run's folder; returns the order's path, for the variable."""
+        """Make the run's folder and write the order; returns the order's path, for the variable."""
         self.steps_folder.mkdir(parents=True)
         self.saved_folder.mkdir()
         (self.folder / "output").mkdir()
@@ -89,9 +91,9 @@ class Order(BaseModel):
 
 
 class Taken(NamedTuple):
-    """Step, worker and process of saved values, as in their file's name.
+    """Loop, step and process of saved values, as in the name of their file.
 
-    `step` counts over all loops. A file from before a loop's first step has the loop's initial values.
+    `step` counts over all loops. A file that precedes a loop's first step has the loop's initial values.
     """
 
     loop: int
@@ -111,13 +113,13 @@ class Taken(NamedTuple):
 
 
 def taken(folder: Path) -> Iterator[tuple[Taken, Path]]:
-    """The files that exist by now, in order."""
+    """Yield the existing files of saved values, in the order of loops and steps."""
     files = [(Taken.of(path.name), path) for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("_")]
     yield from sorted(files)
 
 
 @functools.cache
 def order() -> Order | None:
-    """Order for this process, None outside of a trial."""
+    """Return the order for this process, or None outside of a trial."""
     path = os.environ.get(VARIABLE)
     return None if path is None else Order.model_validate_json(Path(path).read_text())

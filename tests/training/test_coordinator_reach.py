@@ -98,9 +98,9 @@ def test_the_log_says_since_when() -> None:
     assert reach.failed("a", error, 0.0) == "refused"
     assert reach.failed("b", error, 30.0) == "refused"
     assert reach.failed("a", error, 3661.0) == "refused (since 00:00:00 UTC)"
-    assert reach.lacking == tuple(
+    assert reach.unreachable == tuple(
         Unreachable(what=what, since=at, reason="refused") for what, at in (("a", 0), ("b", 30))
     )
     reach.answered("a")
     reach.answered("never asked")
-    assert [one.what for one in reach.lacking] == ["b"]
+    assert [one.what for one in reach.unreachable] == ["b"]

@@ -124,7 +124,7 @@ def test_time_in_which_nothing_could_be_ordered_counts_against_nobody() -> None:
     driver.do("worker_disconnected", A, 10)
     for _ in range(12):
         driver.now += 10.0
-        driver.session.held(10.0)
+        driver.session.extend_deadlines(10.0)
     assert driver.do("tick") == []
     assert driver.session.job.phase is Phase.PREPARING
     driver.worker(A, generation=2, stage="prepares")

@@ -227,7 +227,7 @@ def test_each_epoch_and_the_end_are_uploaded_and_told(tmp_path: Path) -> None:
 
     async def course() -> None:
         async with Announced(GOOD, f"pathlib.Path({str(tidied)!r}).touch()") as bed:
-            bed.results.due()
+            bed.results.request_upload()
             assert isinstance(await bed.next(), events.ResultsUploaded)
             await bed.results.finish()
             assert isinstance(last := await bed.next(), events.ResultsUploaded)
@@ -243,10 +243,10 @@ def test_a_program_that_dies_is_told_of_and_another_one_goes_on(tmp_path: Path) 
 
     async def course() -> None:
         async with Announced(script) as bed:
-            bed.results.due()
+            bed.results.request_upload()
             assert isinstance(lost := await bed.next(), events.ResultsNotUploaded)
             assert "exit code 3" in lost.reason
-            bed.results.due()
+            bed.results.request_upload()
             assert isinstance(await bed.next(), events.ResultsUploaded)
 
     asyncio.run(course())

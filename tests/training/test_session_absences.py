@@ -52,7 +52,7 @@ def test_one_without_the_state_whose_connection_closes_has_its_time_to_come_back
     roster = driver.session.job.roster
     assert (roster.pid(C), roster.unconnected[C].pid, roster.absent) == (None, 50, {})
     driver.now += driver.options.clocks.patience + 1
-    driver.session.job.round.heard = driver.now
+    driver.session.job.round.progress_at = driver.now
     orders = driver.do("tick")
     assert restarted(orders) == {C}
     assert "its connection closed" in announced(orders, WorkerLost)[0].reason
@@ -72,7 +72,7 @@ def test_a_worker_that_was_started_and_never_comes_is_told_of_as_one_that_hangs(
     driver.node(C, base=False)
     driver.do("worker_started", C, WorkerStarted(pid=50, spare=False))
     driver.now += driver.options.clocks.start + 1
-    driver.session.job.round.heard = driver.now
+    driver.session.job.round.progress_at = driver.now
     orders = driver.do("tick")
     assert restarted(orders) == {C}
     assert "started, and not connected" in announced(orders, WorkerLost)[0].reason
@@ -96,7 +96,7 @@ def test_one_that_is_to_leave_has_its_time_and_no_more(three: Driver) -> None:
     assert (C, "leave") in words(three.check_in(A, B, C))
     three.form(A, B)
     three.now += three.options.clocks.formation
-    three.session.job.round.heard = three.now
+    three.session.job.round.progress_at = three.now
     assert dropped(three.do("tick")) == []
     three.now += 1
     assert dropped(three.do("tick")) == [(C, 0xC)]

@@ -77,7 +77,7 @@ def test_t12_n8_a_node_that_would_cool_down_for_very_long_is_given_up(driver: Dr
     for pid in range(60, 66):
         pauses += told_to_cool(crash(driver, C, pid))
         driver.now += pauses[-1].seconds + 1
-        driver.session.job.round.heard = driver.now
+        driver.session.job.round.progress_at = driver.now
         assert restarted(driver.do("tick")) == {C}, "a base node has nobody to take its place, and is tried again"
     assert [(one.seconds, one.given_up) for one in pauses] == [
         (60, False),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dyntrain.controller.contract.messages import Target
 from dyntrain.training.events import Forming
-from dyntrain.training.session.generation.generation import Cause, told_cause
+from dyntrain.training.session.generation.generation import Cause, describe_cause
 from dyntrain.training.session.orders import Order
 from session_driver import A, B, C, D, Driver, announced
 
@@ -36,6 +36,6 @@ def test_a_change_is_announced_with_what_the_target_says_of_those_that_change(dr
 
 def test_several_are_counted_by_what_is_said_of_them() -> None:
     causes = {A: "launched by workers", B: "launched by workers", C: "untagged"}
-    assert told_cause(Cause.CHANGE, [A, B, C], causes) == "2 launched by workers, 1 untagged"
-    assert told_cause(Cause.CHANGE, [D], causes) == "the target wants other members"
-    assert told_cause(Cause.LOSS, [A], causes) == "a worker was lost"
+    assert describe_cause(Cause.CHANGE, [A, B, C], causes) == "2 launched by workers, 1 untagged"
+    assert describe_cause(Cause.CHANGE, [D], causes) == "the target wants other members"
+    assert describe_cause(Cause.LOSS, [A], causes) == "a worker was lost"

@@ -41,8 +41,10 @@ def test_the_history_of_a_long_job_with_endless_names_stays_within_its_bound_and
     chronicle = Chronicle()
     for epoch in range(2000):
         metrics = {f"{'é' * 200}{name}": math.pi * epoch for name in range(50)}
-        chronicle.hear(segment(100.0 + 10 * epoch, epoch, metrics))
-        chronicle.hear(events.WorkerLost(instance="i-0000000a", pid=1, reason="é" * 5000, at=101.0 + 10 * epoch))
+        chronicle.record_event(segment(100.0 + 10 * epoch, epoch, metrics))
+        chronicle.record_event(
+            events.WorkerLost(instance="i-0000000a", pid=1, reason="é" * 5000, at=101.0 + 10 * epoch)
+        )
     history = chronicle.history()
     assert len(history.model_dump_json().encode()) <= HISTORY_BYTES
     assert history.counts == {"worker_lost": 2000}, "also those whose mark is not kept"
@@ -53,7 +55,7 @@ def test_the_history_of_a_long_job_with_endless_names_stays_within_its_bound_and
 def test_points_that_are_merged_stay_equally_far_apart_and_keep_rate_and_metrics() -> None:
     chronicle = Chronicle()
     for epoch in range(1000):
-        chronicle.hear(segment(10.0 * epoch, epoch, {"loss": 1.0 / (epoch + 1)}))
+        chronicle.record_event(segment(10.0 * epoch, epoch, {"loss": 1.0 / (epoch + 1)}))
     gaps = [b.at - a.at for a, b in zip(chronicle.points, chronicle.points[1:], strict=False)]
     assert max(gaps) <= 4 * 1000 * 10 / len(chronicle.points)
     assert all(point.samples_per_second == 500.0 and "loss" in point.metrics for point in chronicle.points)
@@ -78,7 +80,7 @@ def test_a_history_of_a_later_version_is_passed_over_and_the_membership_beside_i
 def test_a_job_that_goes_on_at_its_pace_is_over_when_it_said() -> None:
     chronicle = Chronicle()
     for second in range(0, 100, 5):
-        chronicle.stands(float(second), second / 1000, 0, second, 2, 10.0)
+        chronicle.record_progress(float(second), second / 1000, 0, second, 2, 10.0)
     assert chronicle.progress(0.095, 95.0).eta_seconds == 905.0
 
 
@@ -90,17 +92,17 @@ def test_a_pause_makes_the_end_later_and_a_rollback_is_not_taken_for_speed() -> 
     assert stalled > 140.0
     chronicle = Chronicle()
     for at, fraction in [(0.0, 0.1), (10.0, 0.2), (20.0, 0.3), (30.0, 0.2), (40.0, 0.3)]:
-        chronicle.stands(at, fraction, 0, 0, 1, 1.0)
+        chronicle.record_progress(at, fraction, 0, 0, 1, 1.0)
     assert chronicle.progress(0.3, 40.0).eta_seconds == 140.0
 
 
 def test_the_first_step_which_waits_for_everything_says_nothing_of_the_end() -> None:
     """A job of half an hour is not said to take a day and a half."""
     chronicle = Chronicle()
-    chronicle.stands(0.0, 0.0, 0, 0, 1, 1.0)
-    chronicle.stands(90.0, 0.001, 0, 1, 1, 1.0)
+    chronicle.record_progress(0.0, 0.0, 0, 0, 1, 1.0)
+    chronicle.record_progress(90.0, 0.001, 0, 1, 1, 1.0)
     assert chronicle.progress(0.001, 90.0).eta_seconds is None
-    chronicle.stands(92.0, 0.002, 0, 2, 1, 1.0)
+    chronicle.record_progress(92.0, 0.002, 0, 2, 1, 1.0)
     assert chronicle.progress(0.002, 92.0).eta_seconds == 1996.0
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from dyntrain.training import events
-from dyntrain.training.protocol.checks import few
+from dyntrain.training.protocol.checks import limit_checks
 from dyntrain.training.protocol.messages import MAX_BYTES, CheckIn, Formed, Position, SafeCopy
 from dyntrain.training.session.generation.divergence import difference
 from dyntrain.training.session.job.state import Phase
@@ -83,13 +83,13 @@ def test_of_a_model_of_many_arrays_the_check_fits_a_message_and_a_difference_has
     name = "efficientnet0_" + "block12_" * 20
     here = [(f"{name}{i}_weight\u00e9", f"{i:016x}") for i in range(arrays)]
     there = [*here[:-1], (here[-1][0], "another")]
-    check_in = CheckIn(generation=1, position=HERE, pid=1, checks=few(here))
+    check_in = CheckIn(generation=1, position=HERE, pid=1, checks=limit_checks(here))
     assert len(check_in.model_dump_json().encode()) < MAX_BYTES
-    sentence = difference({A: few(here), B: few(there), "i-0000000c": few(here)})
+    sentence = difference({A: limit_checks(here), B: limit_checks(there), "i-0000000c": limit_checks(here)})
     assert sentence
     assert f"{arrays - 1}_weight" in sentence
     assert "another on " + B in sentence
-    assert difference({A: few(here), B: few(here)}) is None
+    assert difference({A: limit_checks(here), B: limit_checks(here)}) is None
 
 
 def test_no_difference_is_seen_where_somebody_says_nothing() -> None:

@@ -35,7 +35,7 @@ def test_a_running_worker_that_never_finds_the_coordinator_is_replaced(driver: D
     """The order to end it may have been lost with the coordinator before."""
     driver.node(C, base=False, worker_pid=50)
     driver.now += driver.options.clocks.progress + 1
-    driver.session.job.round.heard = driver.now
+    driver.session.job.round.progress_at = driver.now
     assert restarted(driver.do("tick")) == {C}
 
 

@@ -59,7 +59,7 @@ def trains(*names: str) -> Driver:
 def between(*names: str) -> Driver:
     driver = trains(*names)
     driver.check_in(*names, epoch=3)
-    assert driver.session.job.between
+    assert driver.session.job.between_loops
     return driver
 
 

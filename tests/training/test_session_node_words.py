@@ -62,7 +62,7 @@ def test_a_member_that_ends_well_in_an_epoch_that_it_was_to_train_is_lost_at_onc
     """And not after its connection was waited for: nobody told it to leave."""
     orders = exits(driver, B, int(B[-1], 16), 0)
     (reason,) = [event.reason for event in announced(orders, WorkerLost)]
-    assert reason == "the script ends in epoch 0 of 3, of itself"
+    assert reason == "the script ends in epoch 0 of 3, by itself"
     assert driver.session.job.phase is Phase.RELEASING
 
 
@@ -104,7 +104,7 @@ def test_between_two_loops_a_script_has_ended_when_the_members_own_process_has()
     driver.want(A, B)
     driver.form(A, B)
     driver.check_in(A, B, epoch=3)
-    assert driver.session.job.between
+    assert driver.session.job.between_loops
     exits(driver, A, 999, 0)
     assert driver.session.job.script_ended == set()
     exits(driver, A, int(A[-1], 16), 0)

@@ -153,7 +153,7 @@ def test_a_script_that_ends_of_itself_in_mid_job_on_every_worker_ends_the_job_th
     driver.form(A, B)
     assert announced(ends(driver, B), Failed) == []
     (failed,) = announced(ends(driver, A), Failed)
-    assert failed.reason == "the script ends in epoch 1 of 3, of itself: on every worker, and so it did before"
+    assert failed.reason == "the script ends in epoch 1 of 3, by itself: on every worker, for the second time"
 
 
 def test_where_one_worker_alone_ends_early_the_others_train_on(driver: Driver) -> None:

@@ -71,7 +71,7 @@ def test_a_node_is_called_back_once() -> None:
 def test_time_in_which_nothing_could_be_ordered_counts_against_nobody(name: str) -> None:
     here = roster()
     setattr(here, name, 50.0)
-    here.held(7.0)
+    here.extend_deadlines(7.0)
     assert getattr(here, name) == 57.0
 
 
@@ -82,7 +82,7 @@ def test_one_that_stands_by_is_neither_missed_nor_refused() -> None:
     driver.worker(C)
     hello = here.standing.pop(C)
     here.refused[C], here.unconnected[C] = "no", Unconnected(50, 0.0, 1.0)
-    here.stand(hello)
+    here.add_standing(hello)
     assert (here.refused, here.unconnected, set(here.standing)) == ({}, {}, {C})
 
 

@@ -116,7 +116,7 @@ def test_a_node_without_servers_takes_none_along(reach: object) -> None:
     phase = driver.session.job.phase
     driver.do("node_lost", C)
     driver.now += driver.options.clocks.liveness + 1
-    driver.session.job.round.heard = driver.session.job.since = driver.now
+    driver.session.job.round.progress_at = driver.session.job.since = driver.now
     driver.do("tick")
     assert (driver.session.job.phase, set(driver.session.job.roster.members) >= {A, B}) == (phase, True)
 
@@ -157,7 +157,7 @@ def test_once_all_are_free_of_the_group_its_servers_are_missed_by_nobody() -> No
 def test_a_host_that_came_back_is_not_missed_later(driver: Driver) -> None:
     driver.do("node_lost", B)
     driver.node(B, worker_pid=0xB)
-    driver.now = driver.session.job.round.heard = driver.now + driver.options.clocks.liveness + 1
+    driver.now = driver.session.job.round.progress_at = driver.now + driver.options.clocks.liveness + 1
     assert (driver.do("tick"), driver.session.job.phase) == ([], Phase.TRAINING)
 
 

@@ -120,7 +120,7 @@ def test_a_process_that_dies_takes_the_others_of_its_node_out_of_the_job_and_all
 
     assert members(driver) == (A0, A1), "the other node goes on at once"
     assert restarts(orders) == {B1: 111}
-    assert "all of them come again" in leaves(orders)[B0]
+    assert "all of them join again" in leaves(orders)[B0]
     assert len(announced(orders, events.WorkerLost)) == 1, "the others of its node have not failed"
 
     again = driver.do("worker_left", B0)
@@ -160,7 +160,7 @@ def test_the_last_node_goes_on_from_what_is_safe_where_its_process_does_not_come
     orders = driver.do("tick")
 
     assert [event.reason for event in announced(orders, events.Restart)] == [
-        f"of {A} not all processes are there, and nobody else has the state"
+        f"processes on {A} are missing, and no other node has the state"
     ]
     driver.process(A, 0, pid=1000)
     driver.process(A, 1, pid=1010)
@@ -197,7 +197,7 @@ def test_the_report_names_nodes_and_the_slowest_of_their_processes() -> None:
 def test_an_interruption_of_a_machine_is_no_failure_of_any_of_its_processes() -> None:
     driver = Slots(1)
     driver.trains(A)
-    driver.session.job.roster.noticed.add(A)
+    driver.session.job.roster.interrupted.add(A)
     for pid in range(111, 130):
         lose(driver, A1, A0)
         driver.process(A, 1, pid=pid)

@@ -94,7 +94,7 @@ def test_who_does_not_come_to_the_boundary_is_named(job: Stalled) -> None:
     [stall] = announced_stalls(job.passes(WITHIN))
 
     assert (stall.stalled, stall.waiting) == ((B,), (A, C))
-    assert f"2 of 3 workers wait at the end of epoch 0: {B} has not come there" in stall.reason
+    assert f"2 of 3 workers wait at the end of epoch 0: {B} has not arrived" in stall.reason
 
 
 def test_it_is_told_once_and_once_more_when_it_is_over(job: Stalled) -> None:
@@ -192,13 +192,13 @@ def test_the_report_says_it_as_long_as_it_lasts(job: Stalled) -> None:
     job.where = {A: True, B: False, C: True}
     chronicle = Chronicle()
     for event in announced(job.passes(WITHIN), events.Stalled):
-        chronicle.hear(event)
+        chronicle.record_event(event)
     progress = chronicle.progress(0.5, job.driver.now)
     assert B in progress.stalled
 
     job.steps(B)
     for event in announced(job.passes(2), events.StallOver):
-        chronicle.hear(event)
+        chronicle.record_event(event)
     assert not chronicle.progress(0.5, job.driver.now).stalled
 
 

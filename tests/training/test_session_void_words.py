@@ -96,7 +96,7 @@ def test_each_word_of_one_that_gets_on_sets_the_progress_clock_anew(driver: Driv
         driver.do(method, A, WORDS[method](1))
         if method == "check_in":
             break  # from here on the boundary's bound holds
-    assert driver.session.job.round.heard == driver.now
+    assert driver.session.job.round.progress_at == driver.now
 
 
 def test_the_boundarys_bound_runs_from_the_first_who_came_to_it(three: Driver) -> None:

@@ -49,7 +49,7 @@ def between() -> Driver:
     driver.node(C, base=False)
     driver.worker(C, another=True)
     driver.check_in(A, B, epoch=3)
-    assert (driver.session.job.between, set(driver.session.job.roster.passing)) == (True, {C})
+    assert (driver.session.job.between_loops, set(driver.session.job.roster.passing)) == (True, {C})
     return driver
 
 

@@ -116,7 +116,7 @@ def test_a_node_that_fails_again_cools_down_for_longer_where_nobody_needs_it(dri
             driver.exits(C, pid=next(pids))
         for share, again in ((0.9, set[str]()), (0.2, {C})):
             driver.now += seconds * share
-            driver.session.job.round.heard = driver.now
+            driver.session.job.round.progress_at = driver.now
             assert restarted(driver.do("tick")) == again, (seconds, share)
 
 
@@ -147,7 +147,7 @@ def between() -> Driver:
     for name in (A, B):
         driver.blanks(name)
     driver.check_in(A, B, epoch=3)
-    assert driver.session.job.between
+    assert driver.session.job.between_loops
     return driver
 
 

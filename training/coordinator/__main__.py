@@ -1,10 +1,10 @@
-"""`python -m dyntrain.training.coordinator`: the process that a job's workers check in with."""
+"""`python -m dyntrain.training.coordinator`: the process to which a job's workers connect."""
 
 import sys
 
 from dyntrain.missing import one_sentence
 
-with one_sentence(code=78):  # sysexits.h: a person must act, a restart does not help
+with one_sentence(code=78):  # of sysexits.h: a person must act, as a restart would fail too
     from dyntrain.training.coordinator.command import main
 
 sys.exit(main())

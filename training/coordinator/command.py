@@ -3,9 +3,8 @@ r"""The coordinator's command line.
     python -m dyntrain.training.coordinator --cluster demo --instance-id i-... --host 10.0.0.5 --mount /myEFSvolume \
         --num-workers 2
 
-Exit code 0: the job is over (the report says whether it finished or failed); 78: a person must act; any other: start it
-again, and it continues where its journal ends. A coordinator that another node has overtaken (`terms`) sends nothing
-more and ends with 75.
+Exit code 0: the job is over (its report says whether it finished or failed). 75: another node has taken the job over
+(`terms`). 78: a person must act. Any other: start the coordinator again, and it continues where its journal ends.
 """
 
 from __future__ import annotations
@@ -97,17 +96,17 @@ async def _serve(args: argparse.Namespace) -> None:
 def _upload_command(location: str | None, folder: JobFolder, commits: str | None) -> list[str] | None:
     if location is None:
         return None
-    elsewhere = [] if commits is None else ["--commits", commits]
-    return [sys.executable, "-m", "dyntrain.training.report.uploads", str(folder.root), location, *elsewhere]
+    commits_option = [] if commits is None else ["--commits", commits]
+    return [sys.executable, "-m", "dyntrain.training.report.uploads", str(folder.root), location, *commits_option]
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the options, and add `clocks`. Ends the process with a message if they are wrong."""
+    """Parse the options, and add `clocks`. For wrong options, ends the process with a message."""
     parser = argparse.ArgumentParser(
         prog="python -m dyntrain.training.coordinator", description="Coordinates the training job of one cluster."
     )
     parser.add_argument("--cluster", required=True)
-    parser.add_argument("--stage", help="of the controller that the cluster belongs to; default: the only one there is")
+    parser.add_argument("--stage", help="stage of the cluster's controller; default: that of the only controller")
     parser.add_argument("--instance-id", required=True)
     parser.add_argument("--host", required=True, help="this node's private address, where nodes and workers connect")
     parser.add_argument("--mount", required=True, type=Path, help="the volume that all nodes share")
@@ -115,20 +114,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--min-workers", type=int, default=1)
     parser.add_argument("--max-workers", type=int, default=64)
     parser.add_argument(
-        "--term", type=int, default=0, help="of this node's nomination, from the target; 0: it is tagged as master"
+        "--term", type=int, default=0, help="term of this node's nomination, from the target; 0: tagged as master"
     )
     parser.add_argument("--segment-steps", type=int, help="also let membership change every so many steps in mid-epoch")
     parser.add_argument(
         "--boundary", choices=["epoch", "segment"], default="epoch", help="where changes without a deadline are made"
     )
     parser.add_argument(
-        "--waits-for-launch", action="store_true", help="what to train is launched by a person on a base node"
+        "--waits-for-launch", action="store_true", help="wait until a person launches a command on a base node"
     )
     add_state_transfer(parser)
     parser.add_argument(
         "--servers", choices=["base", "all"], default="base", help="which members' ps-lite servers are used"
     )
-    parser.add_argument("--events", type=Path, help="write what happens there too, a JSON object a line")
+    parser.add_argument("--events", type=Path, help="write the job's events to this file too, a JSON object a line")
     parser.add_argument(
         "--checkpoint-dir",
         type=Path,
@@ -141,7 +140,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     identity_keys = (
         "public keys (PEM, or its body) whose signature on an instance identity document counts; "
-        "without any, nodes are believed"
+        "without any key, nodes are trusted"
     )
     parser.add_argument("--identity-keys", type=_keys, default=(), help=identity_keys)
     add_clocks(parser)
@@ -175,7 +174,7 @@ def add_state_transfer(parser: argparse.ArgumentParser) -> None:
         "--state-transfer",
         choices=["encrypted", "clear"],
         default="encrypted",
-        help="how the state goes from node to node; clear spares processor time, on a network that is nobody else's",
+        help="how the state goes from node to node; clear saves processor time, for a network without other users",
     )
 
 
@@ -188,8 +187,8 @@ def add_clocks(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=default.liveness,
         help=(
-            "without an answer for so long a process counts as hung; pings and the ends of what is cut off follow "
-            "from it"
+            "a process that does not answer for so long counts as hung; the intervals of pings and reconnections "
+            "follow from it"
         ),
     )
     group.add_argument(
@@ -197,8 +196,7 @@ def add_clocks(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=default.progress,
         help=(
-            "a living job that makes no step, or a worker that does not connect after its start, counts as stuck "
-            "after so long"
+            "a live job without a step for so long, or a worker without a connection after its start, counts as stuck"
         ),
     )
     group.add_argument(

@@ -1,9 +1,9 @@
 """The coordinator's end of the control channel: admits connections, and passes their messages to the session.
 
-A connection begins with our challenge, and its first message must be the hello that answers it (`admission`), within
-`HELLO_SECONDS`. After that it may only send the messages of its kind (node or worker), and only for the instance of its
-hello. Anything else ends the connection with one log line, and changes nothing. No log line contains a token, a proof
-or an identity document, and claims of strangers are quoted and short.
+A connection begins with the coordinator's challenge. The peer's first message must be the hello that answers it
+(`admission`), within `HELLO_SECONDS`. After that the peer may only send the messages of its kind (node or worker), and
+only for the instance of its hello. Any other message ends the connection with one log line, and changes nothing. No log
+line contains a token, a proof or an identity document. Claims of unproven peers are quoted and cut to a short length.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from dyntrain.training.protocol.node_messages import (
     Workers,
     WorkerStarted,
 )
-from dyntrain.training.protocol.wire import FromCoordinator, FromNode, FromWorker, WorkerWord, parse_to_coordinator
+from dyntrain.training.protocol.wire import FromCoordinator, FromNode, FromWorker, WorkerReport, parse_to_coordinator
 from dyntrain.training.protocol.wire import ToNode as NodeMessage
 from dyntrain.training.protocol.wire import ToWorker as WorkerMessage
 from dyntrain.training.session.orders import Order
@@ -66,19 +66,19 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
-HELLO_SECONDS = 30.0  # long, as the last one waits when hundreds connect at once
-BACKLOG = 1024  # connections that wait to be accepted: after a coordinator's death all connect at once
-QUEUE = 1000  # unsent messages to a slow reader, before it is disconnected
+HELLO_SECONDS = 30.0  # limit for the hello; hundreds may connect at once
+BACKLOG = 1024  # waiting connections; after a coordinator's death all peers connect at once
+QUEUE = 1000  # the most unsent messages to a peer; with more, the peer is disconnected
 log = logging.getLogger("control")
 
 
 class _Peer:
-    """One accepted connection, with a queue of messages, which keeps their order and never waits for a slow reader."""
+    """An accepted connection with a queue of messages, which are sent in order and never wait for a slow reader."""
 
     def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
         self.last_sent: Workers | None = None
-        self.life = self.address = ""  # set for a node
+        self.life = self.address = ""  # both are set for nodes only
         self.queue: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE)
 
     def send(self, message: FromCoordinator | None) -> None:
@@ -95,10 +95,10 @@ class _Peer:
 
 
 def claimed_twice(instance: str, first: str, second: str) -> str:
-    """The message to a second node process of an instance, which is refused while the first is connected.
+    """Return the refusal for a second node process of an instance, while the first process is connected.
 
-    Otherwise each would end the other's workers, again and again. If the first is gone, missing pongs show it, and the
-    second one, which tries again, is admitted.
+    Without the refusal the two processes would repeatedly end each other's workers. If the first process is gone,
+    unanswered pings show it, and the second process is admitted at a retry.
     """
     return (
         f"{instance} is connected already, from {first}; this process, at {second}, names the same instance: "
@@ -107,15 +107,15 @@ def claimed_twice(instance: str, first: str, second: str) -> str:
 
 
 class Unwelcome(Exception):
-    """A peer that is disconnected. `reason` goes to the peer and the log, `detail` to the log only."""
+    """The peer must be disconnected. `reason` goes to the peer and the log, `detail` to the log only."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason + detail)
         self.reason = reason
 
 
-def _offended(error: ConnectionClosed) -> bool:
-    """Whether we closed the connection because of its data: too long, not text, not WebSocket."""
+def _closed_for_bad_data(error: ConnectionClosed) -> bool:
+    """Whether this side closed the connection for invalid data: too long, not text, not WebSocket."""
     return error.sent is not None and error.sent.code in (
         CloseCode.PROTOCOL_ERROR,
         CloseCode.INVALID_DATA,
@@ -131,7 +131,7 @@ class ControlServer:
 
     @contextlib.asynccontextmanager
     async def listen(self, host: str, context: ssl.SSLContext, clocks: Clocks, port: int = 0) -> AsyncIterator[int]:
-        """Serve, and yield the port; `port` 0 takes a free one. Peers that do not answer pings are disconnected."""
+        """Serve, and yield the port (with `port` 0 a free one). Peers that do not answer pings are disconnected."""
         async with serve(
             self._serve,
             host,
@@ -151,7 +151,7 @@ class ControlServer:
             peer.send(message)
 
     def tell_workers(self, message: Workers) -> None:
-        """Send the message to every node to which it was not the last one sent."""
+        """Send the message to every node, unless the node's last such message was the same."""
         for peer in self._nodes.values():
             if peer.last_sent != message:
                 peer.last_sent = message
@@ -162,7 +162,7 @@ class ControlServer:
             entry[0].send(message)
 
     def drop_worker(self, instance: str, pid: int, reason: str) -> None:
-        """Close the connection of process `pid`; another process of the instance that connected since stays."""
+        """Close the connection of process `pid`, but not that of a later process of the instance."""
         peer, connected = self._workers.get(instance, (None, None))
         if peer is not None and connected == pid:
             del self._workers[instance]
@@ -174,7 +174,7 @@ class ControlServer:
         deadline = time.monotonic() + seconds
 
         while (self._nodes or self._workers) and time.monotonic() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)  # connections come and go, so there is no single event to await
+            await asyncio.sleep(0.05)  # new peers may connect meanwhile, so no single event can be awaited
 
     async def _serve(self, connection: ServerConnection) -> None:
         address = connection.remote_address[0] if connection.remote_address else "?"
@@ -201,7 +201,7 @@ class ControlServer:
                 await self._serve_worker(peer, hello)
         except ConnectionClosed as error:
             log.log(
-                logging.WARNING if _offended(error) else logging.DEBUG,
+                logging.WARNING if _closed_for_bad_data(error) else logging.DEBUG,
                 "connection of %s closed: %s",
                 hello.name,
                 error,
@@ -238,22 +238,22 @@ class ControlServer:
 
     async def _serve_node(self, peer: _Peer, hello: NodeHello) -> None:
         instance = hello.name
-        if earlier := self._nodes.get(instance):
-            if hello.life and earlier.life and hello.life != earlier.life:
-                taken = claimed_twice(instance, earlier.address, hello.private_ip)
-                peer.send(Refused(reason=taken))
-                raise Unwelcome(taken)
-            earlier.send(None)
+        if earlier_peer := self._nodes.get(instance):
+            if hello.life and earlier_peer.life and hello.life != earlier_peer.life:
+                refusal = claimed_twice(instance, earlier_peer.address, hello.private_ip)
+                peer.send(Refused(reason=refusal))
+                raise Unwelcome(refusal)
+            earlier_peer.send(None)
         self._nodes[instance] = peer
         peer.life, peer.address = hello.life, hello.private_ip
-        # Sent directly: it contains no decision, so it need not wait for decisions that are not on the volume yet.
+        # Sent directly: a Welcome contains no decision, so it need not wait until earlier decisions are on the volume.
         peer.send(Welcome(job=self._job, launch=self._session.launch))
         self._carry_out(self._session.node_connected(hello, time.time()))
         try:
             async for text in peer.connection:
                 message = parse_to_coordinator(text)
                 if not isinstance(message, FromNode) or isinstance(message, NodeHello):
-                    raise Unwelcome(f"a node may not say {message.type}")
+                    raise Unwelcome(f"a node may not send {message.type}")
                 if self._nodes.get(instance) is peer:
                     self._carry_out(self._from_node(instance, message, time.time()))
         finally:
@@ -285,15 +285,15 @@ class ControlServer:
 
     async def _serve_worker(self, peer: _Peer, hello: WorkerHello) -> None:
         instance = hello.name
-        if earlier := self._workers.get(instance):
-            earlier[0].send(None)
+        if earlier_entry := self._workers.get(instance):
+            earlier_entry[0].send(None)
         self._workers[instance] = (peer, hello.pid)
         self._carry_out(self._session.worker_connected(hello, time.time()))
         try:
             async for text in peer.connection:
                 message = parse_to_coordinator(text)
                 if not isinstance(message, FromWorker) or isinstance(message, WorkerHello):
-                    raise Unwelcome(f"a worker may not say {message.type}")
+                    raise Unwelcome(f"a worker may not send {message.type}")
                 if self._workers.get(instance) == (peer, hello.pid):
                     self._carry_out(self._from_worker(instance, message, time.time()))
         finally:
@@ -301,7 +301,7 @@ class ControlServer:
                 del self._workers[instance]
                 self._carry_out(self._session.worker_disconnected(instance, hello.pid, time.time()))
 
-    def _from_worker(self, instance: str, message: WorkerWord, now: float) -> list[Order]:
+    def _from_worker(self, instance: str, message: WorkerReport, now: float) -> list[Order]:
         match message:
             case Prepared():
                 return self._session.worker_prepared(instance, message, now)

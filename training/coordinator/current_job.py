@@ -1,4 +1,4 @@
-"""The job that a coordinator on this volume coordinates: the one that is not over, or a new one."""
+"""Finds the cluster's unfinished job on the shared volume, or begins a new one."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file, re
 
 
 def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
-    """Return the name and start of the cluster's job that is not closed, or of a new one.
+    """Return name and start time of the cluster's job that is not closed, or of a new one.
 
-    A closed job's name is never used again. A job that has ended, but whose coordinator died before it could report it
-    everywhere, is opened again to do so.
+    A closed job's name is never used again. A job that has ended, but whose coordinator died before its last
+    report, is opened again to send this report.
     """
     file = current_job_file(mount, cluster)
     if file.exists():
         current = read_current_job(file)
         if not is_closed(read_journal(JobFolder.of(mount, cluster, current.job).ledger)):
             return current.job, current.started_at
-    begun = begin_job(mount, cluster, now)
-    return begun.job, begun.started_at
+    new_job = begin_job(mount, cluster, now)
+    return new_job.job, new_job.started_at
 
 
 def begin_job(mount: Path, cluster: str, now: float, command: Sequence[str] | None = None) -> CurrentJob:
@@ -34,17 +34,17 @@ def begin_job(mount: Path, cluster: str, now: float, command: Sequence[str] | No
     `command` is its training command, if a resumed job must have the same one.
     """
     name = dt.datetime.fromtimestamp(now, dt.UTC).strftime("job-%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    begun = CurrentJob(job=name, started_at=now, command=None if command is None else tuple(command))
+    new_job = CurrentJob(job=name, started_at=now, command=None if command is None else tuple(command))
     file = current_job_file(mount, cluster)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, begun.line())
-    return begun
+    write_whole(file, new_job.line())
+    return new_job
 
 
 def is_closed(journal: Sequence[Entry]) -> bool:
-    """Whether the job is over and this was reported to all; not if it was resumed since."""
-    last = next((entry for entry in reversed(journal) if isinstance(entry, JobClosed | JobResumed)), None)
-    return isinstance(last, JobClosed)
+    """Whether the job's end was reported, and the job was not resumed since."""
+    last_entry = next((entry for entry in reversed(journal) if isinstance(entry, JobClosed | JobResumed)), None)
+    return isinstance(last_entry, JobClosed)
 
 
 def commits_below(directory: Path | None, cluster: str, job: str) -> str | None:

@@ -1,6 +1,6 @@
 """Two files that list the training workers, for people and their scripts.
 
-AWS Dynamic Training's launcher wrote the same files in its own directory. `host_worker` has one address a line;
+AWS Dynamic Training's launcher wrote the same files in its own directory. `host_worker` has one address a line.
 `host_worker_log` gets a line `<seq> ADDED|REMOVED <ip> <ns>` when a worker has joined or left.
 """
 
@@ -18,32 +18,34 @@ HOST_FILE, HOST_LOG = "host_worker", "host_worker_log"
 log = logging.getLogger(__name__)
 
 
-def present(before: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
+def training_hosts(listed_hosts: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
     """The addresses of training workers after this report, in order of joining. Pure.
 
-    A worker is listed from its first step until it is no longer a member. While there are no members (the job starts,
-    pauses or has ended), none counts as having left. `addresses` maps instances to addresses.
+    A worker is listed from its first step until it is no longer a member. Without members (the job starts,
+    pauses or has ended), the list stays as it is. `addresses` maps instances to addresses.
     """
     if report.state != "running" or not report.members:
-        return tuple(before)
-    members = {addresses[m.instance_id]: m.active for m in report.members if m.instance_id in addresses}
-    stay = [host for host in before if host in members]
+        return tuple(listed_hosts)
+    members = {
+        addresses[member.instance_id]: member.active for member in report.members if member.instance_id in addresses
+    }
+    stay = [host for host in listed_hosts if host in members]
     return (*stay, *(host for host, active in members.items() if active and host not in stay))
 
 
 class HostLog:
-    """The log in one directory. A resumed launch, or the next one, continues after its last whole line."""
+    """The file `host_worker_log` of a directory; a later launch continues after its last complete line."""
 
     def __init__(self, directory: Path) -> None:
         """Read the log, or create it. Raises OSError."""
         self.path = directory / HOST_LOG
         entries = _read(self.path)
         self._sequence = 1 + max((number for number, _, _ in entries), default=-1)
-        self.hosts = _in_force(entries)
+        self.hosts = _current_hosts(entries)
         self.path.touch()
 
     def record(self, hosts: Sequence[str]) -> None:
-        """Append the changes since the last call. Raises OSError, and then nothing is recorded."""
+        """Append the changes since the last call. Raises OSError, without recording anything."""
         changes = [("REMOVED", host) for host in self.hosts if host not in hosts]
         changes += [("ADDED", host) for host in hosts if host not in self.hosts]
         lines = [f"{self._sequence + i} {change} {host} {time.time_ns()}\n" for i, (change, host) in enumerate(changes)]
@@ -57,12 +59,12 @@ class HostLog:
 
 
 def write_hosts(directory: Path, hosts: Iterable[str]) -> None:
-    """Write the list of hosts, renamed into place. Raises OSError."""
+    """Replace the list of hosts atomically. Raises OSError."""
     write_whole(directory / HOST_FILE, "".join(f"{host}\n" for host in hosts).encode())
 
 
 def _read(path: Path) -> list[tuple[int, str, str]]:
-    """Return (sequence, change, address) of each whole line.
+    """Return (sequence, change, address) of each complete line.
 
     An incomplete last line does not count; it is ended with a newline, so that the next one begins a line of its own.
     """
@@ -80,7 +82,7 @@ def _read(path: Path) -> list[tuple[int, str, str]]:
     return entries
 
 
-def _in_force(entries: Sequence[tuple[int, str, str]]) -> tuple[str, ...]:
+def _current_hosts(entries: Sequence[tuple[int, str, str]]) -> tuple[str, ...]:
     hosts: dict[str, None] = {}
     for _, change, host in entries:
         if change == "ADDED":

@@ -1,4 +1,4 @@
-"""The coordinator's connection to the controller: SSM and EventBridge. The only module here that uses AWS."""
+"""The coordinator's connection to the controller, through SSM, DynamoDB and EventBridge."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HostsError(RuntimeError):
 
 
 class Hosts(Protocol):
-    """The controller, through blocking calls, each bounded by its client's timeouts; run them off the event loop."""
+    """Blocking calls to the controller, bounded by the client's timeouts; make them outside the event loop."""
 
     def read_target(self) -> Target | None:
         """The present target, or None if none was published yet. Raises HostsError."""
@@ -44,7 +44,7 @@ class Hosts(Protocol):
 
 
 class AwsHosts:
-    """The controller on AWS. `stage` is that of the cluster's controller; None if there is only one controller."""
+    """Calls to the controller on AWS. `stage` is the controller's stage, or None for the only controller."""
 
     def __init__(self, cluster: str, stage: str | None = None) -> None:
         self._cluster, self._stage = cluster, stage
@@ -57,7 +57,7 @@ class AwsHosts:
         return self._clients[service]
 
     def _read(self, name: str) -> str | None:
-        """Read a parameter; None if it does not exist. Raises BotoCoreError or ClientError."""
+        """Read a parameter, or return None if it does not exist. Raises BotoCoreError or ClientError."""
         try:
             return str(self._client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
         except ClientError as error:
@@ -76,11 +76,11 @@ class AwsHosts:
                     f"target revision {target.revision} of cluster {self._cluster} is refused: the controller of stage "
                     f"{target.stage} wrote it, and the cluster belongs to {self._stage}; set the stage in its policy"
                 )
-            return self._full(target) if target.members is None else target
+            return self._with_members(target) if target.members is None else target
         except (BotoCoreError, ClientError, ValidationError, KeyError, Misconfigured) as error:
-            raise HostsError(f"target of cluster {self._cluster}: {error}") from error
+            raise HostsError(f"target of cluster {self._cluster} not read: {error}") from error
 
-    def _full(self, target: Target) -> Target:
+    def _with_members(self, target: Target) -> Target:
         """Add the members, from DynamoDB, to a target whose list was too long for the parameter.
 
         Raises HostsError if the digest does not match, because the list in DynamoDB is of another revision.
@@ -138,6 +138,6 @@ class AwsHosts:
         try:
             answer = self._client("events").put_events(Entries=[entry])
         except (BotoCoreError, ClientError) as error:
-            raise HostsError(f"report of cluster {self._cluster}: {error}") from error
+            raise HostsError(f"report of cluster {self._cluster} not sent: {error}") from error
         if answer["FailedEntryCount"]:
             raise HostsError(f"report of cluster {self._cluster} refused: {answer['Entries'][0].get('ErrorMessage')}")

@@ -1,8 +1,8 @@
-"""Carries out the session's orders one after another; those after a decision wait until it is on the volume.
+"""Carries out the session's orders in their order; orders after a decision wait until the decision is on the volume.
 
-One thread writes to the volume, in order, and never the event loop: while the volume stalls, which NFS may do for
-minutes, the coordinator still answers pings, and workers train on to their next boundary. No order is sent meanwhile,
-so that time extends all deadlines (`stalled`).
+One thread makes all writes to the volume, in order. So while the volume stalls, which NFS may do for minutes, the event
+loop still answers pings, and workers train on to the next point where the membership may change. No order is sent
+during a stall, so its time extends all deadlines (`stalled`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from dyntrain.training.events import Event
 from dyntrain.training.journal import Entry
 from dyntrain.training.session.orders import Journal, Order
 
-NOTICEABLE = 5.0  # seconds of a stall before it is logged
+NOTICEABLE = 5.0  # seconds after which a stall is logged
 log = logging.getLogger("coordinator")
 
 
 class Outbox:
     """The queue of orders.
 
-    `volume` runs one call at a time. `decide` and `announce` run there and write; `carry` carries out all other orders
-    on the event loop.
+    `volume` runs one call at a time: `decide` writes decisions there, and `announce` writes events. `carry` carries out
+    all other orders, on the event loop.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Outbox:
             return bool(self._waiting)
         if not self._warned and (waited := time.monotonic() - self._since) > NOTICEABLE:
             self._warned = True
-            log.warning("the volume has not taken a decision for %.0f s; workers train on, none is given up", waited)
+            log.warning("a write to the volume has taken %.0f s so far; workers train on, none counts as lost", waited)
         return True
 
     def put(self, orders: list[Order]) -> None:
@@ -62,7 +62,7 @@ class Outbox:
         self._waiting.clear()
 
     async def run(self) -> None:
-        """Write decisions until cancelled. Raises what `decide` raises."""
+        """Write decisions until cancelled. Raises the errors of `decide`."""
         loop = asyncio.get_running_loop()
         while True:
             await self._due.wait()
@@ -80,7 +80,7 @@ class Outbox:
 
     def announced(self, event: Event) -> None:
         """Write an event after all earlier writes, without waiting for it."""
-        self._volume.submit(self._announce, event).add_done_callback(_tell_of_failure)
+        self._volume.submit(self._announce, event).add_done_callback(_log_failure)
 
     def _carry_out(self) -> None:
         """Carry out all orders up to the next decision."""
@@ -90,6 +90,6 @@ class Outbox:
             self._due.set()
 
 
-def _tell_of_failure(written: Future[None]) -> None:
+def _log_failure(written: Future[None]) -> None:
     if error := written.exception():
         log.error("an event could not be written: %s", error)

@@ -1,4 +1,4 @@
-"""One line for people for each event that the coordinator announces."""
+"""Describes each event that the coordinator announces, in a log line for people."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def describe(event: events.Event) -> str:
     match event:
         case events.Segment():
             metrics = " ".join(f"{name}={value:.4f}" for name, value in event.metrics.items())
-            where = f"epoch {event.epoch} step {event.end.step} generation {event.generation}"
-            return f"{where} workers {event.workers} {event.rate:.0f} samples/s {metrics}"
-        case events.Forming(position=at):
+            heading = f"epoch {event.epoch} step {event.end.step} generation {event.generation}"
+            return f"{heading} workers {event.workers} {event.rate:.0f} samples/s {metrics}"
+        case events.Forming(position=position):
             return (
-                f"forming generation {event.number} at epoch {at.epoch} sample {at.offset}: {event.cause}; "
+                f"forming generation {event.number} at epoch {position.epoch} sample {position.offset}: {event.cause}; "
                 f"{len(event.members)} workers, joining {_names(event.joining)}, leaving {_names(event.leaving)}"
             )
         case events.Formed():
@@ -30,7 +30,7 @@ def describe(event: events.Event) -> str:
         case events.Left():
             return f"{event.instance} left"
         case events.WorkerLost() | events.WorkerRefused():
-            return f"{event.instance} {_words(event)}: {event.reason}"
+            return f"{event.instance} {_name_of(event)}: {event.reason}"
         case events.Stalled():
             return f"stalled: {event.reason}"
         case events.StallOver():
@@ -38,10 +38,10 @@ def describe(event: events.Event) -> str:
         case events.CoolingDown():
             return f"{event.instance} cools down for {event.seconds:.0f} s: {event.reason}"
         case events.TakenBack():
-            return f"generation {event.generation} is taken back before it began: {event.reason}"
-        case events.Restart(commit=at):
-            where = f"of step {at.step} (epoch {at.epoch})" if at else "none"
-            return f"restarting the workers; last commit: {where}: {event.reason}"
+            return f"generation {event.generation} is cancelled before it began: {event.reason}"
+        case events.Restart(commit=commit):
+            last_commit = f"of step {commit.step} (epoch {commit.epoch})" if commit else "none"
+            return f"restarting the workers; last commit: {last_commit}: {event.reason}"
         case events.ScriptFailed():
             return f"the script raised on {event.instance} at step {event.step}:\n{event.traceback}"
         case events.CommitFailed():
@@ -50,42 +50,44 @@ def describe(event: events.Event) -> str:
             return f"results uploaded: {event.files} files, {event.size / 1e6:.1f} MB, in {event.seconds:.1f} s"
         case events.ResultsNotUploaded():
             return f"training goes on, but its results are not all in the bucket: {event.reason}"
-        case events.CommitUnreadable(instead=at):
-            where = f"the one of step {at.step} (epoch {at.epoch}) is taken" if at else "there is none before it"
-            return f"commit of step {event.position.step} cannot be used, {where}: {event.reason}"
+        case events.CommitUnreadable(instead=earlier):
+            use = (
+                f"that of step {earlier.step} (epoch {earlier.epoch}) is used" if earlier else "no earlier one is left"
+            )
+            return f"commit of step {event.position.step} cannot be used, {use}: {event.reason}"
         case events.Failed():
             return f"job failed: {event.reason}"
         case events.Finished():
             return f"job finished at step {event.position.step}"
         case _:
             fields = event.model_dump(mode="json", exclude={"event", "version", "at"}, exclude_none=True)
-            parts = [part for name, value in fields.items() if (part := _part(name, value))]
-            return f"{_words(event)}: {', '.join(parts)}"
+            parts = [part for name, value in fields.items() if (part := _describe_field(name, value))]
+            return f"{_name_of(event)}: {', '.join(parts)}"
 
 
-def _part(name: str, value: Any) -> str:
-    """Describe one field: a true flag by its name; false flags and empty values give ""."""
+def _describe_field(name: str, value: Any) -> str:
+    """Describe a field; a true flag is described by its name, false flags and empty values by ""."""
     if isinstance(value, bool):
         return name if value else ""
     if name == "deadline":
         return f"{name} {datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%SZ}"
-    shown = _shown(value)
+    shown = _format_value(value)
     return f"{name} {shown}" if shown else ""
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     match value:
         case float():
             return f"{value:.1f}"
         case dict():
-            return " ".join(f"{name} {_shown(one)}" for name, one in value.items())
+            return " ".join(f"{name} {_format_value(item)}" for name, item in value.items())
         case list():
-            return " ".join(map(_shown, value))
+            return " ".join(map(_format_value, value))
         case _:
             return str(value)
 
 
-def _words(event: events.Event) -> str:
+def _name_of(event: events.Event) -> str:
     return event.event.replace("_", " ")
 
 

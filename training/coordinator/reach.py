@@ -1,4 +1,4 @@
-"""Records what the coordinator cannot reach outside of the job (AWS, or a host file), and since when."""
+"""Records which resources outside of the job the coordinator cannot reach (AWS, or a host file), and since when."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH, Unreachable
 class Reach:
     """The resources whose last request failed. Times are seconds since the Unix epoch."""
 
-    _lacking: dict[str, Unreachable] = field(default_factory=dict)
+    _unreachable: dict[str, Unreachable] = field(default_factory=dict)
 
-    def failed(self, what: str, error: Exception, now: float) -> str:
+    def failed(self, resource: str, error: Exception, now: float) -> str:
         """Record a failed request, and return its message for the log."""
-        since = self._lacking[what].since if what in self._lacking else now
-        self._lacking[what] = Unreachable(what=what, since=since, reason=str(error)[:MAX_TEXT_LENGTH])
+        since = self._unreachable[resource].since if resource in self._unreachable else now
+        self._unreachable[resource] = Unreachable(what=resource, since=since, reason=str(error)[:MAX_TEXT_LENGTH])
         return (
             str(error) if since == now else f"{error} (since {dt.datetime.fromtimestamp(since, dt.UTC):%H:%M:%S} UTC)"
         )
 
-    def answered(self, what: str) -> None:
-        self._lacking.pop(what, None)
+    def answered(self, resource: str) -> None:
+        self._unreachable.pop(resource, None)
 
     @property
-    def lacking(self) -> tuple[Unreachable, ...]:
+    def unreachable(self) -> tuple[Unreachable, ...]:
         """The unreachable resources, the longest unreachable first."""
-        return tuple(sorted(self._lacking.values(), key=lambda one: one.since))
+        return tuple(sorted(self._unreachable.values(), key=lambda resource: resource.since))

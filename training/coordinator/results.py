@@ -1,7 +1,7 @@
-"""Keeps a job's results in S3 while it trains.
+"""Uploads a job's results to S3 while the job trains.
 
-Asks the program that uploads them (`dyntrain.training.report.uploads`) to do so at the end of each epoch and of the
-job. Nothing else waits for it, and a failure becomes an event.
+A separate program (`dyntrain.training.report.uploads`) uploads them at the end of each epoch and of the job. Training
+does not wait for uploads, and a failed one becomes an event.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dyntrain.training.protocol.results import END_SECONDS, Uploaded
 from dyntrain.training.timeouts import timeout
 from pydantic import ValidationError
 
-AGAIN_SECONDS = 60.0  # until the next try after a failure, unless an epoch ends before
-GRACE_SECONDS = 2.0  # for the program to end by itself
+AGAIN_SECONDS = 60.0  # from a failure to the next try, unless an epoch ends earlier
+GRACE_SECONDS = 2.0  # in which the program may end by itself
 NICE = "10"  # training on this node has priority
 log = logging.getLogger("coordinator")
 
 
 class Results:
-    """The program that uploads results. `announce` is called with its events."""
+    """The program that uploads results. `announce` is called with an event for each upload or failure."""
 
     def __init__(self, command: Sequence[str], announce: Callable[[Event], None]) -> None:
         self._command, self._announce = tuple(command), announce
@@ -37,20 +37,20 @@ class Results:
         self._process: Process | None = None
         self.over = False  # whether nothing more will be uploaded
 
-    def due(self) -> None:
-        """Note that there are new results to upload."""
+    def request_upload(self) -> None:
+        """Request an upload of new results."""
         self._due.set()
 
     async def run(self) -> None:
         """Upload new results until cancelled; then end the program."""
-        again: float | None = None
+        retry_after: float | None = None
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
-                    async with timeout(again):
+                    async with timeout(retry_after):
                         await self._due.wait()
                 self._due.clear()
-                again = None if await self._upload() else AGAIN_SECONDS
+                retry_after = None if await self._upload() else AGAIN_SECONDS
         finally:
             await self._end()
 
@@ -70,7 +70,7 @@ class Results:
                 answer = await self._ask()
             except (OSError, ValidationError) as error:
                 await self._end()
-                self._failed(f"the program that uploads them gave no answer: {error}")
+                self._failed(f"the program for uploads gave no answer: {error}")
                 return False
         if answer.files:
             uploaded = ResultsUploaded(files=answer.files, size=answer.size, seconds=answer.seconds, at=time.time())
@@ -83,7 +83,7 @@ class Results:
         """Ask the program to upload, and start it if needed. Raises OSError and ValidationError."""
         if self._process is None:
             command = (sys.executable, exec_child.__file__, str(os.getpid()), NICE, *self._command)
-            # its standard error goes to the coordinator's log
+            # the program's standard error goes to the coordinator's log
             self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -92,7 +92,7 @@ class Results:
         line = await self._process.stdout.readline()
         if not line:
             code = await self._process.wait()
-            raise ChildProcessError(f"it ended with exit code {code}; the coordinator's log has its last words")
+            raise ChildProcessError(f"it ended with exit code {code}; see its errors in the coordinator's log")
         return Uploaded.model_validate_json(line)
 
     def _failed(self, reason: str) -> None:
@@ -103,7 +103,7 @@ class Results:
         if process is None:
             return
         assert process.stdin is not None
-        process.stdin.close()  # at the end of its input it ends cleanly
+        process.stdin.close()  # at the end of its input the program ends cleanly
         try:
             async with timeout(GRACE_SECONDS):
                 await process.wait()

@@ -39,13 +39,13 @@ from dyntrain.training.session.orders import Announce, DropWorker, Journal, Orde
 from dyntrain.training.session.session import Session
 
 TICK_SECONDS = 0.1
-# between reads of the target, times 1 to 1.4: at most once a second, not in step with other clusters
+# between reads of the target, multiplied by 1 to 1.4 at random, so that clusters do not read at the same time
 TARGET_SECONDS = 0.7
-REPORT_SECONDS = 5.0  # at most between two reports, which also are the lease
-FAREWELL_SECONDS = 15.0
-WORKERS_SECONDS = 0.5  # between checks whether the nodes have all addresses
+REPORT_SECONDS = 5.0  # at most between two reports, which also show that this process is alive
+FAREWELL_SECONDS = 15.0  # time for nodes and workers to disconnect after the job
+WORKERS_SECONDS = 0.5  # between updates of the nodes' addresses on all nodes
 CLAIM_SECONDS = 1.0  # between checks of the claim on the shared volume
-# between checks of the published endpoint: an overtaken coordinator may have published its own late
+# between checks of the published endpoint, which an overtaken coordinator may have replaced late
 PUBLISH_SECONDS = 3.0
 TARGET, ADDRESS, BUS = "its target", "the parameter with its address", "the event bus"
 log = logging.getLogger("coordinator")
@@ -54,14 +54,14 @@ log = logging.getLogger("coordinator")
 class Coordinator:
     """The coordinator of one job.
 
-    `keys` verify which instance a node is (`dyntrain.controller.contract.instance_identity`); without any, nodes are
-    believed. `term` is that of the nomination; None if no other node can hold this job. Raises Overtaken if another
-    node holds it. `identity` proves to the controller who sends the reports.
+    `keys` verify which instance a node is (`dyntrain.controller.contract.instance_identity`); without keys, nodes are
+    trusted. `term` is the nomination's term, or None if no other node can hold this job. Raises Overtaken if another
+    node holds the job. `identity` proves to the controller which instance sends the reports.
 
     Events go to the job's folder, and also to the file `events` if given. The training workers are listed as files in
-    the directory of the launch, else in `mirror`; with None there are no such files. `uploads` is the command that
-    uploads results on request (`Results`); with None they stay on the volume. `resumes`: a person resumes a job that
-    was interrupted or has failed, of which no process is left.
+    the directory of the launch, else in `mirror`; with None no such files are written. `uploads` is the command that
+    uploads results on request (`Results`); with None the results stay on the volume. `resumes`: a person resumes an
+    interrupted or failed job, of which no process is left.
     """
 
     def __init__(
@@ -106,19 +106,19 @@ class Coordinator:
         self._outbox = Outbox(self._volume, self._journal.append, self._events.append, self._carry_out)
 
     def _take_over(self, now: float) -> list[Entry]:
-        """Restart the job if another node's coordinator held it: with its machine a ps-lite server was lost.
+        """Restart the job if another node's coordinator held it, as that node's ps-lite server is lost.
 
         Returns the new journal entries.
         """
         former, instance = self._journal.taken_over, self._instance_id
         if former is None:
             return []
-        settled = (entry.number for entry in self._journal.entries if isinstance(entry, GenerationSettled))
-        number = max(settled, default=0)
+        numbers = (entry.number for entry in self._journal.entries if isinstance(entry, GenerationSettled))
+        number = max(numbers, default=0)
         restarted = Restarted(generation=number, reason=f"{instance} takes over from {former}", at=now)
         self._journal.append(restarted)
         self._events.append(takeover := Takeover(instance=instance, former=former, generation=number, at=now))
-        self._chronicle.hear(takeover)
+        self._chronicle.record_event(takeover)
         log.warning("%s takes the job over from %s", instance, former)
         return [restarted]
 
@@ -152,7 +152,7 @@ class Coordinator:
                 published_at=time.time(),
             )
             async with asyncio.TaskGroup() as tasks:
-                # started before the endpoint is published, which may take long
+                # tasks that start before the endpoint is published, which may take long
                 background = [tasks.create_task(coroutine) for coroutine in (self._report(), self._watch_claim())]
                 await self._publish(endpoint)
                 loops = (
@@ -179,11 +179,11 @@ class Coordinator:
             await self._last_report()
 
     def carry_out(self, orders: list[Order]) -> None:
-        """Carry out orders, in order and after earlier ones. After this coordinator was overtaken, drop them."""
+        """Carry out orders, after all earlier ones; drop them if another coordinator has taken the job over."""
         if self._overtaken is None:
             self._outbox.put(orders)
             if self._results is not None and any(_ends_an_epoch(order) for order in orders):
-                self._results.due()
+                self._results.request_upload()
 
     async def _finish_results(self) -> None:
         if self._results is not None:
@@ -193,7 +193,7 @@ class Coordinator:
         try:
             await self._outbox.run()
         except Overtaken as error:
-            self._give_up(error)
+            self._end_as_overtaken(error)
 
     def _carry_out(self, order: Order) -> None:
         match order:
@@ -205,7 +205,7 @@ class Coordinator:
                 self._server.drop_worker(order.instance_id, order.pid, order.reason)
             case Announce():
                 self._outbox.announced(order.event)
-                self._chronicle.hear(order.event)
+                self._chronicle.record_event(order.event)
                 log.info("%s", describe(order.event))
             case Over():
                 self._over.set()
@@ -234,7 +234,7 @@ class Coordinator:
                 )
                 return
 
-    def _give_up(self, error: Overtaken) -> None:
+    def _end_as_overtaken(self, error: Overtaken) -> None:
         self._overtaken = error
         self._outbox.drop()
         self._over.set()
@@ -244,36 +244,36 @@ class Coordinator:
             try:
                 await asyncio.to_thread(self._journal.check)
             except Overtaken as error:
-                self._give_up(error)
+                self._end_as_overtaken(error)
             except OSError as error:
-                log.warning("the claim on the job cannot be read: %s; looked at again", error)
+                log.warning("the claim on the job cannot be read, and will be read again: %s", error)
             await asyncio.sleep(CLAIM_SECONDS)
 
     async def _watch_published(self, endpoint: CoordinatorEndpoint) -> None:
         while True:
             await asyncio.sleep(PUBLISH_SECONDS)
             try:
-                present = await asyncio.to_thread(self._hosts.published)
+                published = await asyncio.to_thread(self._hosts.published)
                 self._reach.answered(ADDRESS)
-                if present != endpoint:
+                if published != endpoint:
                     await asyncio.to_thread(self._journal.check)
                     await self._publish(endpoint)
             except HostsError as error:
-                log.warning("%s; looked at again", self._reach.failed(ADDRESS, error, time.time()))
+                log.warning("%s; it will be read again", self._reach.failed(ADDRESS, error, time.time()))
             except OSError as error:
-                log.warning("%s; looked at again", error)
+                log.warning("%s; it will be read again", error)
             except Overtaken as error:
-                self._give_up(error)
+                self._end_as_overtaken(error)
 
     async def _tick(self) -> None:
-        before = time.monotonic()
+        last_tick = time.monotonic()
         while True:
             now = time.monotonic()
             if self._outbox.stalled:
-                self._session.held(now - before)
+                self._session.extend_deadlines(now - last_tick)
             else:
                 self.carry_out(self._session.tick(time.time()))
-            before = now
+            last_tick = now
             await asyncio.sleep(TICK_SECONDS)
 
     async def _watch_target(self) -> None:
@@ -286,7 +286,7 @@ class Coordinator:
             except HostsError as error:
                 failures += 1
                 message = self._reach.failed(TARGET, error, time.time())
-                log.warning("%s; the present membership stands", message)
+                log.warning("%s; the present membership stays in force", message)
             else:
                 if target is not None:
                     self.carry_out(self._session.new_target(target, time.time()))
@@ -300,37 +300,38 @@ class Coordinator:
             await asyncio.sleep(WORKERS_SECONDS)
 
     async def _show_workers(self, directory: Path | None) -> None:
-        """List the training workers in files, from a thread for which nothing waits, as a volume may hang."""
+        """List the training workers in files, in a thread of its own, as the volume may hang."""
         if directory is None:
             return
         mirror, job, thread = Mirror(), self._session.job, ThreadPoolExecutor(1, "mirror")
         while True:
             if job.launch is not None or not job.options.waits:
-                place = directory if job.launch is None else Path(job.launch.directory)
+                folder = directory if job.launch is None else Path(job.launch.directory)
                 addresses = dict(job.roster.addresses)
-                seen = (place, job.report(), addresses, addresses.get(self._instance_id, ""))
-                await asyncio.get_running_loop().run_in_executor(thread, mirror.show, *seen)
+                arguments = (folder, job.report(), addresses, addresses.get(self._instance_id, ""))
+                await asyncio.get_running_loop().run_in_executor(thread, mirror.show, *arguments)
             await asyncio.sleep(WORKERS_SECONDS)
 
     async def _report(self) -> None:
-        """Report at once when something changed on which the controller acts, else every `REPORT_SECONDS`."""
+        """Report every `REPORT_SECONDS`, and at once after a change on which the controller acts."""
         while self._overtaken is None:
             report = self._next_report()
-            if _decisive(report) != _decisive(self._reported) or time.monotonic() - self._reported_at > REPORT_SECONDS:
+            changed = _decisive_fields(report) != _decisive_fields(self._reported)
+            if changed or time.monotonic() - self._reported_at > REPORT_SECONDS:
                 try:
                     await asyncio.to_thread(self._hosts.report, self._with_history(report))
                     self._reported, self._reported_at = report, time.monotonic()
                     self._reach.answered(BUS)
                 except HostsError as error:
-                    log.warning("%s; it is repeated", self._reach.failed(BUS, error, time.time()))
+                    log.warning("%s; the report will be repeated", self._reach.failed(BUS, error, time.time()))
                     await asyncio.sleep(1.0)
             await asyncio.sleep(0.05)
 
     async def _last_report(self) -> None:
         for delay in (0.5, 1, 2, 4, 8):
             try:
-                last = self._with_history(self._next_report()).model_copy(update={"closed": True})
-                await asyncio.to_thread(self._hosts.report, last)
+                last_report = self._with_history(self._next_report()).model_copy(update={"closed": True})
+                await asyncio.to_thread(self._hosts.report, last_report)
                 closed = JobClosed(at=time.time())
                 await asyncio.get_running_loop().run_in_executor(self._volume, self._journal.append, closed)
                 return
@@ -339,31 +340,31 @@ class Coordinator:
                 await asyncio.sleep(delay)
 
     def _next_report(self) -> JobReport:
-        """The next report.
+        """Return the next report.
 
         While a decision is not on the volume yet, the last report is repeated, because the controller acts on reports.
-        The same holds while results of an ended job are being uploaded, so that they are there when its end is known.
+        The last report is also repeated until an ended job's results are uploaded, before its end is reported.
         """
         report = self._session.report(time.time())
-        on_their_way = self._results is not None and not self._results.over and report.state in ("finished", "failed")
-        if self._reported is not None and (self._outbox.stalled or on_their_way):
+        uploading = self._results is not None and not self._results.over and report.state in ("finished", "failed")
+        if self._reported is not None and (self._outbox.stalled or uploading):
             return self._reported.model_copy(update={"sequence": report.sequence})
-        who = {"instance_id": self._instance_id, "private_ip": self._host, "identity": self._identity}
-        return report.model_copy(update={**who, "unreachable": self._reach.lacking})
+        sender = {"instance_id": self._instance_id, "private_ip": self._host, "identity": self._identity}
+        return report.model_copy(update={**sender, "unreachable": self._reach.unreachable})
 
     def _with_history(self, report: JobReport) -> JobReport:
-        """Add progress and history to a report that is about to be sent; they never cause a report by themselves."""
+        """Add progress and history to a report before it is sent; a change of these alone causes no report."""
         now, fraction = time.time(), self._session.job.fraction
         active = sum(member.active for member in report.members)
-        self._chronicle.stands(now, fraction, report.epoch, report.step, active, report.samples_per_second)
+        self._chronicle.record_progress(now, fraction, report.epoch, report.step, active, report.samples_per_second)
         added = {"progress": self._chronicle.progress(fraction, now), "history": self._chronicle.history()}
         return report.model_copy(update=added)
 
 
 def _chronicle(file: Path) -> Chronicle:
-    """The history from the events of the job's earlier coordinators.
+    """Read the job's history from the events of its earlier coordinators.
 
-    If they are unreadable, the curves begin anew, and nothing else does.
+    If the events are unreadable, only the curves begin anew.
     """
     try:
         return Chronicle.of(read_events(file))
@@ -373,11 +374,11 @@ def _chronicle(file: Path) -> Chronicle:
 
 
 def _ends_an_epoch(order: Order) -> bool:
-    """Whether the order journals a commit at an epoch's end, the last record of an epoch."""
+    """Whether the order records a commit at an epoch's end, which is the epoch's last journal entry."""
     return isinstance(order, Journal) and isinstance(order.entry, CommitWritten) and order.entry.position.offset == 0
 
 
-def _decisive(report: JobReport | None) -> object:
+def _decisive_fields(report: JobReport | None) -> object:
     if report is None:
         return None
     members = [(member.instance_id, member.rank, member.active) for member in report.members]

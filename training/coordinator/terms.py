@@ -1,12 +1,12 @@
-"""The claim on the shared volume, which says whose job it is, and a journal for each term of a coordinator.
+"""The claim on the shared volume, which names the job's coordinator, and a journal for each term of a coordinator.
 
 A coordinator on another machine may still be alive when the next one takes over, so each writes a journal of its own.
 The successor replaces the claim before it reads the earlier journals. A coordinator reads the claim again after it has
 written a decision, and before it sends anything about it. So each decision of an overtaken coordinator was either read
-by its successor or is void. Over NFS too, opening a file by name asks the server.
+by its successor or is void. This holds over NFS too, as opening a file by name asks the server.
 
     journal.jsonl            term 0
-    journal-<term>.jsonl     begins with `TermBegun`: the instance, and how many bytes of each earlier journal count
+    journal-<term>.jsonl     begins with `TermBegun`: the instance, and the bytes that count of each earlier journal
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CLAIM: Format[TermClaim] = Format("claim to a job", 1, TypeAdapter(TermClaim))
 
 
 class Overtaken(RuntimeError):
-    """Another node holds the job in this or a later term; the message says which."""
+    """Another node holds the job in this or a later term; the message names the node."""
 
 
 def read_journal(ledger: Path) -> list[Entry]:
@@ -47,64 +47,64 @@ def read_journal(ledger: Path) -> list[Entry]:
 
 
 def holder(entries: list[Entry]) -> str | None:
-    """The instance whose coordinator journaled last; None if no term was recorded."""
+    """Return the instance whose coordinator wrote the last journal, or None if no term was recorded."""
     return next((entry.instance for entry in reversed(entries) if isinstance(entry, TermBegun)), None)
 
 
 class TermJournal:
-    """The journal of the present term. With `term` None no other machine can hold this job, as with `launch`.
+    """The journal of the present term. `term` is None if no other machine can hold this job, as with `launch`.
 
-    `entries` are the earlier entries that count; `taken_over` is the node that journaled last, if it was another one.
-    Raises Overtaken if another node holds the job, `records.Unreadable`, OSError.
+    `entries` are the earlier entries that count. `taken_over` is the node that wrote the last journal, if it was
+    another node. Raises Overtaken if another node holds the job, `records.Unreadable`, OSError.
     """
 
     def __init__(self, ledger: Path, instance: str, term: int | None) -> None:
         self._ledger, self._claim = ledger, (term, instance)
         ledger.mkdir(parents=True, exist_ok=True)
-        read_journal(ledger)  # this release must not claim a job that it cannot read
+        read_journal(ledger)  # a job that this release cannot read must not be claimed
         if term is not None:
-            self._take(term, instance)
+            self._claim_job(term, instance)
         counted = _counted(ledger)
         self.entries = _entries(counted)
-        last = holder(self.entries)
-        self.taken_over = last if term is not None and last not in (None, instance) else None
-        own = _journal(ledger, term or 0)
-        if any(_term_of(path) > _term_of(own) for path in counted):
-            raise Overtaken(f"{last} holds the job in a later term than {term}")
-        self._log = LineLog(own, sync=True)
-        if term is not None and not any(isinstance(entry, TermBegun) for entry in _read(own)):
-            sizes = {path.name: size for path, size in counted.items() if path != own}
+        last_holder = holder(self.entries)
+        self.taken_over = last_holder if term is not None and last_holder not in (None, instance) else None
+        own_journal = _journal(ledger, term or 0)
+        if any(_term_of(path) > _term_of(own_journal) for path in counted):
+            raise Overtaken(f"{last_holder} holds the job in a later term than {term}")
+        self._log = LineLog(own_journal, sync=True)
+        if term is not None and not any(isinstance(entry, TermBegun) for entry in _read(own_journal)):
+            sizes = {path.name: size for path, size in counted.items() if path != own_journal}
             self._log.write(TermBegun(term=term, instance=instance, of=sizes).line())
 
     def append(self, entry: Entry) -> None:
-        """Write an entry to disk; it is in force on return. Raises Overtaken if the entry may not count."""
+        """Write an entry to disk; the entry counts on return. Raises Overtaken if the entry may not count."""
         self._log.write(entry.line())
         self.check()
 
     def check(self) -> None:
-        """Check that this coordinator still holds the claim. Raises Overtaken if not."""
+        """Check that this coordinator still holds the claim. Raises Overtaken if another one does."""
         try:
-            present = _read_claim(self._ledger)
-        except Unreadable as error:  # it was readable when this coordinator wrote its own claim
+            claim = _read_claim(self._ledger)
+        except Unreadable as error:  # this coordinator had written a readable claim
             raise Overtaken(str(error)) from error
-        if self._claim[0] is not None and present is not None and present != self._claim:
-            raise Overtaken(f"{present[1]} has taken the job over in term {present[0]}")
+        if self._claim[0] is not None and claim is not None and claim != self._claim:
+            raise Overtaken(f"{claim[1]} has taken the job over in term {claim[0]}")
 
     def close(self) -> None:
         self._log.close()
 
-    def _take(self, term: int, instance: str) -> None:
-        present = _read_claim(self._ledger)
-        if present is not None and present != (term, instance) and present[0] >= term:
+    def _claim_job(self, term: int, instance: str) -> None:
+        claim = _read_claim(self._ledger)
+        if claim is not None and claim != (term, instance) and claim[0] >= term:
             raise Overtaken(
-                f"{present[1]} holds the job in term {present[0]}, this node is nominated for term {term}: only "
+                f"{claim[1]} holds the job in term {claim[0]}, this node is nominated for term {term}: only "
                 "the controller can change that"
             )
         write_whole(self._ledger / CLAIM, TermClaim(term=term, instance=instance).line())
 
 
 def _read_claim(ledger: Path) -> tuple[int, str] | None:
-    """Read the claim as (term, instance); None if there is none. Raises `records.Unreadable`."""
+    """Read the claim as (term, instance), or return None if there is no claim. Raises `records.Unreadable`."""
     path = ledger / CLAIM
     try:
         claim = _CLAIM.parse(json.loads(path.read_text()), path)
@@ -114,9 +114,9 @@ def _read_claim(ledger: Path) -> tuple[int, str] | None:
 
 
 def _counted(ledger: Path) -> dict[Path, int]:
-    """Return the journals that count, oldest first, with how many of their bytes count.
+    """Return the journals that count, oldest first, with the number of bytes that count.
 
-    The latest journal that has a `TermBegun` determines this for the earlier ones.
+    The latest journal that has a `TermBegun` determines these numbers for the earlier ones.
     """
     journals = sorted(
         (path for path in ledger.glob("journal*.jsonl") if path.name == JOURNAL or _NAME.fullmatch(path.name)),
@@ -124,12 +124,12 @@ def _counted(ledger: Path) -> dict[Path, int]:
     )
     while journals:
         latest = journals.pop()
-        began = next(_read(latest), None)
+        first_entry = next(_read(latest), None)
         if _term_of(latest) == 0:
-            return {latest: _whole(latest)}
-        if isinstance(began, TermBegun):
-            counted = {path: began.of[path.name] for path in journals if path.name in began.of}
-            return {**counted, latest: _whole(latest)}
+            return {latest: _complete_size(latest)}
+        if isinstance(first_entry, TermBegun):
+            counted = {path: first_entry.of[path.name] for path in journals if path.name in first_entry.of}
+            return {**counted, latest: _complete_size(latest)}
     return {}
 
 
@@ -142,7 +142,7 @@ def _term_of(path: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def _whole(path: Path) -> int:
+def _complete_size(path: Path) -> int:
     """The file's size without an incomplete last line, which does not count."""
     return path.read_bytes().rfind(b"\n") + 1
 

@@ -1,4 +1,4 @@
-"""Small files that a coordinator replaces on the shared volume."""
+"""Replaces small files on the shared volume."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from dyntrain.controller.contract.messages import CoordinatorEndpoint, Target
 from dyntrain.controller.contract.reports import JobReport
-from dyntrain.training.coordinator.host_log import HOST_FILE, HostLog, present, write_hosts
+from dyntrain.training.coordinator.host_log import HOST_FILE, HostLog, training_hosts, write_hosts
 from dyntrain.training.coordinator.hosts import HostsError
 from dyntrain.training.launch.hosts import Host, decode_text, lines_of
 
@@ -251,7 +251,7 @@ class FileHosts:
         if self.log is None:
             return
         try:
-            self.log.record(present(self.log.hosts, report, self._addresses))
+            self.log.record(training_hosts(self.log.hosts, report, self._addresses))
         except OSError as error:
             raise HostsError(f"{self.log.path}: {error.strerror}") from error
 

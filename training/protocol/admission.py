@@ -1,4 +1,4 @@
-"""Admission to the control channel: what a hello must prove, and why it is refused. Pure.
+"""Admission to the control channel: checks the proofs in a peer's first message, the hello. Pure.
 
 The coordinator opens each connection with a nonce. The hello answers with a keyed hash over the nonce and the names it
 claims, so the token itself is never sent, and a hello is useless on another connection. The token proves that the
@@ -19,26 +19,26 @@ from dyntrain.training.protocol.messages import PROTOCOL, Hello
 
 
 class HelloRefusal(Enum):
-    """Why a hello is refused."""
+    """Reasons to refuse a hello, with the text for the peer."""
 
     OTHER_PROTOCOL = (
         f"another version of the protocol: this coordinator speaks {PROTOCOL}; run the same version on all nodes"
     )
     UNPROVEN = "wrong token"
     OTHER_CLUSTER = "another cluster's node"
-    NOT_ITSELF = "not shown to be the instance it names"
+    NOT_ITSELF = "not proved to be the instance that it names"
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Checks hellos. Without `keys` they need not prove their instance."""
+    """Checks hellos. Without `keys` a hello need not prove its instance."""
 
     cluster: str
     token: str
     keys: Keys = ()
 
     def refusal(self, hello: Hello, nonce: str) -> tuple[HelloRefusal, str] | None:
-        """Why this answer to `nonce` is refused, with a detail for the log; None if it is accepted."""
+        """Return the reason to refuse a hello that answers `nonce`, with a detail for the log, or None to accept it."""
         if hello.protocol != PROTOCOL:
             return HelloRefusal.OTHER_PROTOCOL, f"it speaks {hello.protocol}"
         if not hmac.compare_digest(hello.proof.encode(), proof(self.token, nonce, hello).encode()):
@@ -55,9 +55,7 @@ class Gate:
 
 
 def proof(token: str, nonce: str, hello: Hello) -> str:
-    """HMAC-SHA256 (RFC 2104) by the token over the nonce, the sender's kind and its claimed names, each with its
-    length.
-    """
+    """HMAC-SHA256 (RFC 2104), keyed by the token, of nonce, sender's kind and claimed names, each with its length."""
     fields: list[str] = [nonce, type(hello).__name__, hello.cluster, hello.instance_id, hello.private_ip]
     message = b"".join(len(part).to_bytes(4) + part for part in (text.encode() for text in fields))
     return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
@@ -67,5 +65,5 @@ H = TypeVar("H", bound=Hello)
 
 
 def with_proof(hello: H, token: str, nonce: str) -> H:
-    """Copy of `hello` with its proof."""
+    """Return a copy of `hello` with its proof."""
     return hello.model_copy(update={"proof": proof(token, nonce, hello)})

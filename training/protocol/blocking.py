@@ -1,8 +1,8 @@
-"""The connection to the coordinator for threads; a worker has several that send and one that receives.
+"""A blocking connection to the coordinator, for a worker's threads: several send messages and one receives them.
 
-An event loop in its own thread owns it. OpenSSL forbids one thread to read from a TLS session while another writes to
-it (https://github.com/openssl/openssl/issues/20446), but websockets' own connection for threads does so: sometimes a
-ticket that arrives while the first request is written leaves both sides waiting forever.
+An event loop in a thread of its own owns the connection. OpenSSL forbids one thread to read from a TLS session while
+another writes to it (https://github.com/openssl/openssl/issues/20446), but websockets' own blocking connection does so.
+If a session ticket arrives while the first request is written, both sides may then wait forever.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class BlockingConnection:
-    """The connection, for any thread but the loop's own, while the loop runs. Raises what `connection` raises."""
+    """A connection for all threads but the event loop's own, while the loop runs. Raises the errors of `connection`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection) -> None:
         self.connection = connection
         self._loop = loop
 
     def send(self, text: str) -> None:
-        """Send a message. Pings bound it: they close a connection whose other side reads nothing."""
+        """Send a message. Pings bound the time, as they close a connection whose other side reads nothing."""
         self._run(self.connection.send(text))
 
     def recv(self, seconds: float | None = None) -> str | bytes:
@@ -57,32 +57,32 @@ class BlockingConnection:
 def connected(
     url: str, certificate: str, clocks: Clocks = DEFAULT, seconds: float = ANSWER_SECONDS
 ) -> Iterator[BlockingConnection]:
-    """Connect within `seconds`; raises as `channel.connect`. After the block no thread may use the connection."""
+    """Connect within `seconds`; raises as `channel.connect` does. After the block no thread may use the connection."""
     future: Future[tuple[BlockingConnection, asyncio.Event]] = Future()
 
     async def hold_connection() -> None:
         async with timeout(seconds):
             connection = await connect(url, certificate, clocks)
-        over = asyncio.Event()
+        close_event = asyncio.Event()
         async with connection:
-            future.set_result((BlockingConnection(asyncio.get_running_loop(), connection), over))
-            await over.wait()
+            future.set_result((BlockingConnection(asyncio.get_running_loop(), connection), close_event))
+            await close_event.wait()
 
     def run() -> None:
         work = hold_connection()
         try:
             asyncio.run(work)
         except BaseException as error:
-            work.close()  # it was never started if the loop could not be made
+            work.close()  # prevents a warning if no event loop could be made
             if future.done():
                 raise
-            future.set_exception(error)  # the caller waits for it
+            future.set_exception(error)  # ends the caller's wait
 
     thread = threading.Thread(target=run, name="line", daemon=True)
     thread.start()
-    line, over = future.result()
+    blocking_connection, close_event = future.result()
     try:
-        yield line
+        yield blocking_connection
     finally:
-        line._loop.call_soon_threadsafe(over.set)
+        blocking_connection._loop.call_soon_threadsafe(close_event.set)
         thread.join()

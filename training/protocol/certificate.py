@@ -1,4 +1,4 @@
-"""The coordinator's own TLS certificate: made at its start, published through SSM, gone at its end."""
+"""The coordinator's TLS certificate, which each process makes at its start and publishes through SSM."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Certificate:
     def server_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        handle, name = tempfile.mkstemp()  # mode 0600; ssl takes a key from a file only
+        handle, name = tempfile.mkstemp()  # mode 0600; ssl reads keys only from files
         try:
             os.write(handle, (self.pem + self.key).encode())
             os.close(handle)
@@ -42,7 +42,7 @@ class Certificate:
 
 
 def make_certificate(host: str, now: dt.datetime) -> Certificate:
-    """Make a self-signed certificate for the address `host`, valid from an hour before `now`: nodes' clocks differ."""
+    """Make a self-signed certificate for the address `host`, valid from an hour before `now`, as clocks differ."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"dyntrain coordinator {host}")])
     certificate = (

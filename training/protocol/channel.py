@@ -1,7 +1,7 @@
 """Connection of nodes and workers to the coordinator: a WebSocket over TLS that trusts one pinned certificate.
 
-Each coordinator makes a new self-signed certificate, published through SSM. So no other is trusted, and the host name
-is not checked (addresses change, the certificate is the identity).
+Each coordinator makes a new self-signed certificate, published through SSM. So no other certificate is trusted, and
+the host name is not checked, as addresses change.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async_client
 from websockets.uri import parse_uri
 
-REACH_SECONDS = 10.0  # until the coordinator's machine accepts the connection
-# From there to its first message, at each of three steps. If hundreds connect at once, the last ones wait long; if they
-# gave up and retried, the coordinator would do the same work twice.
+REACH_SECONDS = 10.0  # in which the coordinator's machine must accept the connection
+# Limit for each of three steps from the accepted connection to the coordinator's first message. If hundreds connect at
+# once, the last ones wait long; an earlier retry would make the coordinator do the same work twice.
 ANSWER_SECONDS = 30.0
-# At DEBUG, which scripts set globally, the library logs parts of each frame, and frames contain tokens.
+# Some scripts set the level DEBUG globally. Then websockets logs parts of each frame, and frames contain tokens.
 QUIET = logging.getLogger("dyntrain.websockets")
 QUIET.setLevel(logging.WARNING)
 
 
 def client_context(certificate: str) -> ssl.SSLContext:
-    """TLS context that trusts only `certificate` (PEM). Raises ssl.SSLError if it is none."""
+    """TLS context that trusts only `certificate` (PEM). Raises ssl.SSLError if the text is no certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -69,19 +69,19 @@ async def connect(url: str, certificate: str, clocks: Clocks = DEFAULT) -> Async
 
 
 def answer_seconds(clocks: Clocks) -> float:
-    """Time limit for an answer; at most half of the job's patience, since another coordinator may appear meanwhile."""
+    """Time limit for an answer; at most half of `Clocks.patience`, as another coordinator may appear meanwhile."""
     return min(ANSWER_SECONDS, clocks.patience / 2)
 
 
 async def greet(connection: AsyncConnection, hello: NodeHello, token: SecretStr, clocks: Clocks = DEFAULT) -> None:
-    """Answer the coordinator's challenge. Raises as `connect`, and ValueError if there is no challenge."""
+    """Answer the coordinator's challenge. Raises the errors of `connect`, and ValueError without a challenge."""
     async with timeout(answer_seconds(clocks)):
         first = await connection.recv()
     await connection.send(encode(answer(first, hello, token)))
 
 
 def answer(first: str | bytes, hello: H, token: SecretStr) -> H:
-    """The hello that answers the coordinator's first message. Raises ValueError if that is no challenge."""
+    """Return the hello that answers the coordinator's first message. Raises ValueError if that is no challenge."""
     match decode(first):
         case Challenge(nonce=nonce):
             return with_proof(hello, token.get_secret_value(), nonce)

@@ -5,29 +5,29 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
-MOST = 1000  # with two names each, a message of them stays below MAX_BYTES
-NAME = 80  # characters
+MOST_CHECKS = 1000  # with two names each, a message with so many stays below MAX_BYTES
+NAME_LENGTH = 80  # characters
 
 Checks = tuple[tuple[str, str], ...]
 
 
-def few(checks: Sequence[tuple[str, str]]) -> Checks:
-    """At most `MOST` checksums: in a larger model, neighbouring arrays share one, named after the first and the last.
+def limit_checks(checks: Sequence[tuple[str, str]]) -> Checks:
+    """Return at most `MOST_CHECKS` checksums: neighbouring arrays may share one, named after the first and the last.
 
     The grouping is the same on all workers, which have the same number of arrays.
     """
-    each = -(-len(checks) // MOST) or 1
-    return tuple(_one(checks[at : at + each]) for at in range(0, len(checks), each))
+    size = -(-len(checks) // MOST_CHECKS) or 1
+    return tuple(_combine(checks[start : start + size]) for start in range(0, len(checks), size))
 
 
-def _one(group: Sequence[tuple[str, str]]) -> tuple[str, str]:
+def _combine(group: Sequence[tuple[str, str]]) -> tuple[str, str]:
     (first, checksum), (last, _) = group[0], group[-1]
     if len(group) == 1:
         return _short(first), checksum
-    return f"{_short(first)} to {_short(last)}", f"{zlib.crc32(repr([sum_ for _, sum_ in group]).encode()):08x}"
+    return f"{_short(first)} to {_short(last)}", f"{zlib.crc32(repr([part for _, part in group]).encode()):08x}"
 
 
 def _short(name: str) -> str:
-    """Shorten a name at its start: names of parameters differ at their ends."""
+    """Shorten a name at its start, as names of parameters differ at their ends."""
     plain = name.encode("ascii", "backslashreplace").decode()
-    return plain if len(plain) <= NAME else f"...{plain[3 - NAME :]}"
+    return plain if len(plain) <= NAME_LENGTH else f"...{plain[3 - NAME_LENGTH :]}"

@@ -1,7 +1,7 @@
 """All time limits of coordinator, nodes and workers, derived from two options.
 
-The options say how soon a silent process counts as hung, and how long a living one may take. `spread` keeps retries of
-many processes apart.
+One option says after how long a silent process counts as hung, the other after how long a live one without progress
+counts as stuck. `spread` keeps retries of many processes apart in time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ LEAST_SPEED = 50e6
 
 @dataclass(frozen=True)
 class Clocks:
-    """Time limits in seconds. Raises ValueError, phrased for the command line, if the two options contradict each
-    other.
+    """Time limits in seconds. Raises ValueError, with a message for the command line, for options that do not fit.
+
+    `liveness`: after so long without an answer to a ping, a process counts as hung, and its connection is closed.
+    `progress`: after so long without a step or a boundary of any worker, a job counts as stuck.
     """
 
-    liveness: float = (
-        20.0  # a process that does not answer pings for so long counts as hung, and its connection is closed
-    )
-    progress: float = 600.0  # a job in which no worker makes a step or comes to a boundary for so long counts as stuck
+    liveness: float = 20.0
+    progress: float = 600.0
 
     def __post_init__(self) -> None:
         if not self.liveness >= SHORTEST_LIVENESS:
@@ -35,7 +35,7 @@ class Clocks:
             raise ValueError(
                 f"--progress-seconds {self.progress:g}: must be at least {LEAST_RATIO:g} times --liveness-seconds "
                 f"({self.liveness:g}), "
-                "else a process that hangs would count as one that is slow"
+                "otherwise a hung process would count as a slow one"
             )
 
     @property
@@ -50,19 +50,17 @@ class Clocks:
 
     @property
     def reconnect(self) -> float:
-        """How long a worker may be disconnected before it counts as lost; its supervisor would report its process's
-        end.
-        """
+        """How long a worker may be disconnected before it counts as lost, if its supervisor does not report its end."""
         return self.liveness * 0.15
 
     @property
     def blocked(self) -> float:
-        """Time for a worker to end after it was given up: its training thread may be stuck inside ps-lite."""
+        """Time for a given-up worker to end: its training thread may be stuck inside ps-lite."""
         return self.liveness / 2
 
     @property
     def start(self) -> float:
-        """From a worker's start to its first connection, including imports, model and data."""
+        """Limit from a worker's start to its first connection, including imports, model and data."""
         return self.progress
 
     @property
@@ -72,15 +70,13 @@ class Clocks:
 
     @property
     def release(self) -> float:
-        """From a loss until the last survivor is free; after that their processes are restarted."""
+        """Limit from a loss until all surviving workers are free; when it has passed, their processes are restarted."""
         return self.liveness / 2
 
     @property
     def formation(self) -> float:
-        """From the order to prepare to the last "prepared", and from there to the last "formed", including the state's
-        transfer.
-        """
-        return max(self.progress / 10, self.liveness)  # not before a hung process could be detected
+        """Limit until all members are prepared, and again until all have formed; includes the state's transfer."""
+        return max(self.progress / 10, self.liveness)  # long enough to detect a hung process
 
     @property
     def boundary(self) -> float:
@@ -92,5 +88,5 @@ DEFAULT = Clocks()
 
 
 def spread(delay: float, chance: float, share: float = 0.2) -> float:
-    """Vary `delay` by up to `share` either way; `chance` in [0, 1) is the caller's random number."""
+    """Vary `delay` by up to `share` of it, up or down; `chance` is the caller's random number in [0, 1)."""
     return delay * (1.0 + share * (2.0 * chance - 1.0))

@@ -1,4 +1,4 @@
-"""Names of the communication engines, and the variables that tell their processes what to be."""
+"""Names of the communication engines, and environment variables for their processes."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from typing import Literal
 
 EngineName = Literal["pslite", "horovod"]
 VARIABLE = "DYNTRAIN_ENGINE"
-SERVER_MEMORY = "DYNTRAIN_SERVER_MEMORY"  # bytes that a ps-lite server is given before it needs them
+SERVER_MEMORY = "DYNTRAIN_SERVER_MEMORY"  # bytes that a ps-lite server allocates at its start

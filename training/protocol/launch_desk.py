@@ -1,6 +1,6 @@
-"""Messages between `dyntrain launch` and the node's program on a base node: one JSON line there and one back.
+"""Messages between `dyntrain launch` and the program of a base node: one JSON line as request, one as reply.
 
-They use a socket that root and the people who may log in can open.
+The messages use a Unix socket that root and the users who may log in can open.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 SOCKET = Path("/var/lib/dyntrain/launch.sock")
 VARIABLE = "DYNTRAIN_LAUNCH_SOCKET"  # path of the socket on this node
-MAX_LINE = 128 * 1024  # less than a message of the control channel, which forwards it
-ANSWER_SECONDS = 30.0  # for the coordinator
+MAX_LINE = 128 * 1024  # less than MAX_BYTES of the control channel, which forwards the line
+ANSWER_SECONDS = 30.0  # limit for the coordinator's answer
 
 
 class _Line(BaseModel):
@@ -25,7 +25,7 @@ class _Line(BaseModel):
 
 
 class ToLaunch(_Line):
-    """Launch a command. `directory`: the current one, used if it is on the shared volume."""
+    """Request to launch a command. `directory`: the current one, used if it is on the shared volume."""
 
     ask: Literal["launch"] = "launch"
     request: str
@@ -36,16 +36,16 @@ class ToLaunch(_Line):
 
 
 class ToEnd(_Line):
-    """End the launch of this request."""
+    """Request to end the launch with this `request` id."""
 
     ask: Literal["end"] = "end"
     request: str
 
 
 class Reply(_Line):
-    """Answer. `refused`: why, else ""; `passing`: the same request may be accepted in a moment.
+    """Reply to a request. `refused`: the reason, else ""; `passing`: the same request may soon be accepted.
 
-    `events`: the job's log on the volume; `log`: the worker's on this node.
+    `events`: the job's event log on the volume; `log`: the worker's log on this node.
     """
 
     refused: str = ""
@@ -62,7 +62,7 @@ ASK: TypeAdapter[Ask] = TypeAdapter(Annotated[Ask, Field(discriminator="ask")])
 
 @contextlib.contextmanager
 def reachable(path: Path) -> Iterator[str]:
-    """Yield a short path of the socket: the kernel accepts at most 107 bytes. Raises OSError."""
+    """Yield a short path of the socket, as the kernel accepts at most 107 bytes. Raises OSError."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -75,10 +75,10 @@ def ask(path: Path, question: Ask) -> Reply:
     request_line = question.model_dump_json().encode() + b"\n"
     if len(request_line) > MAX_LINE:
         raise ValueError(f"the command and its environment are longer than {MAX_LINE >> 10} KiB")
-    with socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(2 * ANSWER_SECONDS)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(2 * ANSWER_SECONDS)
         with reachable(path) as name:
-            line.connect(name)
-        line.sendall(request_line)
-        with line.makefile("rb") as file:
+            connection.connect(name)
+        connection.sendall(request_line)
+        with connection.makefile("rb") as file:
             return Reply.model_validate_json(file.readline(MAX_LINE))

@@ -1,8 +1,12 @@
-"""Messages between the coordinator and worker processes, and what all messages of the control channel have in common.
+"""Messages between the coordinator and worker processes, and the base classes of all control-channel messages.
 
-Those of node supervisors are in `node_messages`. Each is one JSON text of at most `MAX_BYTES`, with its kind in `type`.
-`PROTOCOL` is in all hellos; the coordinator refuses other versions. The coordinator opens each connection with a
-challenge, which a hello must answer (`admission` says what it proves). Times are seconds since the epoch.
+The messages of node supervisors are in `node_messages`. Each message is one JSON text of at most `MAX_BYTES`, with its
+kind in `type`. `PROTOCOL` is in all hellos; the coordinator refuses other versions. The coordinator opens each
+connection with a challenge, which a hello must answer (`admission` says what the hello proves). Times are seconds since
+1970.
+
+A generation is the group of workers between two changes of the membership. A boundary is a point between two steps
+where the membership may change. A commit is a checkpoint; a safe state is a node's copy of the state in memory.
 """
 
 from __future__ import annotations
@@ -23,13 +27,13 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]  # a metric may be NaN if 
 
 
 class Message(BaseModel):
-    """Base of all messages."""
+    """Base class of all messages."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
 
 class Position(Message):
-    """A point between two steps: `offset` samples of `epoch` are done, `step` steps since the job began."""
+    """A point between two steps: `offset` samples of `epoch` are done, and `step` steps since the job began."""
 
     epoch: int = Field(ge=0)
     offset: int = Field(ge=0)
@@ -37,19 +41,19 @@ class Position(Message):
 
     @property
     def next_loop(self) -> Position:
-        """Where a following loop begins: with a new epoch, also after a loop that ended within its last one."""
+        """The first position of a following loop: a new epoch, even if the present loop ended within an epoch."""
         return Position(epoch=self.epoch + (self.offset > 0), offset=0, step=self.step)
 
 
 START = Position(epoch=0, offset=0, step=0)
-ENDLESS = 1_000_000_000  # with at least so many epochs, a job runs until a person ends it
-COMMITS_KEPT = 3  # newest commits that are kept, besides the one that the job last started from
+ENDLESS = 1_000_000_000  # a job with at least so many epochs runs until a person ends it
+COMMITS_KEPT = 3  # number of newest commits that are kept, besides the commit that was loaded last
 
 
 class SafeCopy(Message):
-    """A complete state in memory of a node's supervisor, with the checksum `name`.
+    """A safe state: a complete copy in memory of a node's supervisor, with the checksum `name`.
 
-    It is the state at `position`, where `generation` began or came to a boundary.
+    The state is that at `position`, where `generation` began or reached a boundary.
     """
 
     generation: int
@@ -64,11 +68,11 @@ class Hello(Message):
     cluster: str = Field(max_length=100)
     instance_id: str = Field(max_length=100)
     private_ip: str = Field(max_length=100)
-    slot: int = Field(0, ge=0, lt=MOST_SLOTS, description="which of the node's processes it is, or keeps")
-    slots: int = Field(1, ge=1, le=MOST_SLOTS, description="how many worker processes the node has")
+    slot: int = Field(0, ge=0, lt=MOST_SLOTS, description="number of the worker process on its node")
+    slots: int = Field(1, ge=1, le=MOST_SLOTS, description="number of the node's worker processes")
     identity: SignedDocument | None = None
     proof: str = Field(
-        "", max_length=100, repr=False, description="that the sender knows the token; made for one connection"
+        "", max_length=100, repr=False, description="proof for one connection that the sender knows the token"
     )
 
     @property
@@ -81,7 +85,7 @@ class Hello(Message):
 
 
 class Challenge(Message):
-    """First message on a connection, with a fresh `nonce`."""
+    """The coordinator's first message on a connection, with a fresh `nonce`."""
 
     type: Literal["challenge"] = "challenge"
     nonce: str
@@ -101,12 +105,12 @@ Stage = Literal["stands", "prepares", "creates", "formed", "trains", "waits", "a
 
 
 class LoopTerms(Message):
-    """What all workers must agree on in a loop over epochs; `epochs` are counted over the whole job."""
+    """Settings that must be equal on all workers in a loop over epochs; `epochs` counts over the whole job."""
 
     epochs: int = Field(ge=1)
     samples: int = Field(ge=1)
     drawn_from: int | None = Field(
-        None, ge=1, description="samples of the dataset, where each epoch leaves out what fills no batch"
+        None, ge=1, description="samples of the dataset, if each epoch omits those that fill no batch"
     )
     global_batch: int = Field(ge=1)
     seed: int
@@ -114,25 +118,27 @@ class LoopTerms(Message):
         "fixed-global", description="how batch and rate follow the number of workers, in words, or MODULE"
     )
     layout: str = Field(description="digest of the parameters' names, shapes and types: members must agree")
-    summed_bytes: int = Field(0, ge=0, description="of what is summed in a step: what a worker sends to all servers")
-    loop: int = Field(0, ge=0, description="which of the script's loops over epochs, one after another")
-    another: bool = Field(False, description="whether another may follow: then the job ends with the script")
+    summed_bytes: int = Field(0, ge=0, description="bytes that a worker sends to all servers in a step")
+    loop: int = Field(0, ge=0, description="index of the script's loop over epochs")
+    another: bool = Field(False, description="whether another loop may follow; then the job ends with the script")
 
 
 class WorkerHello(Hello, LoopTerms):
     """State of a worker, for a coordinator that lost the connection or has just started.
 
-    `stage`: stands by; prepares the generation it was last ordered to form; creates it after the order to go, possibly
-    inside ps-lite; formed; trains; waits at a boundary; aborted by order; or free of its broken group, at the verdict's
-    `position`. In the other stages `position` is that of the last order to proceed. `generation`: the one it was last
-    ordered to form, None before the first. `safe`: newest safe state of its node, of this process or an earlier one.
+    `generation` is the last one that the worker was ordered to form, None before the first. `stage`: the worker
+    "stands" by; "prepares" its generation; "creates" the group after the order to go, perhaps inside ps-lite; has
+    "formed"; "trains"; "waits" at a boundary; was "aborted" by an order; or is "free" of its broken group. If free,
+    `position` is the verdict's, otherwise that of the last order to proceed. `safe`: the node's newest safe state.
     """
 
     type: Literal["worker_hello"] = "worker_hello"
     pid: int
-    state_port: int = Field(ge=1, le=65535, description="where this worker hands its state to joiners")
+    state_port: int = Field(ge=1, le=65535, description="port at which joiners get this worker's state")
     engine: EngineName = "pslite"
-    passed: int = Field(0, ge=0, description="loops that it knows to be over: more than `loop` on its way to the next")
+    passed: int = Field(
+        0, ge=0, description="number of loops that the worker knows to be over; more than `loop` between loops"
+    )
     generation: int | None = None
     stage: Stage = "stands"
     position: Position | None = None
@@ -140,9 +146,9 @@ class WorkerHello(Hello, LoopTerms):
 
 
 class Prepared(Message):
-    """The worker has left its old group, its state, if it has one, is safe, and it waits for the order to go.
+    """The worker has left its old group, has made its state safe, and waits for the order to go.
 
-    It may still be ordered to form another generation.
+    The worker may still be ordered to form another generation.
     """
 
     type: Literal["prepared"] = "prepared"
@@ -150,7 +156,7 @@ class Prepared(Message):
 
 
 class Fetching(Message):
-    """Progress of a large state's transfer to a worker, in bytes: sent at the order, then once a second."""
+    """Progress of a large state's transfer to a worker, in bytes: sent at its start, then once a second."""
 
     type: Literal["fetching"] = "fetching"
     generation: int
@@ -165,14 +171,14 @@ class CheckIn(Message):
     generation: int
     position: Position
     pid: int
-    samples: int = Field(0, description="samples this worker took since the last check-in")
+    samples: int = Field(0, description="samples that this worker took since its last check-in")
     seconds: float = Field(0.0, description="time since the last check-in without waiting at the boundary")
-    stop: bool = Field(False, description="whether this worker's script wants the job to end here, well")
+    stop: bool = Field(False, description="whether this worker's script ends the job here, successfully")
     metrics: dict[str, tuple[float, float]] = Field(
-        {}, description="name: (sum, count) over this worker's share; merged as sum of sums / sum of counts"
+        {}, description="name: (sum, count) over this worker's share; the job's value is all sums / all counts"
     )
     silenced: dict[str, str] = Field(
-        {}, description="rules of the script's checks that were silenced, or all: how", max_length=100
+        {}, description="how rules of the script's checks were silenced, by code or `all`", max_length=100
     )
     checks: tuple[tuple[str, str], ...] = Field(
         (), description="(name, checksum of a few values) of each array that must be equal on all workers"
@@ -180,24 +186,24 @@ class CheckIn(Message):
 
 
 class Formed(Message):
-    """The worker is in the new generation, with its state; `digest` covers what must be equal on all workers."""
+    """The worker has joined the new generation, with the state, whose `digest` must be equal on all workers."""
 
     type: Literal["formed"] = "formed"
     generation: int
     digest: str
-    checks: tuple[tuple[str, str], ...] = Field((), description="(name, checksum) of each array that it covers")
+    checks: tuple[tuple[str, str], ...] = Field((), description="(name, checksum) of each array in the digest")
     phases: dict[str, float] = Field(
-        {}, description="seconds of what was done one after another: teardown, safe, wait, create, init, state"
+        {}, description="seconds of consecutive parts: teardown, safe, wait, create, init, state"
     )
     background: dict[str, float] = Field(
-        {}, description="seconds of what was done beside them: copy and seal, or transfer and install; digest"
+        {}, description="seconds of parallel parts: copy and seal, or transfer and install; digest"
     )
 
 
 class Entered(LoopTerms):
     """The script has reached its next loop over epochs.
 
-    `generation`: the last one that the worker was ordered to form; None if it holds no state.
+    `generation`: the last one that the worker was ordered to form, or None if the worker holds no state.
     """
 
     type: Literal["entered"] = "entered"
@@ -221,8 +227,8 @@ class Left(Message):
 class FirstStep(Message):
     """The first step of the generation is applied.
 
-    `pause`: from the last old step to the first new one, less one step; None for a joiner. `phases`: consecutive parts
-    of the pause, which add up to it; the step is subtracted from `first_step`.
+    `pause`: time from the last step before the change to the first one after it, less one step, or None for a joiner.
+    `phases`: consecutive parts that add up to the pause; the step is subtracted from the part `first_step`.
     """
 
     type: Literal["first_step"] = "first_step"
@@ -232,16 +238,16 @@ class FirstStep(Message):
 
 
 class Committed(Message):
-    """The state at `position` is safe outside the workers, in the commit of this name."""
+    """The state at `position` is stored in the commit `name`."""
 
     type: Literal["committed"] = "committed"
     generation: int
     position: Position
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")  # a file of the commits' folder, and of no other
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")  # a file name without a folder
 
 
 class CommitFailed(Message):
-    """The state at `position` could not be written; training continues, and the previous commit stands."""
+    """The state at `position` could not be written; training continues, and the previous commit stays valid."""
 
     type: Literal["commit_failed"] = "commit_failed"
     generation: int
@@ -259,34 +265,32 @@ class CommitUnreadable(Message):
 
 
 class ScriptFailed(Message):
-    """The script raised; the process is about to end. `error`, type and text, tells two failures apart."""
+    """The script raised an exception, and the process will end. `error`: type and text of the exception."""
 
     type: Literal["script_failed"] = "script_failed"
     generation: int
     position: Position
     error: str = Field(max_length=2000)
     traceback: str = Field(max_length=20_000)
-    past_help: bool = Field(
-        False, description="whether another try would lead to the same, or would hide what is wrong"
-    )
+    past_help: bool = Field(False, description="whether a retry would fail again, or would hide the fault")
 
 
 class Progress(Message):
-    """Sign of life between boundaries, at most once a second."""
+    """The worker's speed and position between boundaries, sent at most once a second."""
 
     type: Literal["progress"] = "progress"
     generation: int
     position: Position
     samples_per_second: float
     own_seconds: float | None = Field(
-        None, ge=0, description="of one step, without waiting for the others; None: not measured yet"
+        None, ge=0, description="of one step, without waits for other workers; None: not measured yet"
     )
 
 
 class Whereabouts(Message):
-    """Answer to Where: whether the worker is inside a step and waits for its sums, or in its script.
+    """Answer to Where: whether the worker `waits` inside a step for its sums, or runs its script.
 
-    `position` is after the last step it applied.
+    `position` is that after the last step that the worker applied.
     """
 
     type: Literal["whereabouts"] = "whereabouts"
@@ -296,12 +300,12 @@ class Whereabouts(Message):
 
 
 class StepStatus(Message):
-    """Answer to Abort: where the worker is in its step. `position` is after the last step it applied.
+    """Answer to Abort: the worker's phase within its step. `position` is after the last step that the worker applied.
 
-    `answered` counts the gradients of the step it waits for. `out` of a step it can leave at any time; `held` or
-    `failed` it only waits for the verdict, with the sums, or without them and none to come. A waiting worker sends this
-    once the servers have all that it pushed: these `keys`, which workers that have not pushed them fill in so many
-    `windows`.
+    `phase`: "out" of a step, the worker can leave its group at any time; in "wait", it waits for sums; "held", it has
+    the sums and waits for the verdict; "failed", it waits for the verdict without sums. `answered`: number of gradients
+    that have been summed in the step. In "wait" the worker sends this as soon as the servers have all its gradients,
+    with the numbers `keys`. Workers that have not pushed these keys fill them with zeros, in `windows` parts.
     """
 
     type: Literal["step_status"] = "step_status"
@@ -309,16 +313,15 @@ class StepStatus(Message):
     phase: Literal["out", "wait", "held", "failed"]
     position: Position
     answered: int = Field(ge=0)
-    exchanges: int = Field(0, ge=0, description="of this generation that have come to their end here")
+    exchanges: int = Field(0, ge=0, description="number of this generation's exchanges that ended on this worker")
     keys: tuple[int, ...] = ()
     windows: int = Field(1, ge=1)
 
 
 class Pumped(Message):
-    """The order to push zeros of this `number` is done: the fillings have reached the servers, missing pushes are
-    answered.
+    """The order `number` to push zeros is done: the zeros have reached the servers, or were answered with sums.
 
-    `rounds`: how often something was pushed again.
+    `rounds`: number of repeated pushes.
     """
 
     type: Literal["pumped"] = "pumped"
@@ -329,7 +332,7 @@ class Pumped(Message):
 
 
 class Broken(Message):
-    """The worker's sums are lost, which tells it before any message that another worker is gone."""
+    """The worker's sums have failed, which shows before any message that another worker is lost."""
 
     type: Literal["broken"] = "broken"
     generation: int
@@ -340,10 +343,10 @@ class Broken(Message):
 
 
 class Proceed(Message):
-    """Continue from `position`; for another position it is an outdated repetition.
+    """Order to continue from `position`; at another position, this is an outdated repetition.
 
     `commit`: first copy the state at this boundary, then write it in the background and send Committed. `keep`: commits
-    that stay when older ones are deleted; None: unspecified, the newest stay.
+    that are not deleted; None: unspecified, the newest ones are kept.
     """
 
     type: Literal["proceed"] = "proceed"
@@ -362,9 +365,9 @@ class Source(Message):
 
 
 class LoopOver(Message):
-    """The script's loop over epochs is over for all: the script goes on to loop `loop`, which begins at `position`.
+    """A loop over epochs has ended on all workers: the script continues to loop `loop`, which begins at `position`.
 
-    `holds`: the worker's memory has the state it begins with. `writes`: this worker writes the files that are for all.
+    `holds`: the worker's memory has the state for that loop. `writes`: this worker writes the files for all workers.
     """
 
     type: Literal["loop_over"] = "loop_over"
@@ -376,33 +379,32 @@ class LoopOver(Message):
 
 
 class Form(Message):
-    """Join generation `generation` as number `number` of `workers`: send Prepared, wait for Go, join, send Formed.
+    """Order to join a generation, as number `number` of `workers`: send Prepared, wait for Go, join, send Formed.
 
-    Then wait for Proceed. Until Go comes, another order to form may replace this one: a member was lost, this
-    generation is void.
+    Then wait for Proceed. Before Go, another order to form may replace this one, because a member was lost.
 
-    The state comes from `source` (an instance id), which has it in memory, or first loads `commit` or the `safe` state
-    of this name, as does every member that has that one. A member without the state of `position` has `sources`: it
-    fetches from the first that answers, with `transfer_token`, and passes it on.
+    The state comes from the instance `source`, which has the state in memory, or first loads `commit` or the safe state
+    `safe`. Each other member whose node has this safe state loads it too. A member without the state fetches it from
+    the first of its `sources` that answers, with `transfer_token`, and passes it on.
     """
 
     type: Literal["form"] = "form"
     generation: int
     number: int = Field(ge=0)
     workers: int = Field(ge=1)
-    cross_rank: int = Field(0, ge=0, description="which of the nodes it is on, in Horovod's terms")
+    cross_rank: int = Field(0, ge=0, description="number of the worker's node, in Horovod's terms")
     environment: dict[str, str]
     position: Position
     source: str
     transfer_token: SecretStr
-    sources: tuple[Source, ...] = Field((), description="whom to ask for the state, in this order; none: it is here")
-    receivers: int = Field(0, ge=0, description="how many members lack the state")
+    sources: tuple[Source, ...] = Field(
+        (), description="members to ask for the state, in this order; empty: it is here"
+    )
+    receivers: int = Field(0, ge=0, description="number of members without the state")
     clear: bool = Field(False, description="whether the state goes from node to node unencrypted")
     commit: str | None = None
     safe: str | None = None
-    checkpoint_dir: str | None = Field(
-        None, description="where this job's commits are; None: in its folder on the shared volume"
-    )
+    checkpoint_dir: str | None = Field(None, description="folder of this job's commits; None: in the job's folder")
     segment_steps: int | None = Field(
         None, ge=1, description="steps between boundaries in mid-epoch; None: boundaries at epoch ends only"
     )
@@ -418,37 +420,36 @@ class Form(Message):
 
 
 class Go(Message):
-    """All members are prepared: join the generation. From now on no member can be called back."""
+    """All members are prepared: join the generation. From now on the generation cannot be cancelled."""
 
     type: Literal["go"] = "go"
     generation: int
 
 
 class Leave(Message):
-    """Drop the store and exit with code 0: at a boundary after a change of membership, or when the job is over.
+    """Order to drop the kvstore and exit with code 0: at a boundary, or when the job is over.
 
-    At the job's end a worker of another generation has not reached the job's result, and must not keep its own.
+    At the job's end a worker of another generation does not have the job's result, and must not save its own.
     """
 
     type: Literal["leave"] = "leave"
     generation: int
     reason: str
-    finished: bool = Field(False, description="whether the job has come to its end, or to where its script stopped it")
-    writes: bool = Field(False, description="whether this worker's script writes what is for all; one of them does")
+    finished: bool = Field(False, description="whether the job has ended successfully, also by its script's stop")
+    writes: bool = Field(False, description="whether this worker's script writes the files for all workers")
 
 
 class Where(Message):
-    """No worker has made progress for a while: report where you are. Changes nothing."""
+    """Question, after a while without progress, whether the worker waits inside a step. Changes nothing."""
 
     type: Literal["where"] = "where"
     generation: int
 
 
 class Abort(Message):
-    """A member of the generation is lost: begin no further step, issue the present one completely, report where you
-    are.
+    """A member is lost: begin no further step, push all gradients of the present one, and send StepStatus.
 
-    May be repeated.
+    This order may be repeated.
     """
 
     type: Literal["abort"] = "abort"
@@ -456,30 +457,33 @@ class Abort(Message):
 
 
 class Pump(Message):
-    """Push zeros for the gradients of the exchange in which a worker was lost.
+    """Order to push zeros in place of gradients, in the exchange (sum over all workers) in which a worker was lost.
 
-    They are those of the numbers `keys` (none: those that this worker waits for) in this `window` of as many as all
-    say; None: all of them. `fills`: this worker has not come to the exchange, and pushes one for each in its own place,
-    until the servers have them. Otherwise it pushes what the lost workers owe, at most `count`, for its share of the
-    keys, until they are answered. `workers`: size of the generation, with the lost ones.
+    The gradients have the numbers `keys` (empty: those that this worker waits for), in this `window` of the
+    StepStatus's `windows`; None: in all. With `fills`, this worker has not reached the exchange: it pushes its own
+    zeros for each key, until the servers have them. Otherwise it pushes the zeros that the lost workers owe for its
+    share of the keys, at most `count` for a key, until the servers answer. `workers`: size of the generation, with the
+    lost ones.
     """
 
     type: Literal["pump"] = "pump"
     generation: int
     count: int = Field(1, ge=1)
-    number: int = Field(0, ge=0, description="of the order in this release")
+    number: int = Field(0, ge=0, description="number of the order in this release")
     fills: bool = False
     keys: tuple[int, ...] = ()
     window: int | None = Field(None, ge=0)
-    share: int = Field(0, ge=0, description="of so many `shares`, into which the keys are divided alike on all")
+    share: int = Field(
+        0, ge=0, description="index of this worker's part of the keys, which are divided into `shares` parts"
+    )
     shares: int = Field(1, ge=1)
-    workers: int = Field(0, ge=0, description="0: not told")
+    workers: int = Field(0, ge=0, description="0: unknown")
 
 
 class StepVerdict(Message):
-    """A worker inside a step that leads to `position` or before it applies it; later steps are void. A Form follows."""
+    """Decision after a loss: steps up to `position` are applied, later steps are void. A Form follows."""
 
     type: Literal["verdict"] = "verdict"
     generation: int
     position: Position
-    exchanges: int = Field(0, ge=0, description="that ended on all survivors; 0 also where it is not known any more")
+    exchanges: int = Field(0, ge=0, description="number of exchanges that ended on all surviving workers; 0 if unknown")

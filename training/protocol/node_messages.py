@@ -1,4 +1,4 @@
-"""Messages between a node's supervisor and the coordinator; `messages` has what all messages have in common."""
+"""Messages between a node's supervisor and the coordinator; the base classes are in `messages`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pydantic import Field
 
 
 class Launch(Message):
-    """What a person launched on a cluster that waits for it: an argv (no shell reads it), directory and extra
-    environment.
+    """A person's launch on a cluster that waits for one: command (without a shell), directory, extra environment.
 
-    `request` identifies a repeated launch.
+    A repeated launch has the same `request`.
     """
 
     request: str = Field(max_length=100)
@@ -26,19 +25,19 @@ class Launch(Message):
 
 
 class NodeHello(Hello):
-    """Signal that a node is prepared, sent on every (re)connection, so that a restarted coordinator learns of it."""
+    """First message of a prepared node, sent on every connection, so that a restarted coordinator knows the node."""
 
     type: Literal["node_hello"] = "node_hello"
     attempt: int = Field(ge=1)
     base: bool
     worker_pid: int | None = None
-    life: str = Field("", max_length=100, description="of the supervisor: another process says another one")
+    life: str = Field("", max_length=100, description="id of the supervisor's process")
 
 
 class GroupReady(Message):
-    """A node has blank ps-lite processes and a free port for a scheduler; sent again after each use.
+    """A node has blank ps-lite processes (without a role yet) and a free scheduler port; sent again after each use.
 
-    `base`: it is a base node, perhaps only since its hello.
+    `base`: whether it is a base node by now; it may have become one after its hello.
     """
 
     type: Literal["group_ready"] = "group_ready"
@@ -56,9 +55,7 @@ class GroupFailed(Message):
 
 
 class WorkerStarted(Message):
-    """A worker process runs on the node. If it does not connect in time, only the coordinator can give it up. `spare`:
-    it was a spare before.
-    """
+    """A worker process was started on the node, which must connect in time. `spare`: it was a warm spare before."""
 
     type: Literal["worker_started"] = "worker_started"
     pid: int
@@ -70,7 +67,7 @@ FACE_WANTED = 79  # exit code of a script that needs --dt-scripts; above those o
 
 
 class WorkerExited(Message):
-    """A worker process has ended. `code` 0: it left, or its script came to its end."""
+    """A worker process has ended. `code` 0: the worker left the job, or its script ended."""
 
     type: Literal["worker_exited"] = "worker_exited"
     pid: int
@@ -79,7 +76,7 @@ class WorkerExited(Message):
 
 
 class NodeNotice(Message):
-    """The machine will be taken at `deadline` (Spot, maintenance)."""
+    """The node's machine will be interrupted at `deadline` (Spot, maintenance)."""
 
     type: Literal["node_notice"] = "node_notice"
     kind: str
@@ -104,7 +101,7 @@ class EndRequest(Message):
 
 
 class Welcome(Message):
-    """Answer to a hello. `launch`: what to train, if the nodes' configuration has no command; None: nothing yet."""
+    """Answer to a node's hello. `launch`: the launch to train, if the nodes' configuration has no command."""
 
     type: Literal["welcome"] = "welcome"
     job: str
@@ -112,14 +109,14 @@ class Welcome(Message):
 
 
 class Launched(Message):
-    """A launch is in force; sent to every node."""
+    """A person's launch was accepted; sent to every node."""
 
     type: Literal["launched"] = "launched"
     launch: Launch
 
 
 class LaunchAnswer(Message):
-    """Answer to a request. `refused`: why, "" if accepted; `passing`: it may be accepted in a moment."""
+    """Answer to a request. `refused`: the reason, else ""; `passing`: the same request may soon be accepted."""
 
     type: Literal["launch_answer"] = "launch_answer"
     request: str
@@ -129,9 +126,7 @@ class LaunchAnswer(Message):
 
 
 class Listed(Message):
-    """Whether the controller's target lists the node, which acknowledges its report; sent after Welcome and at each
-    change.
-    """
+    """Whether the controller's target lists the node, which confirms its report; sent after Welcome and changes."""
 
     type: Literal["listed"] = "listed"
     listed: bool
@@ -140,7 +135,7 @@ class Listed(Message):
 class Workers(Message):
     """Known addresses of the target's nodes, the coordinator's own last; sent after each welcome and at each change.
 
-    They are for people's commands that loop over the nodes.
+    The addresses are for people's commands that loop over the nodes.
     """
 
     type: Literal["workers"] = "workers"
@@ -172,7 +167,7 @@ class StopGroup(Message):
 class RestartWorker(Message):
     """Kill the worker process `pid` if it still runs, and start another.
 
-    If it is not the present worker's pid, do nothing. None: start one if the last one left.
+    If `pid` is not the current worker's, do nothing. With `pid` None, start a worker if the last one left.
     """
 
     type: Literal["restart_worker"] = "restart_worker"
@@ -181,9 +176,9 @@ class RestartWorker(Message):
 
 
 class CoolDown(Message):
-    """The ended worker `pid` is not restarted for so many seconds: it failed too often. Repeated after each welcome.
+    """Do not restart the ended worker `pid` for `seconds`, as it failed too often. Repeated after each Welcome.
 
-    `given_up`: the job does not wait for the node either, which the controller should know.
+    `given_up`: the job does not wait for the node, which the controller should know.
     """
 
     type: Literal["cool_down"] = "cool_down"
@@ -193,7 +188,7 @@ class CoolDown(Message):
 
 
 class Retire(Message):
-    """The node has left the job: stop the worker and all else, and exit."""
+    """The node has left the job: stop the worker and all other processes, and exit."""
 
     type: Literal["retire"] = "retire"
     reason: str

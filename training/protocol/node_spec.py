@@ -1,4 +1,4 @@
-"""Settings of a launched node: one line of JSON on its standard input; on no command line, as it has the token."""
+"""Settings of a launched node: a line of JSON on its standard input, as a command line would show the token."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 
 
 class NodeSpec(BaseModel):
-    """The settings. `servers`: ps-lite servers that it offers, besides a scheduler; 0: none. `slots`: number of
-    workers.
-    """
+    """The settings. `servers`: number of ps-lite servers that the node offers. `slots`: number of its workers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,5 +30,5 @@ class NodeSpec(BaseModel):
     dt_scripts: bool = False
 
     def to_json(self) -> str:
-        """Serialise it with the token in clear text, only for the pipe to the node."""
+        """Serialise the settings with the token in clear text, only for the pipe to the node."""
         return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})

@@ -1,18 +1,18 @@
 """Messages between the coordinator and the program that uploads a job's results.
 
-An empty line requests an upload of all that is new; one line of JSON answers.
+An empty line requests an upload of all new results; the answer is one line of JSON.
 """
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-SCRIPTS_SECONDS = 150.0  # until the scripts have ended: a node gives its script two minutes
-END_SECONDS = 400.0  # for the last upload; machines end ten minutes after the job (`after_job`)
+SCRIPTS_SECONDS = 150.0  # limit for the scripts' end; a node gives its script two minutes
+END_SECONDS = 400.0  # limit for the last upload; machines end ten minutes after the job (`after_job`)
 
 
 class Uploaded(BaseModel):
-    """Result of an upload. `failed`: why it is incomplete; the rest is retried with the next line."""
+    """Result of an upload. `failed`: why files are missing; the next request uploads them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

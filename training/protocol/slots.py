@@ -1,8 +1,8 @@
-"""Several worker processes per node, as with one for each GPU: the node's slots, in Horovod's terms. Pure.
+"""Several worker processes on a node, such as one for each GPU: the node's slots, in Horovod's terms. Pure.
 
-Each process has a name: that of its instance for the first one, with `:` and its slot for the others, `i-0123:1`. To
-the coordinator each is a node with one worker; membership is decided by instances, whose processes join and leave
-together.
+The first process has the name of its instance. The others also have `:` and their slot, such as `i-0123:1`. The
+coordinator treats each process as a node with one worker. Membership is decided by instance, so the processes of an
+instance join and leave together.
 """
 
 from __future__ import annotations
@@ -42,26 +42,33 @@ def names_of(instance: str, slots: int) -> tuple[str, ...]:
 
 
 def nodes_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The instances, each once, in order."""
+    """The instances of the processes, each once, in order."""
     return tuple(dict.fromkeys(map(node_of, names)))
 
 
 def places(names: Sequence[str]) -> dict[str, Place]:
-    """Places of the processes, given in the order of their ranks.
+    """Return each process's place; `names` are in the order of ranks.
 
-    The local rank counts those of an instance, the cross rank the instances with a process of the same local rank.
+    The local rank counts an instance's processes, the cross rank the instances with a process of that local rank.
     """
-    local: dict[str, int] = {}
-    count: dict[str, int] = {}
-    cross: dict[str, int] = {}
-    width: dict[int, int] = {}
+    local_rank: dict[str, int] = {}
+    local_size: dict[str, int] = {}
+    cross_rank: dict[str, int] = {}
+    cross_size: dict[int, int] = {}
     for name in names:
         instance = node_of(name)
-        local[name] = count.get(instance, 0)
-        count[instance] = local[name] + 1
-        cross[name] = width.get(local[name], 0)
-        width[local[name]] = cross[name] + 1
+        local = local_rank[name] = local_size.get(instance, 0)
+        local_size[instance] = local + 1
+        cross_rank[name] = cross_size.get(local, 0)
+        cross_size[local] = cross_rank[name] + 1
     return {
-        name: Place(rank, len(names), local[name], count[node_of(name)], cross[name], width[local[name]])
+        name: Place(
+            rank,
+            len(names),
+            local_rank[name],
+            local_size[node_of(name)],
+            cross_rank[name],
+            cross_size[local_rank[name]],
+        )
         for rank, name in enumerate(names)
     }

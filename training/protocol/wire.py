@@ -72,7 +72,7 @@ ToNode = (
     | Retire
     | Refused
 )
-WorkerWord = (
+WorkerReport = (
     Prepared
     | CheckIn
     | Formed
@@ -91,7 +91,7 @@ WorkerWord = (
     | Pumped
     | Broken
 )
-FromWorker = WorkerHello | WorkerWord
+FromWorker = WorkerHello | WorkerReport
 ToWorker = Challenge | Proceed | Form | Go | Leave | LoopOver | Where | Abort | Pump | StepVerdict | Refused
 ToCoordinator = FromNode | FromWorker
 FromCoordinator = ToNode | ToWorker

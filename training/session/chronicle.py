@@ -1,6 +1,6 @@
-"""The job's history for its reports, bounded however long the job lasts. Pure.
+"""The job's history for reports to the controller, of bounded size. Pure.
 
-It is built from announced events, so a coordinator that comes back can rebuild it from the events file.
+The history is made from announced events, so a restarted coordinator can rebuild it from the events file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH
 from dyntrain.training import events
 
 POINTS, MARKS = 96, 40
-LIVE_SECONDS = 15.0  # between points while no boundary is reached
-GOES_ON = (  # events that end an earlier stall
+LIVE_SECONDS = 15.0  # between two points of a curve if no boundary is reached
+ENDS_STALL = (  # events that end an earlier stall
     events.StallOver,
     events.Forming,
     events.Formed,
@@ -35,8 +35,8 @@ GOES_ON = (  # events that end an earlier stall
     events.Finished,
     events.Failed,
 )
-PACE_SECONDS = 600.0  # of the past, from which the pace is computed
-NAME, REASON, PHASES = 40, 120, 10  # characters, characters, entries
+PACE_SECONDS = 600.0  # of recent progress, from which the pace is computed
+NAME, REASON, PHASES = 40, 120, 10  # limits of a mark: characters, characters, entries
 MARKED = (
     events.Forming,
     events.Pause,
@@ -71,24 +71,24 @@ class Chronicle:
     paused: float = 0.0
     metrics: Metrics = field(default_factory=dict)
     metrics_epoch: int | None = None
-    silenced: dict[str, str] = field(default_factory=dict)  # rules of the script's checks
-    stalled: str = ""  # who keeps the others waiting now
-    pace: deque[tuple[float, float]] = field(default_factory=deque)  # (when, fraction done)
+    silenced: dict[str, str] = field(default_factory=dict)  # how rules of the script's checks were silenced
+    stalled: str = ""  # reason of the present stall
+    pace: deque[tuple[float, float]] = field(default_factory=deque)  # points (time, fraction of the job done)
 
     @classmethod
-    def of(cls, heard: Iterable[events.Event]) -> Chronicle:
+    def of(cls, past_events: Iterable[events.Event]) -> Chronicle:
         chronicle = cls()
-        for event in heard:
-            chronicle.hear(event)
+        for event in past_events:
+            chronicle.record_event(event)
         return chronicle
 
-    def hear(self, event: events.Event) -> None:
+    def record_event(self, event: events.Event) -> None:
         if isinstance(event, events.Stalled):
             self.stalled = event.reason
-        elif isinstance(event, GOES_ON):
+        elif isinstance(event, ENDS_STALL):
             self.stalled = ""
         if isinstance(event, events.Segment):
-            metrics = _shown(event.metrics)
+            metrics = _rounded_metrics(event.metrics)
             if metrics:
                 self.metrics, self.metrics_epoch = metrics, event.epoch
             self._add(event.at, event.epoch, event.end.step, event.workers, event.rate, metrics)
@@ -101,8 +101,10 @@ class Chronicle:
                 self.paused += event.seconds
             self.marks.append(mark_of(event))
 
-    def stands(self, at: float, fraction: float | None, epoch: int, step: int, workers: int, rate: float) -> None:
-        """Record the state between two boundaries; may be called at any rate."""
+    def record_progress(
+        self, at: float, fraction: float | None, epoch: int, step: int, workers: int, rate: float
+    ) -> None:
+        """Record the progress between two boundaries; may be called at any rate."""
         if fraction is not None:
             self._pace(at, fraction)
         if rate > 0 and (not self.points or at - self.points[-1].at >= LIVE_SECONDS):
@@ -111,7 +113,7 @@ class Chronicle:
     def progress(self, fraction: float | None, now: float) -> JobProgress:
         eta = None if fraction is None else eta_seconds(tuple(self.pace), fraction, now)
         return JobProgress(
-            fraction=None if fraction is None else _short(fraction),
+            fraction=None if fraction is None else _round_to_six_digits(fraction),
             eta_seconds=None if eta is None else round(eta, 1),
             metrics=self.metrics,
             metrics_epoch=self.metrics_epoch,
@@ -144,7 +146,7 @@ class Chronicle:
                 epoch=epoch,
                 step=step,
                 workers=workers,
-                samples_per_second=_short(rate),
+                samples_per_second=_round_to_six_digits(rate),
                 metrics=metrics,
             )
         )
@@ -163,29 +165,29 @@ class Chronicle:
 
 
 def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float) -> float | None:
-    """Seconds left at the pace of the given points; a stall counts once it is longer than their mean distance."""
+    """Estimate the remaining seconds; a pause counts once it exceeds the mean time between the points of `pace`."""
     if fraction >= 1.0:
         return 0.0
-    if pace and not pace[0][1]:  # the time before the first step is set-up, and says nothing about the pace
+    if pace and not pace[0][1]:  # the time before the first step does not show the pace
         pace = pace[1:]
     if len(pace) < 2:
         return None
-    (began, first), (last, reached) = pace[0], pace[-1]
-    usual = (last - began) / (len(pace) - 1)
-    stalled = max(0.0, now - last - usual)
-    if reached <= first or last <= began:
+    (first_time, first_fraction), (last_time, last_fraction) = pace[0], pace[-1]
+    mean_interval = (last_time - first_time) / (len(pace) - 1)
+    stalled = max(0.0, now - last_time - mean_interval)
+    if last_fraction <= first_fraction or last_time <= first_time:
         return None
-    rate = (reached - first) / (last - began + stalled)
-    return max(0.0, (1.0 - reached) / rate - min(max(0.0, now - last), usual))
+    rate = (last_fraction - first_fraction) / (last_time - first_time + stalled)
+    return max(0.0, (1.0 - last_fraction) / rate - min(max(0.0, now - last_time), mean_interval))
 
 
 def mark_of(event: events.Event) -> HistoryMark:
-    """Make a mark from those fields that the event has, with texts cut to a bounded length."""
+    """Make a mark from an event's fields, with texts cut to a bounded length."""
     fields = event.model_dump(
         include={"instance", "generation", "number", "seconds", "reason", "cause", "kind", "phases"}
     )
     generation = fields.get("generation", fields.get("number"))
-    words = " ".join(str(fields.get("reason") or fields.get("cause") or fields.get("kind") or "").split())
+    cause = " ".join(str(fields.get("reason") or fields.get("cause") or fields.get("kind") or "").split())
     phases = {name[:NAME]: round(seconds, 4) for name, seconds in list(fields.get("phases", {}).items())[:PHASES]}
     seconds = fields.get("seconds")
     return HistoryMark(
@@ -194,7 +196,7 @@ def mark_of(event: events.Event) -> HistoryMark:
         instance=fields.get("instance", "")[:NAME],
         generation=generation,
         seconds=None if seconds is None else round(seconds, 3),
-        reason=words if len(words) <= REASON else words[: REASON - 3] + "...",
+        reason=cause if len(cause) <= REASON else cause[: REASON - 3] + "...",
         phases=phases,
     )
 
@@ -205,22 +207,22 @@ def _merge_closest(points: list[HistoryPoint]) -> None:
     The first and the latest point stay.
     """
     index = min(range(2, len(points) - 1), key=lambda i: points[i].at - points[i - 2].at)
-    start, before, point = points[index - 2 : index + 1]
-    span, whole = point.at - before.at, point.at - start.at
-    share = span / whole if whole > 0 else 0.5
-    rate = before.samples_per_second * (1 - share) + point.samples_per_second * share
+    start, previous, point = points[index - 2 : index + 1]
+    span, total = point.at - previous.at, point.at - start.at
+    share = span / total if total > 0 else 0.5
+    rate = previous.samples_per_second * (1 - share) + point.samples_per_second * share
     merged = point.model_copy(
-        update={"samples_per_second": _short(rate), "metrics": {**before.metrics, **point.metrics}}
+        update={"samples_per_second": _round_to_six_digits(rate), "metrics": {**previous.metrics, **point.metrics}}
     )
     points[index - 1 : index + 1] = [merged]
 
 
-def _shown(metrics: dict[str, float]) -> Metrics:
+def _rounded_metrics(metrics: dict[str, float]) -> Metrics:
     return {
-        name[:NAME]: None if finite(value) is None else _short(value)
+        name[:NAME]: None if finite(value) is None else _round_to_six_digits(value)
         for name, value in list(metrics.items())[:METRICS_SHOWN]
     }
 
 
-def _short(value: float) -> float:
+def _round_to_six_digits(value: float) -> float:
     return float(f"{value:.6g}")

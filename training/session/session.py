@@ -1,15 +1,15 @@
-"""The coordinator's state machine: events go in, orders come out; no clock, no socket, no file.
+"""The coordinator's state machine: a method for each event, which returns orders. Pure.
 
-Phases of a generation: WAITING (nobody holds the state) or PARKED (its holders wait for a group) -> PREPARING (orders
-to form are sent) -> FORMING (the order to go is sent) -> TRAINING -> at each boundary TRAINING again, or PREPARING the
-next one -> OVER. A loss in mid-epoch leads through RELEASING to PARKED. A loss that may leave others blocked inside
-ps-lite leads to WAITING: the supervisors kill and restart the workers, and the next generation starts from a safe state
-or commit (`origin`). Messages are lost only with connections, so after each (re)connection those that may have been
-lost are sent again.
+Phases of a generation: WAITING (no worker holds the state) or PARKED (the state's holders wait for a group) ->
+PREPARING (orders to form are sent) -> FORMING (the order to go is sent) -> TRAINING -> at each boundary TRAINING again,
+or PREPARING the next one -> OVER. The loss of a worker in mid-epoch leads through RELEASING to PARKED. A loss that may
+leave others blocked inside ps-lite leads to WAITING: the supervisors kill and restart the workers, and the next
+generation starts from a safe state or commit (`origin`). Messages are lost only with connections, so after each
+(re)connection messages that may have been lost are sent again.
 
-`JobState` holds all that is known, and in it `Round` what concerns the present generation (`job`). The other packages
-are functions over it: `handlers` for messages, `recovery` for losses, missed deadlines and a coordinator that came
-back, `phases` for the decisions and how they are carried out. `generation` is computed without the job.
+`JobState` holds the state of the job, and its `Round` that of the present generation (package `job`). The other
+packages are functions of a JobState: `handlers` for messages, `recovery` for losses, missed deadlines and a restarted
+coordinator, `phases` for decisions. The functions of `generation` need no JobState.
 """
 
 from __future__ import annotations
@@ -78,141 +78,147 @@ class Session:
 
     @property
     def launch(self) -> Launch | None:
-        """The launch that nodes train.
+        """The person's launch, whose command the nodes run.
 
-        None before a person's launch and after its end, or if the nodes' configuration says what to train.
+        Without a launch, after its end, or with a command in the nodes' configuration, this is None.
         """
         return None if self.job.phase is Phase.OVER else self.job.launch
 
     def report(self, now: float) -> JobReport:
-        """The next report to the controller. Its sequence grows over restarts of the coordinator too."""
+        """Make the next report to the controller. Its sequence number also grows over restarts of the coordinator."""
         self.job.sequence = max(self.job.sequence + 1, int(now * 1000))
         return self.job.report()
 
     def tick(self, now: float) -> list[Order]:
         return [*losses.tick(self.job, now), *stalls.watch(self.job, now)]
 
-    def held(self, seconds: float) -> None:
+    def extend_deadlines(self, seconds: float) -> None:
         """Extend all deadlines by `seconds`, during which no order could be sent."""
-        self.job.held(seconds)
+        self.job.extend_deadlines(seconds)
 
     def new_target(self, target: Target, now: float) -> list[Order]:
-        """Take a new target over.
+        """Adopt a new target.
 
-        A lower revision than the one in force is ignored, as a stale read. The same revision with other content is
-        refused: two write this parameter, and only the controller, with a higher revision, can decide between them.
+        A lower revision than that of the target in force is ignored, as a stale read. The same revision with other
+        content is refused: the parameter has a second writer, and only a higher revision can settle the conflict.
         """
         job = self.job
         if job.target is not None and target.revision < job.target.revision:
             return []
         if job.target is not None and target.contradicts(job.target):
             return refuse(job, target, now)
-        before = set(job.target.members or ()) if job.target else set()
-        after = set(target.members or ())
+        old_members = set(job.target.members or ()) if job.target else set()
+        new_members = set(target.members or ())
         changed = [
-            instance for instance in job.roster.nodes if (node_of(instance) in before) != (node_of(instance) in after)
+            instance
+            for instance in job.roster.nodes
+            if (node_of(instance) in old_members) != (node_of(instance) in new_members)
         ]
         job.target = target
         job.causes |= target.causes
-        orders: list[Order] = [ToNode(instance, Listed(listed=node_of(instance) in after)) for instance in changed]
+        orders: list[Order] = [
+            ToNode(instance, Listed(listed=node_of(instance) in new_members)) for instance in changed
+        ]
         return orders + call_back(job) + advance(job, now)
 
-    def addresses(self, last: str) -> tuple[str, ...] | None:
-        """The addresses of the target's nodes, with that of the instance `last` at the end.
+    def addresses(self, last_instance: str) -> tuple[str, ...] | None:
+        """The addresses of the target's nodes, with that of `last_instance` at the end.
 
-        None while they are not to be published: before the first target, and while a coordinator that came back waits
-        for its nodes.
+        Before the first target, and while a restarted coordinator waits for its nodes, the result is None.
         """
         job = self.job
         if job.target is None or job.phase is Phase.RECOVERING:
             return None
-        known = [instance for instance in job.target.members or () if instance in job.roster.addresses]
-        return tuple(job.roster.addresses[instance] for instance in sorted(known, key=lambda name: name == last))
+        known_instances = [instance for instance in job.target.members or () if instance in job.roster.addresses]
+        return tuple(
+            job.roster.addresses[instance]
+            for instance in sorted(known_instances, key=lambda name: name == last_instance)
+        )
 
     # ---- nodes
 
     def node_connected(self, hello: NodeHello, now: float) -> list[Order]:
-        return nodes.connected(self.job, hello, now)
+        return nodes.handle_hello(self.job, hello, now)
 
     def node_lost(self, instance: str, now: float) -> list[Order]:
         return losses.node_lost(self.job, instance, now)
 
     def node_notice(self, instance: str, message: NodeNotice, now: float) -> list[Order]:
-        return nodes.notice(self.job, instance, message, now)
+        return nodes.handle_notice(self.job, instance, message, now)
 
     def worker_started(self, instance: str, message: WorkerStarted, now: float) -> list[Order]:
-        return nodes.worker_started(self.job, instance, message, now)
+        return nodes.handle_worker_started(self.job, instance, message, now)
 
     def worker_exited(self, instance: str, message: WorkerExited, now: float) -> list[Order]:
-        return nodes.worker_exited(self.job, instance, message, now)
+        return nodes.handle_worker_exited(self.job, instance, message, now)
 
     def group_ready(self, instance: str, message: GroupReady, now: float) -> list[Order]:
-        return nodes.group_ready(self.job, instance, message, now)
+        return nodes.handle_group_ready(self.job, instance, message, now)
 
     def group_failed(self, instance: str, message: GroupFailed, now: float) -> list[Order]:
-        return nodes.group_failed(self.job, instance, message, now)
+        return nodes.handle_group_failed(self.job, instance, message, now)
 
     def launch_requested(self, instance: str, launch: Launch, now: float) -> list[Order]:
-        return launches.requested(self.job, instance, launch, now)
+        return launches.handle_launch_request(self.job, instance, launch, now)
 
     def end_requested(self, instance: str, message: EndRequest, now: float) -> list[Order]:
-        return launches.ended(self.job, instance, message, now)
+        return launches.handle_end_request(self.job, instance, message, now)
 
     # ---- workers
 
     def worker_connected(self, hello: WorkerHello, now: float) -> list[Order]:
-        return workers.connected(self.job, hello, now)
+        return workers.handle_hello(self.job, hello, now)
 
     def worker_disconnected(self, instance: str, pid: int, now: float) -> list[Order]:
         return losses.worker_disconnected(self.job, instance, pid, now)
 
     def worker_left(self, instance: str, now: float) -> list[Order]:
-        return workers.left(self.job, instance, now)
+        return workers.handle_left(self.job, instance, now)
 
     def entered(self, instance: str, message: Entered, now: float) -> list[Order]:
-        return workers.entered(self.job, instance, message, now)
+        return workers.handle_entered(self.job, instance, message, now)
 
     def script_ended(self, instance: str, now: float) -> list[Order]:
-        return workers.script_ended(self.job, instance, now)
+        return workers.handle_script_ended(self.job, instance, now)
 
     def worker_prepared(self, instance: str, message: Prepared, now: float) -> list[Order]:
-        return members.prepared(self.job, instance, message, now)
+        return members.handle_prepared(self.job, instance, message, now)
 
     def fetching(self, instance: str, message: Fetching, now: float) -> list[Order]:
-        return members.fetching(self.job, instance, message, now)
+        return members.handle_fetching(self.job, instance, message, now)
 
     def worker_formed(self, instance: str, message: Formed, now: float) -> list[Order]:
-        return members.formed(self.job, instance, message, now)
+        return members.handle_formed(self.job, instance, message, now)
 
     def first_step(self, instance: str, message: FirstStep, now: float) -> list[Order]:
-        return members.first_step(self.job, instance, message, now)
+        return members.handle_first_step(self.job, instance, message, now)
 
     def progressed(self, instance: str, message: Progress, now: float) -> list[Order]:
-        return members.progressed(self.job, instance, message, now)
+        return members.handle_progress(self.job, instance, message, now)
 
     def whereabouts(self, instance: str, message: Whereabouts, now: float) -> list[Order]:
-        return members.whereabouts(self.job, instance, message)
+        return members.handle_whereabouts(self.job, instance, message)
 
     def check_in(self, instance: str, message: CheckIn, now: float) -> list[Order]:
-        return members.checked_in(self.job, instance, message, now)
+        return members.handle_check_in(self.job, instance, message, now)
 
     def step_status(self, instance: str, message: StepStatus, now: float) -> list[Order]:
-        return members.step_status(self.job, instance, message, now)
+        return members.handle_step_status(self.job, instance, message, now)
 
     def pumped(self, instance: str, message: Pumped, now: float) -> list[Order]:
-        return members.pumped(self.job, instance, message)
+        return members.handle_pumped(self.job, instance, message)
 
     def broken(self, instance: str, message: Broken, now: float) -> list[Order]:
-        return members.broken(self.job, instance, message, now)
+        return members.handle_broken(self.job, instance, message, now)
 
     def script_failed(self, instance: str, message: ScriptFailed, now: float) -> list[Order]:
-        return members.script_failed(self.job, instance, message, now)
+        return members.handle_script_failed(self.job, instance, message, now)
 
     def committed(self, instance: str, message: Committed, now: float) -> list[Order]:
-        return commits.committed(self.job, instance, message)
+        return commits.handle_committed(self.job, instance, message)
 
     def commit_failed(self, instance: str, message: CommitFailed, now: float) -> list[Order]:
-        return commits.commit_failed(instance, message, now)
+        return commits.handle_commit_failed(instance, message, now)
 
     def commit_unreadable(self, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
-        return commits.unreadable(self.job, instance, message, now)
+        return commits.handle_unreadable(self.job, instance, message, now)

@@ -186,14 +186,17 @@ class Reader:
     def _clusters(self, only_cluster: str | None, stage: Stage | None) -> dict[str, ClusterSeen]:
         """Read all clusters with a policy; with `only_cluster`, read only that cluster."""
         parameters = self._read_or_unread(
-            "the parameters", lambda: self._parameters_below(f"{PARAMETERS_PATH}{only_cluster}/" if only_cluster else PARAMETERS_PATH)
+            "the parameters",
+            lambda: self._parameters_below(f"{PARAMETERS_PATH}{only_cluster}/" if only_cluster else PARAMETERS_PATH),
         )
         groups = self._read_or_unread("the groups", self._groups)
         if only_cluster is not None:
             return {only_cluster: self._cluster(only_cluster, parameters, groups, stage)}
         if isinstance(parameters, Unread):
             raise GiveUp(parameters.why)
-        names = sorted(name.split("/")[2] for name in parameters if re.fullmatch(rf"{PARAMETERS_PATH}[^/-][^/]*/policy", name))
+        names = sorted(
+            name.split("/")[2] for name in parameters if re.fullmatch(rf"{PARAMETERS_PATH}[^/-][^/]*/policy", name)
+        )
         return {name: self._cluster(name, parameters, groups, stage) for name in names}
 
     def _cluster(

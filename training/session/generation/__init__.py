@@ -1,5 +1,5 @@
-"""Computations on one generation, without the job.
+"""Computations on one generation (group of workers), independent of the job.
 
-Its members, the state it starts from, its ps-lite group, who fetches the state from whom, and how survivors free
-themselves.
+The modules determine its members, its first state, its ps-lite processes, each member's source of the state, and how
+the survivors of a loss are freed.
 """

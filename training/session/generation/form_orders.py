@@ -1,4 +1,4 @@
-"""The orders to form a generation: the position, and from whom each member fetches the state. Pure."""
+"""Makes the orders to form a generation, with its position and each member's sources of the state. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ def plan_formation(
     clear: bool = False,
 ) -> dict[str, Form]:
     """Make each member's order. `holders` have the state, in memory or safe on their node; the others fetch it."""
-    standing = places(generation.instances)
-    others = [instance for instance in generation.instances if instance in holders and instance != generation.source]
+    place_of = places(generation.instances)
+    other_holders = [
+        instance for instance in generation.instances if instance in holders and instance != generation.source
+    ]
     lacking = [instance for instance in generation.instances if instance not in holders]
-    chains = plan_chains([generation.source, *others], lacking)
+    chains = plan_chains([generation.source, *other_holders], lacking)
     sources = {
         instance: Source(instance_id=instance, host=hello.private_ip, port=hello.state_port)
         for instance, hello in workers.items()
@@ -36,7 +38,7 @@ def plan_formation(
             generation=generation.number,
             number=number,
             workers=len(generation.members),
-            cross_rank=standing[instance].cross_rank,
+            cross_rank=place_of[instance].cross_rank,
             environment=environment_of(instance),
             position=generation.position,
             source=generation.source,
@@ -53,13 +55,13 @@ def plan_formation(
     }
 
 
-def with_copies(
+def members_with_copies(
     generation: Generation,
     workers: Mapping[str, WorkerHello],
     origin: Origin,
     unreadable_copies: Collection[tuple[str, str]],
 ) -> set[str]:
-    """The source, and the members whose node keeps the same safe state: they need not fetch it."""
+    """Return the source and the members whose node keeps the same safe state, which need not fetch the state."""
     copies = {
         instance
         for instance in generation.instances

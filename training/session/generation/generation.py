@@ -1,4 +1,4 @@
-"""A generation, one formation of the job's group, and the decision which members the next one has."""
+"""A generation, the group of workers between two changes, and the decision on the next generation's members."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Limits:
 
 
 class SettlementReason(Enum):
-    """The reason for a settlement."""
+    """Reason for a decision on the next members."""
 
     NO_TARGET = "the controller has not published a target yet"
     UNCHANGED = "the members are those that the target wants"
@@ -51,7 +51,7 @@ class SettlementReason(Enum):
 
 
 class Cause(Enum):
-    """The reason why a new generation was necessary."""
+    """Reason why a new generation is necessary."""
 
     START = "the job starts"
     COMMIT = "the job goes on from a commit"
@@ -70,17 +70,17 @@ def cause_of(previous: Collection[str], holders: Collection[str], leaving: Colle
     return Cause.CHANGE if set(previous) <= {*holders, *leaving} else Cause.LOSS
 
 
-def told_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, str]) -> str:
+def describe_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, str]) -> str:
     """Describe the cause for people: the target's reasons for the instances in `changed`, else the cause itself."""
-    words = Counter(causes[instance] for instance in changed if instance in causes)
-    if cause is not Cause.CHANGE or not words:
+    counts = Counter(causes[instance] for instance in changed if instance in causes)
+    if cause is not Cause.CHANGE or not counts:
         return cause.value
-    return ", ".join(word if len(changed) == 1 else f"{count} {word}" for word, count in words.items())
+    return ", ".join(word if len(changed) == 1 else f"{count} {word}" for word, count in counts.items())
 
 
 @dataclass(frozen=True)
 class Settlement:
-    """A decision on the next members: `members` in order, survivors first; None if the job has to pause."""
+    """A decision on the next members: `members` in order, survivors first, or None if the job has to pause."""
 
     members: tuple[str, ...] | None
     reason: SettlementReason
@@ -94,27 +94,27 @@ def settle(
     group_ready: bool,
     intact: bool = True,
 ) -> Settlement:
-    """Decide the membership at a boundary: `current` have checked in, and `standing` are ready to join.
+    """Decide the membership at a boundary: workers in `current` have arrived there, those in `standing` can join.
 
-    Survivors keep their order, joiners follow in the target's order. If a change cannot be formed now (no group), the
-    present members continue rather than stop. The state must survive: if all members are to leave at once, the first
-    one stays for one more generation. An empty `current` means a start or a restart. If an old member is lost (not
-    `intact`), the present formation cannot continue, so without a group the job pauses.
+    Remaining members keep their order, and joiners follow in the target's order. If no ps-lite processes are ready for
+    a new group (not `group_ready`), the present members continue. If all members are to leave at once, the first one
+    stays for one more generation, so that the state survives. An empty `current` means a start or a restart. If a
+    member is lost (not `intact`), the present group cannot continue, so without `group_ready` the job pauses.
     """
-    present = tuple(current) if current and intact else None
+    unchanged = tuple(current) if current and intact else None
     if target is None:
-        return Settlement(present, SettlementReason.NO_TARGET)
+        return Settlement(unchanged, SettlementReason.NO_TARGET)
     survivors = [instance for instance in current if instance in target]
     joiners = [instance for instance in target if instance in standing and instance not in survivors]
     if len(survivors) + len(joiners) < limits.min_workers:
         return Settlement(None, SettlementReason.BELOW_MINIMUM)
-    carrier = [] if survivors else list(current[:1])
-    wanted = [*survivors, *carrier, *joiners]
+    state_keeper = [] if survivors else list(current[:1])
+    wanted = [*survivors, *state_keeper, *joiners]
     members = tuple(wanted[: limits.max_workers])
-    if members == present:
+    if members == unchanged:
         return Settlement(
             members, SettlementReason.ABOVE_MAXIMUM if len(wanted) > len(members) else SettlementReason.UNCHANGED
         )
     if not group_ready:
-        return Settlement(present, SettlementReason.NO_GROUP)
-    return Settlement(members, SettlementReason.CARRIED if carrier else SettlementReason.CHANGED)
+        return Settlement(unchanged, SettlementReason.NO_GROUP)
+    return Settlement(members, SettlementReason.CARRIED if state_keeper else SettlementReason.CHANGED)

@@ -1,4 +1,4 @@
-"""Merges the members' reports into one about the generation. Pure."""
+"""Merges the members' reports into a report on the generation. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def segment(
     totals: dict[str, tuple[float, float]] = {}
     for check_in in check_ins.values():
         for name, (total, count) in check_in.metrics.items():
-            before = totals.get(name, (0.0, 0.0))
-            totals[name] = (before[0] + total, before[1] + count)
+            old_total, old_count = totals.get(name, (0.0, 0.0))
+            totals[name] = (old_total + total, old_count + count)
     return events.Segment(
         at=now,
         generation=generation,
@@ -34,7 +34,7 @@ def segment(
 def slowest(phases: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """The longest time of each phase, in the order in which the phases first appear."""
     longest: dict[str, float] = {}
-    for measured in phases:
-        for name, seconds in measured.items():
+    for member_phases in phases:
+        for name, seconds in member_phases.items():
             longest[name] = max(longest.get(name, 0.0), seconds)
     return longest

@@ -1,4 +1,4 @@
-"""The engine's own processes in a generation, and the nodes on which they run. Pure."""
+"""Plans a generation's processes of the engine (ps-lite or Horovod), and their nodes. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dyntrain.training.protocol.node_messages import GroupReady, NodeHello, PsPr
 from dyntrain.training.protocol.slots import node_of, places
 from dyntrain.training.session.orders import ToNode
 
-# A server pre-allocates memory up to this limit, because page faults at first use cost it as much time as the sums.
-# More is left to page faults: while the previous server has not ended yet, a large job would hold twice its memory.
+# A server pre-allocates memory up to this limit, because page faults at first use take as much time as the sums. A
+# higher limit could double a large job's memory, as the previous server may not have ended yet.
 SERVER_MEMORY_AT_MOST = 1 << 30
 
 
 @dataclass
 class ConnectedNode:
-    """A connected supervisor. `group` is its offer of blank ps-lite processes, None once used."""
+    """A connected supervisor. `group` is its offer of blank ps-lite processes, or None after use."""
 
     hello: NodeHello
     group: GroupReady | None = None
@@ -36,22 +36,22 @@ class ConnectedNode:
 class Group:
     """The engine's processes in a generation: `orders` start them on `hosts`.
 
-    `environment` holds the variables that all workers need; `own` those of single workers, by their names.
+    `environment` holds the variables that all workers need; `own_variables` holds those of single workers, by name.
     """
 
     environment: dict[str, str]
     hosts: tuple[str, ...]
     orders: tuple[ToNode, ...]
-    own: Mapping[str, dict[str, str]] = field(default_factory=dict)
+    own_variables: Mapping[str, dict[str, str]] = field(default_factory=dict)
 
     def environment_of(self, worker: str) -> dict[str, str]:
-        return {**self.environment, **self.own.get(worker, {})}
+        return {**self.environment, **self.own_variables.get(worker, {})}
 
 
 def choose_scheduler(nodes: Mapping[str, ConnectedNode]) -> str | None:
-    """The base node for ps-lite's scheduler or Horovod's rendezvous: of the able ones the lowest address; else None."""
-    able = (i for i, node in nodes.items() if node.can_schedule)
-    return min(able, key=lambda i: (nodes[i].hello.private_ip, i), default=None)
+    """Return the node with the lowest address that can run ps-lite's scheduler or Horovod's rendezvous, or None."""
+    able_nodes = (name for name, node in nodes.items() if node.can_schedule)
+    return min(able_nodes, key=lambda name: (nodes[name].hello.private_ip, name), default=None)
 
 
 def plan_group(
@@ -69,13 +69,13 @@ def plan_group(
 
 
 def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) -> Group:
-    """Plan Horovod's rendezvous: one process, needed only during the formation.
+    """Plan Horovod's rendezvous, a process that is needed only during the formation.
 
     The variables are Horovod's own: see `horovod.runner.gloo_run`. Each node counts as a host of its own, even if
     several run on one machine.
     """
     assert host.group is not None
-    where = {
+    variables = {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": host.hello.private_ip,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(host.group.scheduler_port),
     }
@@ -86,9 +86,9 @@ def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) ->
         }
         for worker, place in places(workers).items()
     }
-    process = PsProcess(role="rendezvous", environment=where)
+    process = PsProcess(role="rendezvous", environment=variables)
     order = ToNode(host.hello.name, StartGroup(generation=number, processes=(process,)))
-    return Group(where, (host.hello.name,), (order,), ranks)
+    return Group(variables, (host.hello.name,), (order,), ranks)
 
 
 def plan_servers(
@@ -96,11 +96,11 @@ def plan_servers(
 ) -> Group:
     """Plan ps-lite's processes: a scheduler on one base node, and a server on each of `nodes` with a blank process.
 
-    A server's memory is for the parts of all workers, which it may hold at once in a step.
+    A server's memory is sized for the gradients of all workers, which it may hold at once in a step.
     """
     root = nodes[scheduler]
     assert root.group is not None
-    hosts = tuple(i for i, node in sorted(nodes.items()) if node.holds(2 if i == scheduler else 1))
+    hosts = tuple(name for name, node in sorted(nodes.items()) if node.holds(2 if name == scheduler else 1))
     environment = {
         "DMLC_PS_ROOT_URI": root.hello.private_ip,
         "DMLC_PS_ROOT_PORT": str(root.group.scheduler_port),
@@ -110,14 +110,14 @@ def plan_servers(
     roles: dict[str, list[Literal["scheduler", "server"]]] = {host: ["server"] for host in hosts}
     roles[scheduler].insert(0, "scheduler")
     memory = min(SERVER_MEMORY_AT_MOST, workers * summed_bytes // len(hosts))
-    more = {"server": {SERVER_MEMORY: str(memory)}, "scheduler": {}}
+    extra = {"server": {SERVER_MEMORY: str(memory)}, "scheduler": {}}
     orders = tuple(
         ToNode(
             host,
             StartGroup(
                 generation=number,
                 processes=tuple(
-                    PsProcess(role=role, environment={**environment, **more[role]}) for role in roles[host]
+                    PsProcess(role=role, environment={**environment, **extra[role]}) for role in roles[host]
                 ),
             ),
         )

@@ -1,1 +1,1 @@
-"""Handlers of the messages of nodes, connecting workers and members. A message that comes too late changes nothing."""
+"""Handlers of messages from nodes, from workers and from people. A message that arrives too late changes nothing."""

@@ -10,41 +10,43 @@ from dyntrain.training.session.phases.decisions import advance
 from dyntrain.training.session.phases.rollback import take_back
 
 
-def committed(job: JobState, instance: str, message: Committed) -> list[Order]:
-    # Of two commits of the same step, the later one counts as newer: old ones are deleted by their generation.
+def handle_committed(job: JobState, instance: str, message: Committed) -> list[Order]:
+    # Of two commits of the same step, that of the later generation counts as newer, as when old commits are deleted.
     if message.generation <= job.void_until or (job.commit and message.position.step < job.commit[0].step):
         return []
     if instance != job.committer and message.generation < job.committer_since:
-        return []  # the present committer did not know of it, and may have deleted it
-    job.trouble.got_to(message.position.step)
+        return []  # the present committer did not know of this commit, and may have deleted it
+    job.trouble.record_safe_step(message.position.step)
     job.note_commit(message.position, message.name, message.generation)
-    written = journal.CommitWritten(generation=message.generation, position=message.position, name=message.name)
-    return [Journal(written)]
+    entry = journal.CommitWritten(generation=message.generation, position=message.position, name=message.name)
+    return [Journal(entry)]
 
 
-def commit_failed(instance: str, message: CommitFailed, now: float) -> list[Order]:
+def handle_commit_failed(instance: str, message: CommitFailed, now: float) -> list[Order]:
     step = message.position.step
     return [Announce(events.CommitFailed(instance=instance, step=step, reason=message.reason, at=now))]
 
 
-def unreadable(job: JobState, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
+def handle_unreadable(job: JobState, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
     """Handle a damaged safe state or commit that the source was to load.
 
     Another holder's safe state is used, or the previous commit with its position; the steps in between are void.
     """
-    if not job.current(instance, message.generation) or job.phase is not Phase.PREPARING:
+    if not job.is_current(instance, message.generation) or job.phase is not Phase.PREPARING:
         return []
     orders: list[Order] = []
     if (safe := job.roster.members[instance].safe) and safe.name == message.name:
         job.unreadable_copies.add((instance, message.name))
-        step, why = job.position.step, message.reason
-        orders.append(Announce(events.SafeStateUnreadable(instance=instance, step=step, reason=why, at=now)))
+        step, reason = job.position.step, message.reason
+        orders.append(Announce(events.SafeStateUnreadable(instance=instance, step=step, reason=reason, at=now)))
     if job.commit and job.commit[1] == message.name:
-        lost = job.commit[0]
+        position = job.commit[0]
         job.drop_commit(message.reason)
         instead = job.commit[0] if job.commit else None
-        name, why = message.name, message.reason
-        gone = journal.CommitFoundUnreadable(name=name, position=lost, instead=instead, reason=why, at=now)
-        orders.append(Journal(gone))
-        orders.append(Announce(events.CommitUnreadable(name=name, position=lost, instead=instead, reason=why, at=now)))
+        name, reason = message.name, message.reason
+        found = journal.CommitFoundUnreadable(name=name, position=position, instead=instead, reason=reason, at=now)
+        orders.append(Journal(found))
+        orders.append(
+            Announce(events.CommitUnreadable(name=name, position=position, instead=instead, reason=reason, at=now))
+        )
     return [*orders, *take_back(job, message.reason, now), *advance(job, now)]

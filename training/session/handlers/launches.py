@@ -10,21 +10,21 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Journal, Order, ToNode
 from dyntrain.training.session.phases.ending import fail
 
-MOST_SHOWN = 200  # characters of a command in a sentence
+MOST_SHOWN = 200  # the most characters of a command in a message
 
 
-def requested(job: JobState, instance: str, launch: Launch, now: float) -> list[Order]:
+def handle_launch_request(job: JobState, instance: str, launch: Launch, now: float) -> list[Order]:
     """Accept or refuse a launch; a job has only one. A request is repeated if its answer was lost."""
-    again = job.launch is not None and job.launch.request == launch.request
-    refused = "" if again else _refusal(job, instance)
+    is_repeated = job.launch is not None and job.launch.request == launch.request
+    refused = "" if is_repeated else _refusal(job, instance)
     ending = job.options.waits and job.phase is Phase.OVER
     message = LaunchAnswer(
         request=launch.request, job=job.options.job, refused=refused, passing=bool(refused) and ending
     )
     answer = ToNode(instance, message)
-    if refused or again:
+    if refused or is_repeated:
         return [answer]
-    job.launch, job.since = launch, now  # the wait for its workers begins
+    job.launch, job.since = launch, now  # the wait for workers begins
     notices = [ToNode(node, Launched(launch=launch)) for node in job.roster.nodes]
     return [Journal(journal.JobLaunched(launch=launch, at=now)), *notices, answer]
 
@@ -33,23 +33,23 @@ def _refusal(job: JobState, instance: str) -> str:
     node = job.roster.nodes.get(instance)
     if not job.options.waits:
         return (
-            "this cluster trains the command of its configuration: make it with an empty TrainingCommand to launch on "
+            "this cluster trains the command of its configuration: make it with an empty TrainingCommand, to launch on "
             "its master"
         )
     if node is None or not node.hello.base:
         return "only base nodes take a launch: log in on the master"
     if job.phase is Phase.OVER:
-        return "the launch before is just ending"
+        return "the previous launch is just ending"
     if job.launch is not None:
         command = shlex.join(job.launch.command)[:MOST_SHOWN]
-        return f"{job.options.job} trains already: {command}; one at a time, in {job.launch.directory}"
+        return f"{job.options.job} trains already: {command}, in {job.launch.directory}; wait for its end"
     return ""
 
 
-def ended(job: JobState, instance: str, message: EndRequest, now: float) -> list[Order]:
-    """End the launch, if it is still the one whose terminal asks for it, and no later one."""
-    mine = job.launch is not None and job.launch.request == message.request
-    refused = "" if mine else "that launch is not in force any more"
+def handle_end_request(job: JobState, instance: str, message: EndRequest, now: float) -> list[Order]:
+    """End the launch of the request, if no other launch is in force by now."""
+    is_current = job.launch is not None and job.launch.request == message.request
+    refused = "" if is_current else "that launch is not in force any more"
     answer = ToNode(instance, LaunchAnswer(request=message.request, job=job.options.job, refused=refused))
     if refused or job.phase is Phase.OVER:
         return [answer]

@@ -23,13 +23,13 @@ from dyntrain.training.protocol.messages import (
 )
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToWorker
-from dyntrain.training.session.phases.decisions import advance, release_survivors, stop_here
+from dyntrain.training.session.phases.decisions import advance, release_survivors, release_to_stop
 from dyntrain.training.session.phases.ending import fail
 from dyntrain.training.session.phases.formation import finish_formation
 
 
-def prepared(job: JobState, instance: str, message: Prepared, now: float) -> list[Order]:
-    if not job.current(instance, message.generation):
+def handle_prepared(job: JobState, instance: str, message: Prepared, now: float) -> list[Order]:
+    if not job.is_current(instance, message.generation):
         return []
     if job.phase is Phase.FORMING:  # the order to go was lost with a connection
         return [ToWorker(instance, Go(generation=job.number))]
@@ -37,14 +37,14 @@ def prepared(job: JobState, instance: str, message: Prepared, now: float) -> lis
     return advance(job, now)
 
 
-def fetching(job: JobState, instance: str, message: Fetching, now: float) -> list[Order]:
-    if job.current(instance, message.generation):
+def handle_fetching(job: JobState, instance: str, message: Fetching, now: float) -> list[Order]:
+    if job.is_current(instance, message.generation):
         job.round.fetching[instance] = message
     return []
 
 
-def formed(job: JobState, instance: str, message: Formed, now: float) -> list[Order]:
-    if not job.current(instance, message.generation):
+def handle_formed(job: JobState, instance: str, message: Formed, now: float) -> list[Order]:
+    if not job.is_current(instance, message.generation):
         return []
     generation = job.round.generation
     if job.phase is Phase.TRAINING and generation is not None:  # the order to proceed was lost
@@ -53,11 +53,11 @@ def formed(job: JobState, instance: str, message: Formed, now: float) -> list[Or
     return finish_formation(job, now)
 
 
-def first_step(job: JobState, instance: str, message: FirstStep, now: float) -> list[Order]:
-    if not job.current(instance, message.generation):
+def handle_first_step(job: JobState, instance: str, message: FirstStep, now: float) -> list[Order]:
+    if not job.is_current(instance, message.generation):
         return []
-    job.round.heard = now
-    orders = _took_part(job, instance, message.generation, now)
+    job.round.progress_at = now
+    orders = _mark_active(job, instance, message.generation, now)
     steps = job.round.first_steps
     steps[instance] = message
     paused = [step for step in steps.values() if step.pause is not None]
@@ -69,7 +69,7 @@ def first_step(job: JobState, instance: str, message: FirstStep, now: float) -> 
     return orders
 
 
-def _took_part(job: JobState, instance: str, generation: int, now: float) -> list[Order]:
+def _mark_active(job: JobState, instance: str, generation: int, now: float) -> list[Order]:
     if instance in job.round.active:
         return []
     job.round.active.add(instance)
@@ -77,61 +77,61 @@ def _took_part(job: JobState, instance: str, generation: int, now: float) -> lis
     return [Announce(events.Joined(instance=instance, pid=pid, generation=generation, epoch=epoch, at=now))]
 
 
-def progressed(job: JobState, instance: str, message: Progress, now: float) -> list[Order]:
-    if job.current(instance, message.generation):
-        job.round.progress[instance], job.round.heard = message, now
+def handle_progress(job: JobState, instance: str, message: Progress, now: float) -> list[Order]:
+    if job.is_current(instance, message.generation):
+        job.round.progress[instance], job.round.progress_at = message, now
     return []
 
 
-def whereabouts(job: JobState, instance: str, message: Whereabouts) -> list[Order]:
-    if job.current(instance, message.generation):
-        job.round.where[instance] = message
+def handle_whereabouts(job: JobState, instance: str, message: Whereabouts) -> list[Order]:
+    if job.is_current(instance, message.generation):
+        job.round.whereabouts[instance] = message
     return []
 
 
-def checked_in(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
-    present = job.round
-    if not job.current(instance, message.generation) or job.phase not in (Phase.TRAINING, Phase.RECOVERING):
+def handle_check_in(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
+    current_round = job.round
+    if not job.is_current(instance, message.generation) or job.phase not in (Phase.TRAINING, Phase.RECOVERING):
         return []
-    present.heard = now
+    current_round.progress_at = now
     silenced = _silenced(job, instance, message, now)
-    return silenced + _stands_at_the_boundary(job, instance, message, now)
+    return silenced + _check_in_at_boundary(job, instance, message, now)
 
 
 def _silenced(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
-    """Announce silenced rules, each once, whichever worker reports it."""
+    """Announce silenced rules, each only once for all workers."""
     rules = {code: how for code, how in message.silenced.items() if code not in job.silenced}
     job.silenced |= set(rules)
     return [Announce(events.ChecksSilenced(instance=instance, rules=rules, at=now))] if rules else []
 
 
-def _stands_at_the_boundary(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
-    present = job.round
-    if message.position == present.proceeded and message.stop and job.phase is Phase.TRAINING:
-        return stop_here(job, instance, now)
-    if message.position == present.proceeded:
-        # the order to proceed from here was lost with a connection, or this worker asks twice
+def _check_in_at_boundary(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
+    current_round = job.round
+    if message.position == current_round.proceed_position and message.stop and job.phase is Phase.TRAINING:
+        return release_to_stop(job, instance, now)
+    if message.position == current_round.proceed_position:
+        # the order to proceed was lost with a connection, or this worker repeats its message
         return [ToWorker(instance, Proceed(generation=job.number, position=message.position))]
-    if not present.checked_in:
+    if not current_round.checked_in:
         job.since = now
-    present.checked_in[instance] = message
-    return _took_part(job, instance, message.generation, now) + advance(job, now)
+    current_round.checked_in[instance] = message
+    return _mark_active(job, instance, message.generation, now) + advance(job, now)
 
 
-def script_failed(job: JobState, instance: str, message: ScriptFailed, now: float) -> list[Order]:
-    """Handle an exception of the script, of any worker that was a member when the generation was settled.
+def handle_script_failed(job: JobState, instance: str, message: ScriptFailed, now: float) -> list[Order]:
+    """Handle an exception of the script on any worker that was a member when the generation was formed.
 
-    The loss of the first member may be known before the last one's message arrives.
+    The first member may count as lost before the last one's message arrives.
     """
     members = job.round.instances
     if instance not in members or message.generation != job.number:
         return []
     step, error = message.position.step, message.error
     orders: list[Order] = []
-    job.raised = step, message.traceback
-    if not job.trouble.was_told(step, error):
-        raised = events.ScriptFailed(instance=instance, step=step, traceback=message.traceback, at=now)
-        orders.append(Announce(raised))
+    job.last_exception = step, message.traceback
+    if not job.trouble.was_announced(step, error):
+        event = events.ScriptFailed(instance=instance, step=step, traceback=message.traceback, at=now)
+        orders.append(Announce(event))
     if message.past_help and job.phase is not Phase.OVER:
         orders += fail(job, f"the script cannot go on: {error}", now)
     elif job.trouble.script_raised(instance, step, error, members):
@@ -139,22 +139,22 @@ def script_failed(job: JobState, instance: str, message: ScriptFailed, now: floa
     return orders
 
 
-def step_status(job: JobState, instance: str, message: StepStatus, now: float) -> list[Order]:
+def handle_step_status(job: JobState, instance: str, message: StepStatus, now: float) -> list[Order]:
     release = job.round.release
-    if release is None or not job.current(instance, message.generation):
+    if release is None or not job.is_current(instance, message.generation):
         return []
     return release.answered(instance, message, job.roster.members) + advance(job, now)
 
 
-def broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:
-    """Begin a release because a worker's sums are lost. Which worker is gone is reported soon by other messages."""
-    if job.phase is not Phase.TRAINING or not job.current(instance, message.generation):
+def handle_broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:
+    """Begin a release because a worker's sums are lost. Other messages will soon name the lost worker."""
+    if job.phase is not Phase.TRAINING or not job.is_current(instance, message.generation):
         return []
-    return release_survivors(job, "unknown", f"the sums are lost to {instance}: {message.reason}", now)
+    return release_survivors(job, "unknown", f"{instance} has lost the sums: {message.reason}", now)
 
 
-def pumped(job: JobState, instance: str, message: Pumped) -> list[Order]:
+def handle_pumped(job: JobState, instance: str, message: Pumped) -> list[Order]:
     release = job.round.release
-    if release is None or not job.current(instance, message.generation):
+    if release is None or not job.is_current(instance, message.generation):
         return []
     return release.pumped(instance, message, job.roster.members)

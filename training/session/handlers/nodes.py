@@ -1,4 +1,4 @@
-"""Handles messages of the nodes: on themselves, their worker, and their ps-lite processes. Pure."""
+"""Handles the nodes' messages about their supervisor, their worker and their ps-lite processes. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dyntrain.training.protocol.node_messages import (
 )
 from dyntrain.training.protocol.slots import node_of
 from dyntrain.training.session.generation.ps_group import ConnectedNode
-from dyntrain.training.session.handlers.workers import script_ended
+from dyntrain.training.session.handlers.workers import handle_script_ended
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToNode
 from dyntrain.training.session.phases.decisions import advance, call_back, joined_nowhere, refused_everywhere
@@ -28,13 +28,13 @@ from dyntrain.training.session.recovery.from_journal import recover
 from dyntrain.training.session.recovery.losses import group_lost, replace_worker, worker_lost
 
 
-def connected(job: JobState, hello: NodeHello, now: float) -> list[Order]:
+def handle_hello(job: JobState, hello: NodeHello, now: float) -> list[Order]:
     instance, group = hello.name, job.round.group
     earlier_life = group.hosts.get(instance, hello.attempt) != hello.attempt
     if group.absent.pop(instance, None) is not None:
         job.roster.returned_at = now
     job.roster.addresses[instance] = hello.private_ip
-    job.roster.lives_anew(instance, hello.life)
+    job.roster.record_supervisor(instance, hello.life)
     job.roster.nodes[instance], job.roster.connected_at = ConnectedNode(hello), now
     orders: list[Order] = [
         ToNode(instance, Listed(listed=node_of(instance) in (wanted(job) or ()))),
@@ -57,11 +57,11 @@ def connected(job: JobState, hello: NodeHello, now: float) -> list[Order]:
         orders += group_lost(job, f"{instance} started again without its ps-lite processes", now)
     else:
         orders += start_group_again(job, instance)
-    return orders + _worker_of(job, hello, now) + advance(job, now)
+    return orders + _record_worker(job, hello, now) + advance(job, now)
 
 
-def _worker_of(job: JobState, hello: NodeHello, now: float) -> list[Order]:
-    """Take over what the node's hello says about its worker, as an order to start one may have been lost."""
+def _record_worker(job: JobState, hello: NodeHello, now: float) -> list[Order]:
+    """Record the worker that the node's hello names; if there is none, an order to start one may have been lost."""
     if hello.worker_pid is None:
         job.roster.left.setdefault(hello.name, None)
         return call_back(job)
@@ -69,33 +69,33 @@ def _worker_of(job: JobState, hello: NodeHello, now: float) -> list[Order]:
     return []
 
 
-def worker_started(job: JobState, instance: str, message: WorkerStarted, now: float) -> list[Order]:
-    """Note a started worker, whose time to connect begins: one that hangs before that would never send a message."""
+def handle_worker_started(job: JobState, instance: str, message: WorkerStarted, now: float) -> list[Order]:
+    """Record a started worker and its time limit to connect: a worker that hangs at its start sends no message."""
     job.roster.expect(instance, message.pid, job.options.clocks.start, now, message.spare)
     return [Announce(events.WorkerStarted(instance=instance, pid=message.pid, spare=message.spare, at=now))]
 
 
-def worker_exited(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
-    known = job.roster.pid(instance)
-    # it has left, and said so itself; or its script ended in a way that prevents a message
+def handle_worker_exited(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
+    known_pid = job.roster.pid(instance)
+    # the worker has left, and reported it itself; or its script ended without a message
     if message.code == 0 and job.phase is not Phase.OVER:
-        if known != message.pid:
-            return [] if known is not None else _ended_without_joining(job, instance, message.pid, now)
-        if job.between:
-            return script_ended(job, instance, now)
+        if known_pid != message.pid:
+            return [] if known_pid is not None else _ended_without_joining(job, instance, message.pid, now)
+        if job.between_loops:
+            return handle_script_ended(job, instance, now)
         return _ended_too_early(job, instance, message.pid, now) if instance in job.roster.members else []
-    if known == message.pid:
+    if known_pid == message.pid:
         return worker_lost(job, instance, message.pid, message.reason, now)
     if job.phase is Phase.OVER:
         job.awaited.discard(instance)
         return close_when_all_left(job)
-    if known is not None:
+    if known_pid is not None:
         return []
     if message.code in (REFUSED, FACE_WANTED):
         job.roster.refused[instance] = message.reason
-        if over := refused_everywhere(job, now):
-            return over
-    orders = _died_before_it_came(job, instance, message, now)
+        if failure_orders := refused_everywhere(job, now):
+            return failure_orders
+    orders = _announce_early_death(job, instance, message, now)
     orders += replace_worker(job, instance, message.pid, message.reason, now)
     if job.phase is Phase.RECOVERING and message.pid == job.round.pids.get(instance):
         job.round.lost.add(instance)
@@ -105,61 +105,61 @@ def worker_exited(job: JobState, instance: str, message: WorkerExited, now: floa
 def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
     """Handle a member whose script ended with exit code 0 before its last epoch.
 
-    If all members do it again after the job went back, it is not an accident but how the script works: the job fails.
+    If the same happens to all members again after a restart, the script itself is the cause, and the job fails.
     """
-    at, error = job.position, f"the script ends in epoch {job.position.epoch} of {job.roster.epochs}, of itself"
+    position, error = job.position, f"the script ends in epoch {job.position.epoch} of {job.roster.epochs}, by itself"
     orders: list[Order] = []
-    if job.trouble.script_raised(instance, at.step, error, job.round.instances):
-        orders = fail(job, f"{error}: on every worker, and so it did before", now)
+    if job.trouble.script_raised(instance, position.step, error, job.round.instances):
+        orders = fail(job, f"{error}: on every worker, for the second time", now)
     return orders or worker_lost(job, instance, pid, error, now)
 
 
 def _ended_without_joining(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
     """Handle a process that never connected and ended with exit code 0.
 
-    Its script does not join the job, or was run with --help, so waiting for a connection would be in vain. A member
-    from before a coordinator's restart is not treated so, as it may have trained.
+    Its script does not join the job, or was run with --help, so no connection will follow. Members from before a
+    coordinator's restart are excepted, as they may have trained.
     """
-    away = job.roster.unconnected.get(instance)
-    if away is None or away.pid != pid or away.stood_by or pid == job.round.pids.get(instance):
+    entry = job.roster.unconnected.get(instance)
+    if entry is None or entry.pid != pid or entry.stood_by or pid == job.round.pids.get(instance):
         return []
-    reason = f"it ended after {now - away.since:.0f} s, with exit code 0"
+    reason = f"it ended after {now - entry.since:.0f} s, with exit code 0"
     job.roster.never_joined[instance] = reason
-    lost: list[Order] = [Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))]
-    if over := joined_nowhere(job, now):
-        return lost + over
-    return [*lost, *replace_worker(job, instance, pid, reason, now), *advance(job, now)]
+    orders: list[Order] = [Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))]
+    if failure_orders := joined_nowhere(job, now):
+        return orders + failure_orders
+    return [*orders, *replace_worker(job, instance, pid, reason, now), *advance(job, now)]
 
 
-def _died_before_it_came(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
-    """Announce why a worker died before it connected, at its first try rather than when all tries are used up.
+def _announce_early_death(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
+    """Announce why a worker died before it connected, already at the first try.
 
-    Nothing is announced when a node that connects again repeats the message.
+    Nothing is announced if a node that connects again repeats its message.
     """
     if job.roster.replaced.get(instance) == message.pid:
         return []
     return [Announce(events.WorkerLost(instance=instance, pid=message.pid, reason=message.reason, at=now))]
 
 
-def group_ready(job: JobState, instance: str, message: GroupReady, now: float) -> list[Order]:
+def handle_group_ready(job: JobState, instance: str, message: GroupReady, now: float) -> list[Order]:
     if node := job.roster.nodes.get(instance):
         node.hello = node.hello.model_copy(update={"base": node.hello.base or message.base})
         node.group = message
     return advance(job, now)
 
 
-def group_failed(job: JobState, instance: str, message: GroupFailed, now: float) -> list[Order]:
+def handle_group_failed(job: JobState, instance: str, message: GroupFailed, now: float) -> list[Order]:
     if job.round.generation is None or message.generation != job.round.generation.number:
         return []
-    if instance not in job.round.group.hosts:  # its processes are no longer needed
+    if instance not in job.round.group.hosts:  # the node's processes are no longer needed
         return []
     return group_lost(job, f"ps-lite process on {instance}: {message.reason}", now) + advance(job, now)
 
 
-def notice(job: JobState, instance: str, message: NodeNotice, now: float) -> list[Order]:
+def handle_notice(job: JobState, instance: str, message: NodeNotice, now: float) -> list[Order]:
     """Announce an interruption notice, for people and programs.
 
     The controller gets it from the node too, and puts the deadline into the target.
     """
-    job.roster.noticed.add(instance)
+    job.roster.interrupted.add(instance)
     return [Announce(events.NodeNotice(instance=instance, kind=message.kind, deadline=message.deadline, at=now))]

@@ -11,40 +11,40 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Order, ToWorker
 from dyntrain.training.session.phases.decisions import advance, call_back, refused_everywhere
 from dyntrain.training.session.phases.ending import close_when_all_left
-from dyntrain.training.session.phases.loops import TOO_FAR, go_past, over_for, start_afresh
+from dyntrain.training.session.phases.loops import TOO_FAR, loop_over_order, skip_loop, start_afresh
 from dyntrain.training.session.phases.wanted import wanted
 from dyntrain.training.session.recovery.from_journal import member_returned, recover
 from dyntrain.training.session.recovery.losses import worker_lost
 
 
-def connected(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
+def handle_hello(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
     instance, roster = hello.name, job.roster
     orders: list[Order] = []
     if hello.pid != roster.pid(instance):
-        # Without the order to drop: the earlier connection is closed already, and this one must stay open.
-        lost = worker_lost(job, instance, roster.pid(instance), "another worker of the node connected", now)
-        orders += [order for order in lost if not isinstance(order, DropWorker) or order.instance_id != instance]
-    away = roster.connected(instance, now)
+        # No DropWorker: the earlier connection is closed already, and the new one must stay open.
+        loss_orders = worker_lost(job, instance, roster.pid(instance), "another worker of the node connected", now)
+        orders += [order for order in loss_orders if not isinstance(order, DropWorker) or order.instance_id != instance]
+    entry = roster.connected(instance, now)
     if job.phase is Phase.RECOVERING and member_returned(job, hello):
         return orders + recover(job, now)
     if instance in roster.leaving:
         return [*orders, _leave(job, instance)]
     if instance in roster.members:
-        return orders + _member_back(job, hello, now)
-    return orders + _newcomer(job, hello, away, now) + recover(job, now)
+        return orders + _repeat_orders(job, hello, now)
+    return orders + _newcomer(job, hello, entry, now) + recover(job, now)
 
 
-def _member_back(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
-    """Repeat to a returning member the orders that may be lost; it repeats its own unanswered messages itself."""
+def _repeat_orders(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
+    """Repeat to a returning member the orders that may be lost; the member repeats its own unanswered messages."""
     instance, release = hello.name, job.round.release
     if hello.loop == job.loop != job.roster.members[instance].loop:
-        return _comes_to_the_loop(job, hello, now)
+        return _enter_loop(job, hello, now)
     job.roster.members[instance] = hello
     orders: list[Order] = []
     if job.phase in (Phase.PARKED, Phase.PREPARING) and hello.stage == "aborted":
         orders.append(ToWorker(instance, StepVerdict(generation=hello.generation or 0, position=job.position)))
-    if job.between and job.phase is Phase.PARKED and hello.loop < job.loop and instance not in job.script_ended:
-        orders.append(over_for(job, instance))
+    if job.between_loops and job.phase is Phase.PARKED and hello.loop < job.loop and instance not in job.script_ended:
+        orders.append(loop_over_order(job, instance))
     if job.phase is Phase.PREPARING and hello.generation != job.number:
         orders.append(ToWorker(instance, job.round.forms[instance]))
     if job.phase is Phase.RELEASING and release and release.verdict is None:
@@ -52,20 +52,20 @@ def _member_back(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
     return orders + advance(job, now)
 
 
-def _newcomer(job: JobState, hello: WorkerHello, away: Unconnected | None, now: float) -> list[Order]:
+def _newcomer(job: JobState, hello: WorkerHello, entry: Unconnected | None, now: float) -> list[Order]:
     """Handle a worker that is not a member, or no longer one.
 
-    One that may be inside a dissolved group must start afresh; any other gets an order.
+    A worker that may be inside a dissolved group must start afresh; any other worker gets an order.
     """
     instance = hello.name
     if job.phase is not Phase.OVER and job.roster.replaced.get(instance) == hello.pid:
-        return _turn_away(job, hello, "it was given up, and its node has been told to end it")
+        return _refuse(job, hello, "it was given up, and its node has been told to end it")
     if hello.stage in ("creates", "formed", "trains", "aborted") or (hello.generation or 0) > job.number:
-        over = f"generation {hello.generation} goes on without this worker, or is over; start afresh"
-        return _turn_away(job, hello, over)
+        reason = f"generation {hello.generation} goes on without this worker, or is over; start afresh"
+        return _refuse(job, hello, reason)
     if hello.passed > hello.loop and job.phase is not Phase.OVER:
         if hello.passed > job.loop:
-            return _turn_away(job, hello, TOO_FAR)
+            return _refuse(job, hello, TOO_FAR)
         job.roster.passing[instance] = hello
         return []
     listed = node_of(instance) in (wanted(job) or ())
@@ -74,25 +74,24 @@ def _newcomer(job: JobState, hello: WorkerHello, away: Unconnected | None, now: 
         job.roster.leaving[instance] = hello
         return [_leave(job, instance)]
     if hello.loop != job.loop and job.phase is not Phase.WAITING:
-        return go_past(job, hello) if hello.loop < job.loop else _turn_away(job, hello, TOO_FAR)
-    if problem := (differs := job.roster.problem(hello)) or job.changed_terms(hello):
+        return skip_loop(job, hello) if hello.loop < job.loop else _refuse(job, hello, TOO_FAR)
+    if problem := (conflict := job.roster.problem(hello)) or job.changed_terms(hello):
         refused = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
         orders: list[Order] = [DropWorker(instance, hello.pid, problem), refused]
-        if differs:
+        if conflict:
             return orders
         job.roster.refused[instance] = problem
         return [*orders, *refused_everywhere(job, now)]
-    job.roster.stand(hello)
-    seconds, spare = (now - away.since, away.spare) if away and away.pid == hello.pid else (None, None)
-    ready = events.WorkerReady(instance=instance, pid=hello.pid, seconds=seconds, spare=spare, at=now)
-    return [Announce(ready), *advance(job, now)]
+    job.roster.add_standing(hello)
+    seconds, spare = (now - entry.since, entry.spare) if entry and entry.pid == hello.pid else (None, None)
+    event = events.WorkerReady(instance=instance, pid=hello.pid, seconds=seconds, spare=spare, at=now)
+    return [Announce(event), *advance(job, now)]
 
 
 def _leave(job: JobState, instance: str) -> Order:
-    """The order to leave.
+    """Make the order to leave.
 
-    Before the job is finished it never says that the result was reached, even to a worker at the last sample: its steps
-    may have been undone since.
+    `finished` is set only after the job's end, as even the steps of a worker at the last sample may have been undone.
     """
     generation = job.number if job.outcome == "finished" else 0
     reason = f"job {job.outcome}" if job.outcome else "not in the target"
@@ -101,40 +100,40 @@ def _leave(job: JobState, instance: str) -> Order:
     return ToWorker(instance, Leave(generation=generation, reason=reason, finished=finished, writes=writes))
 
 
-def _turn_away(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
+def _refuse(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
     job.awaited.discard(hello.name)
     return start_afresh(job, hello, reason)
 
 
-def entered(job: JobState, instance: str, message: Entered, now: float) -> list[Order]:
+def handle_entered(job: JobState, instance: str, message: Entered, now: float) -> list[Order]:
     """Handle a worker whose script reached the next loop. A repeated message changes nothing."""
     roster, terms = job.roster, {name: getattr(message, name) for name in LoopTerms.model_fields}
     if job.phase is Phase.OVER:
         return [_leave(job, instance)]
-    passing = roster.passing.pop(instance, None)
-    if passing is not None and instance not in roster.members:
+    passing_hello = roster.passing.pop(instance, None)
+    if passing_hello is not None and instance not in roster.members:
         fresh = {"stage": "stands", "generation": None, "position": None}
-        return _newcomer(job, passing.model_copy(update={**terms, **fresh}), None, now)
+        return _newcomer(job, passing_hello.model_copy(update={**terms, **fresh}), None, now)
     member = roster.members.get(instance)
-    if member is None or member.loop == message.loop or not job.between:
+    if member is None or member.loop == message.loop or not job.between_loops:
         return []
-    return _comes_to_the_loop(job, member.model_copy(update=terms), now)
+    return _enter_loop(job, member.model_copy(update=terms), now)
 
 
-def _comes_to_the_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
-    """Note that a member, which has the state, reached the loop.
+def _enter_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
+    """Record that a member, which has the state, reached the loop.
 
-    Workers that stand by with other settings are refused.
+    Standing workers with other settings are refused.
     """
     instance, roster = hello.name, job.roster
     if all(other.loop != job.loop for other in roster.members.values()):
-        job.since = now  # from now on, those that have come wait for the others
+        job.since = now  # from now on, the members in the loop wait for the others
     if problem := disagreement(hello, [other for other in roster.members.values() if other.loop == hello.loop]):
         refused = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
         return [refused, *worker_lost(job, instance, hello.pid, problem, now)]
     roster.members[instance] = hello
     orders: list[Order] = []
-    for other in [each for each in roster.standing.values() if each.loop == hello.loop]:
+    for other in [worker for worker in roster.standing.values() if worker.loop == hello.loop]:
         if problem := disagreement(other, [hello]):
             del roster.standing[other.name]
             orders.append(DropWorker(other.name, other.pid, problem))
@@ -142,24 +141,24 @@ def _comes_to_the_loop(job: JobState, hello: WorkerHello, now: float) -> list[Or
     return orders + advance(job, now)
 
 
-def script_ended(job: JobState, instance: str, now: float) -> list[Order]:
+def handle_script_ended(job: JobState, instance: str, now: float) -> list[Order]:
     """Handle a script that ended without an error, and without another loop after the last one."""
-    if instance in job.roster.members and job.between:
+    if instance in job.roster.members and job.between_loops:
         job.script_ended.add(instance)
         job.roster.absent.pop(instance, None)
         return advance(job, now)
-    if instance in job.roster.passing and job.between:
-        return []  # the holders' scripts may end too; if so, the job's end orders it to leave
+    if instance in job.roster.passing and job.between_loops:
+        return []  # the holders' scripts may end too; then the job's end orders this worker to leave
     if instance in job.roster.passing and job.phase is not Phase.OVER:
         hello = job.roster.passing.pop(instance)
-        return _turn_away(job, hello, "its script has ended, and the job's goes on to another loop over epochs")
+        return _refuse(job, hello, "its script has ended, but other workers' scripts go on to another loop over epochs")
     return [_leave(job, instance)] if job.phase is Phase.OVER else []
 
 
-def left(job: JobState, instance: str, now: float) -> list[Order]:
+def handle_left(job: JobState, instance: str, now: float) -> list[Order]:
     if not (hello := job.roster.leaving.pop(instance, None)):
         return []
     job.roster.absent.pop(instance, None)
     job.roster.left[instance] = hello.pid
-    gone = events.Left(instance=instance, pid=hello.pid, generation=job.number, at=now)
-    return [Announce(gone), *call_back(job), *close_when_all_left(job)]
+    event = events.Left(instance=instance, pid=hello.pid, generation=job.number, at=now)
+    return [Announce(event), *call_back(job), *close_when_all_left(job)]

@@ -18,14 +18,14 @@ class Options:
     job: str
     started_at: float
     limits: Limits
-    workers: int  # how many the first generation waits for
-    waits: bool = False  # for a person's launch, which says what to train; launches run one after another
+    workers: int  # number of workers in the first generation
+    waits: bool = False  # whether the job waits for launches, which run one after another
     segment_steps: int | None = None
-    checkpoint_dir: str | None = None  # of this job; None: in its folder on the shared volume
+    checkpoint_dir: str | None = None  # folder of this job's commits; None: in the job's folder
     # where voluntary membership changes happen; a node with a deadline leaves at the next segment in any case
     boundary: Literal["epoch", "segment"] = "epoch"
     state_transfer: Literal["encrypted", "clear"] = "encrypted"
-    servers: Literal["base", "all"] = "base"  # the nodes that run ps-lite processes
+    servers: Literal["base", "all"] = "base"  # which nodes run ps-lite's processes
     recovery: Literal["release", "restart"] = "release"
     clocks: Clocks = field(default_factory=Clocks)
     # how long a job without enough workers, or without ps-lite processes, waits for them before it fails

@@ -1,4 +1,4 @@
-"""The members in the job report, by which the controller decides when an instance may go. Pure."""
+"""Lists the members for the job report, from which the controller decides when an instance may end. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def report_members(
     leaving: Collection[str],
     progress: Mapping[str, Progress],
 ) -> tuple[JobMember, ...]:
-    """The nodes that train, are being formed, or have not left yet.
+    """Return the nodes that train, form a generation, or have not left yet.
 
-    For a node with several processes, the rank is that of the first and the step time that of the slowest.
+    For a node with several processes, the rank is that of the first process, the step time that of the slowest one.
     """
     processes: dict[str, list[tuple[int, Member]]] = {}
     for rank, member in enumerate(generation.members if generation else ()):
         processes.setdefault(node_of(member.instance_id), []).append((rank, member))
-    members = [_of_node(node, each, active, progress) for node, each in processes.items()]
-    known = {member.instance_id for member in members}
-    for instance in sorted(set(nodes_of(leaving)) - known):
-        left = {"active": True, "leaving": True, "joined_epoch": 0, "joined_at": 0.0}
-        members.append(JobMember.model_validate({"instance_id": instance, "rank": len(members), **left}))
+    members = [_of_node(node, ranked_members, active, progress) for node, ranked_members in processes.items()]
+    listed = {member.instance_id for member in members}
+    for instance in sorted(set(nodes_of(leaving)) - listed):
+        leaving_fields = {"active": True, "leaving": True, "joined_epoch": 0, "joined_at": 0.0}
+        members.append(JobMember.model_validate({"instance_id": instance, "rank": len(members), **leaving_fields}))
     return tuple(members)
 
 
@@ -37,7 +37,7 @@ def _of_node(
     rank, first = processes[0]
     names = [member.instance_id for _, member in processes]
     reported = [progress[name].own_seconds for name in names if name in progress]
-    seconds = [one for one in reported if one is not None]
+    seconds = [value for value in reported if value is not None]
     return JobMember(
         instance_id=node,
         rank=rank,

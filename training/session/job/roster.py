@@ -16,15 +16,15 @@ from dyntrain.training.session.orders import Announce, Order, ToNode
 
 @dataclass(frozen=True)
 class Budget:
-    """How many failures of a node's worker within `window` seconds lead to an immediate restart.
+    """The number of failures of a node's worker within `window` seconds that lead to an immediate restart.
 
-    After one more, the node cools down. Failures count for longer while no worker of the node has connected since,
-    because a worker that hangs at its start takes a while to fail.
+    After one more failure, the node cools down: its worker is not restarted for a while. Failures count for longer
+    while no worker of the node has connected, because a worker that hangs at its start takes a while to fail.
 
-    The first cool-down takes `cool_down` seconds, each further one twice as long as the one before. A node whose worker
-    kept up for as long as its last cool-down and a window together starts from zero. A cool-down spares the others a
-    failing node; while there are too few workers to train, it takes only `cool_down` seconds. A node that needs one
-    longer than `keep` seconds is given up: an elastic one is released, a base node is tried again nevertheless.
+    The first cool-down takes `cool_down` seconds, each further one twice as long as the previous one. The count starts
+    from zero after a time without failures as long as the last cool-down and a window together. While too few workers
+    are left to train, a cool-down takes only `cool_down` seconds. A node that needs a cool-down longer than `keep`
+    seconds is given up: an elastic node is released, a base node is tried again.
     """
 
     restarts: int = 5
@@ -33,69 +33,79 @@ class Budget:
     longest: float = 3600.0
     keep: float = 600.0
 
-    def cooling(self, earlier: int) -> float:
-        """Seconds of a node's next cool-down after `earlier` ones."""
-        return min(self.longest, self.cool_down * 2.0 ** min(earlier, 30))
+    def cooling(self, earlier_count: int) -> float:
+        """Return the seconds of a node's next cool-down after `earlier_count` cool-downs."""
+        return min(self.longest, self.cool_down * 2.0 ** min(earlier_count, 30))
 
 
 @dataclass
 class FailureRecord:
-    """A node's failures, not counting interruptions of its machine."""
+    """A node's failures, without announced interruptions of its machine."""
 
     failures: list[float] = field(default_factory=list)
     connected: float = 0.0  # when a worker of the node last connected
-    cooled: int = 0  # cool-downs so far
+    cooled: int = 0  # number of cool-downs so far
     since: float = 0.0  # start of the last cool-down
     until: float = 0.0  # its end
-    pid: int | None = None  # of the worker that is started again when the present cool-down ends
+    pid: int | None = None  # pid of the worker that is restarted after the present cool-down
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Unconnected:
-    """A worker that runs and is not connected: `since` when, and `until` when that is accepted."""
+    """A worker that has been running without a connection since `since`, and must connect until `until`."""
 
     pid: int
     since: float
     until: float
     spare: bool = False
-    stood_by: bool = False  # it had been connected, and stood by
+    stood_by: bool = False  # whether the worker had connected and stood by before
 
 
 @dataclass
 class Roster:
     budget: Budget
     nodes: dict[str, ConnectedNode] = field(default_factory=dict)
-    addresses: dict[str, str] = field(default_factory=dict)  # of every node that ever said hello
+    addresses: dict[str, str] = field(default_factory=dict)  # addresses of all nodes that ever connected
     standing: dict[str, WorkerHello] = field(default_factory=dict)
     members: dict[str, WorkerHello] = field(default_factory=dict)  # connected workers of the generation
     leaving: dict[str, WorkerHello] = field(default_factory=dict)
-    passing: dict[str, WorkerHello] = field(default_factory=dict)  # not yet in the job's loop, without the state
-    # nodes whose worker left, with its pid if known: they may be wanted again
+    passing: dict[str, WorkerHello] = field(
+        default_factory=dict
+    )  # workers without the state that have not reached the job's loop
+    # nodes whose worker left, with the worker's pid if known: these nodes may be wanted again
     left: dict[str, int | None] = field(default_factory=dict)
-    replaced: dict[str, int] = field(default_factory=dict)  # the pid that the node was last ordered to replace
-    lives: dict[str, str] = field(default_factory=dict)  # the node's supervisor that said hello last
-    noticed: set[str] = field(default_factory=set)  # machines with an interruption notice: failures there do not count
+    replaced: dict[str, int] = field(
+        default_factory=dict
+    )  # pid of the worker that the node was last ordered to replace
+    supervisor_ids: dict[str, str] = field(
+        default_factory=dict
+    )  # id of the node's supervisor process that connected last
+    interrupted: set[str] = field(
+        default_factory=set
+    )  # machines with an interruption notice: failures there do not count
     records: dict[str, FailureRecord] = field(default_factory=dict)
-    absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, since when
+    absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, with the time of its loss
     connected_at: float = 0.0  # when a node or a worker connected last
-    returned_at: float = 0.0  # when one that had lost its connection last connected again
+    returned_at: float = 0.0  # when a disconnected node or worker last connected again
     unconnected: dict[str, Unconnected] = field(default_factory=dict)
     any_stood_by: bool = False  # whether any worker ever stood by
-    refused: dict[str, str] = field(default_factory=dict)  # nodes whose worker said that the job refuses its script
-    never_joined: dict[str, str] = field(default_factory=dict)  # nodes whose script exited with 0, never connected
+    refused: dict[str, str] = field(default_factory=dict)  # nodes whose worker's script was refused, with the reason
+    never_joined: dict[str, str] = field(
+        default_factory=dict
+    )  # nodes whose script ended without connecting, with the reason
 
-    def lives_anew(self, instance: str, life: str) -> None:
-        """Record which supervisor of the node said hello.
+    def record_supervisor(self, instance: str, life: str) -> None:
+        """Record the supervisor process (`life`) of the node that connected.
 
-        If it is a new one, none of the earlier one's processes is left, so a pid that recurs, as after a boot, is
-        another process.
+        A new supervisor means that none of the node's earlier processes is left. So a pid that recurs, as after a boot,
+        is another process.
         """
-        if life and self.lives.get(instance, life) != life:
+        if life and self.supervisor_ids.get(instance, life) != life:
             self.replaced.pop(instance, None)
             if instance in self.left:
                 self.left[instance] = None
-        self.lives[instance] = life
+        self.supervisor_ids[instance] = life
 
     def pid(self, instance: str) -> int | None:
         for group in (self.members, self.standing, self.leaving, self.passing):
@@ -108,11 +118,11 @@ class Roster:
         return max((hello.epochs for hello in [*self.members.values(), *self.standing.values()]), default=0)
 
     def problem(self, hello: WorkerHello) -> str | None:
-        """Why the worker cannot train with the others of its loop, or None."""
+        """Return the reason why the worker cannot train with the others of its loop, or None."""
         others = [*self.members.values(), *self.standing.values()]
         return disagreement(hello, [other for other in others if other.loop == hello.loop])
 
-    def stand(self, hello: WorkerHello) -> None:
+    def add_standing(self, hello: WorkerHello) -> None:
         self.standing[hello.name] = hello
         self.passing.pop(hello.name, None)
         self.unconnected.pop(hello.name, None)
@@ -121,54 +131,54 @@ class Roster:
         self.any_stood_by = True
 
     def ready(self, loop: int | None = None, besides: Collection[str] = ()) -> list[str]:
-        """The nodes that can join the next generation with all their processes, which stand ready or are in `besides`.
+        """Return the nodes whose processes can all join the next generation: each is ready or in `besides`.
 
         With `loop`, only processes that have reached this loop over epochs count.
         """
-        come = [i for i, hello in self.standing.items() if loop is None or hello.loop == loop]
-        there = dict.fromkeys([*(name for name in come if not self.cools(name)), *besides])
-        return [node for node in nodes_of(there) if self.all_of(node, there)]
+        standing = [name for name, hello in self.standing.items() if loop is None or hello.loop == loop]
+        available = dict.fromkeys([*(name for name in standing if not self.cools(name)), *besides])
+        return [node for node in nodes_of(available) if self.all_of(node, available)]
 
-    def all_of(self, node: str, there: Collection[str]) -> bool:
-        return all(name in there for name in self.processes([node]))
+    def all_of(self, node: str, available: Collection[str]) -> bool:
+        return all(name in available for name in self.processes([node]))
 
     def processes(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """The names of all workers of the nodes, in order."""
         return tuple(name for node in nodes for name in names_of(node, self._slots(node)))
 
     def _slots(self, node: str) -> int:
-        known = self.nodes.get(node)
-        hello = known.hello if known else self.members.get(node) or self.standing.get(node)
+        entry = self.nodes.get(node)
+        hello = entry.hello if entry else self.members.get(node) or self.standing.get(node)
         return hello.slots if hello else 1
 
     def cooling(self, node: str) -> FailureRecord | None:
-        """The record of a worker of the node that cools down, or None."""
+        """Return the failure record of a worker of the node that cools down, or None."""
         return next((self.records[name] for name in self.processes([node]) if self.cools(name)), None)
 
     def overdue(self, grace: float, patience: float, now: float) -> str | None:
-        """A worker that has been without a connection for longer than `grace`."""
+        """Return a worker that has been disconnected for too long, or None."""
         self.absent = {instance: since for instance, since in self.absent.items() if self.pid(instance) is not None}
-        return next((i for i, since in self.absent.items() if self.stays_away(since, grace, patience, now)), None)
+        return next((name for name, since in self.absent.items() if self.is_overdue(since, grace, patience, now)), None)
 
-    def stays_away(self, since: float, grace: float, patience: float, now: float) -> bool:
-        """Whether a process without a connection since `since` has had its time to come back.
+    def is_overdue(self, since: float, grace: float, patience: float, now: float) -> bool:
+        """Whether a process that was disconnected at `since` has been away for too long.
 
-        After hundreds lost their connections at once, they come back one after another: none is late while others
+        If hundreds of processes are disconnected at once, they return one after another. None is late while others
         still return, for `patience` seconds at most.
         """
         return now > min(max(since, self.returned_at) + grace, since + patience)
 
     def expect(self, instance: str, pid: int, seconds: float, now: float, spare: bool = False) -> None:
-        """Note that the node runs the process, which has `seconds` to connect, unless it is connected or has left.
+        """Give a process of the node `seconds` to connect, unless it is connected or has left.
 
-        A repeated call does not extend the time.
+        A repeated call does not extend this time.
         """
-        known = self.unconnected.get(instance)
-        if pid not in (self.pid(instance), self.left.get(instance), known and known.pid):
+        entry = self.unconnected.get(instance)
+        if pid not in (self.pid(instance), self.left.get(instance), entry and entry.pid):
             self.unconnected[instance] = Unconnected(pid, now, now + seconds, spare)
 
     def connected(self, instance: str, now: float) -> Unconnected | None:
-        """Note that a worker connected; returns what was known of its absence."""
+        """Record that a worker connected; returns its entry in `unconnected`, or None."""
         self.connected_at = now
         if self.absent.pop(instance, None) is not None:
             self.returned_at = now
@@ -177,71 +187,73 @@ class Roster:
             record.connected = now
         return self.unconnected.pop(instance, None)
 
-    def vanished(self, now: float) -> tuple[str, Unconnected] | None:
-        """A worker that runs, as far as its supervisor knows, and did not connect in time."""
-        return next(((instance, away) for instance, away in self.unconnected.items() if now > away.until), None)
+    def missed_connection(self, now: float) -> tuple[str, Unconnected] | None:
+        """Return a worker whose process did not connect in time, or None."""
+        return next(((instance, entry) for instance, entry in self.unconnected.items() if now > entry.until), None)
 
-    def held(self, seconds: float) -> None:
+    def extend_deadlines(self, seconds: float) -> None:
         self.connected_at += seconds
         self.returned_at += seconds
         self.absent = {instance: since + seconds for instance, since in self.absent.items()}
-        moved = {instance: replace(each, until=each.until + seconds) for instance, each in self.unconnected.items()}
-        self.unconnected = moved
+        extended = {
+            instance: replace(entry, until=entry.until + seconds) for instance, entry in self.unconnected.items()
+        }
+        self.unconnected = extended
 
     def cools(self, instance: str) -> bool:
         record = self.records.get(instance)
         return record is not None and record.pid is not None
 
     def replace_worker(self, instance: str, pid: int, reason: str, now: float) -> list[Order]:
-        """Have the supervisor start the worker again, within the node's budget.
+        """Order the supervisor to replace the worker, within the node's budget.
 
-        One loss may be reported twice, by connection and by supervisor, or again because the order was lost: it counts
-        once, and the order is repeated each time.
+        A loss may be reported several times, by the connection and by the supervisor. It counts once, and each report
+        repeats the order.
         """
         self.unconnected.pop(instance, None)
         if instance not in self.nodes:
             return []
         record = self.records.setdefault(instance, FailureRecord())
-        again: list[Order] = [ToNode(instance, RestartWorker(pid=pid, reason=reason))]
+        restart: list[Order] = [ToNode(instance, RestartWorker(pid=pid, reason=reason))]
         if self.replaced.get(instance) == pid:
-            return [self._cool(instance, record, now)] if self.cools(instance) else again
+            return [self._cool(instance, record, now)] if self.cools(instance) else restart
         self.replaced[instance] = pid
-        if node_of(instance) in self.noticed:
-            return again
+        if node_of(instance) in self.interrupted:
+            return restart
         if self.cools(instance):
-            record.pid = pid  # the node started it by itself meanwhile
+            record.pid = pid  # the node has started this worker by itself
             return [self._cool(instance, record, now)]
         if record.cooled and now - record.until > self.budget.window + self.budget.cooling(record.cooled - 1):
             record.cooled = 0
-        counts = [
-            at
-            for at in record.failures
-            if (now - at < self.budget.window or at > record.connected) and at >= record.until
+        recent = [
+            failed_at
+            for failed_at in record.failures
+            if (now - failed_at < self.budget.window or failed_at > record.connected) and failed_at >= record.until
         ]
-        record.failures = [*counts, now]
+        record.failures = [*recent, now]
         record.reason = reason
         allowed = self.budget.restarts if not record.cooled else 0
         if len(record.failures) <= allowed:
-            return again
+            return restart
         seconds = self.budget.cooling(record.cooled)
         record.pid, record.since, record.until, record.cooled = pid, now, now + seconds, record.cooled + 1
-        spent = (
+        excess = (
             f"{len(record.failures)} failures in {now - record.failures[0]:.0f} s"
             if allowed
             else "it failed again after its cool-down"
         )
-        why = f"{spent}; last: {reason}"
-        cooling = events.CoolingDown(instance=instance, seconds=seconds, reason=why, at=now)
+        full_reason = f"{excess}; last: {reason}"
+        cooling = events.CoolingDown(instance=instance, seconds=seconds, reason=full_reason, at=now)
         return [Announce(cooling), self._cool(instance, record, now)]
 
     def _cool(self, instance: str, record: FailureRecord, now: float) -> Order:
-        """The order to cool down, without which the node would take the silence for a lost order."""
+        """Make the order to cool down; without it the node would assume that the order to restart was lost."""
         assert record.pid is not None
         given_up = record.until - record.since > self.budget.keep
         return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=given_up))
 
     def readmit(self, now: float, needed: bool) -> list[Order]:
-        """Start new workers on nodes whose cool-down is over. `needed`: the job cannot run without them."""
+        """Start new workers on nodes whose cool-down is over. `needed`: the job cannot run without these nodes."""
         orders: list[Order] = []
         for instance, record in self.records.items():
             until = min(record.until, record.since + self.budget.cool_down) if needed else record.until
@@ -262,14 +274,15 @@ class Roster:
         return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if ordered and pid is not None else []
 
     def call_back(self, wanted: Collection[str]) -> list[Order]:
-        """Start a new worker on each node that left and is wanted again before the controller took it away."""
-        again = [instance for instance in self.left if node_of(instance) in wanted and instance in self.nodes]
+        """Start a new worker on each connected node whose worker left and which is wanted again."""
+        returning = [instance for instance in self.left if node_of(instance) in wanted and instance in self.nodes]
         return [
-            ToNode(instance, RestartWorker(pid=self.left.pop(instance), reason="wanted again")) for instance in again
+            ToNode(instance, RestartWorker(pid=self.left.pop(instance), reason="wanted again"))
+            for instance in returning
         ]
 
     def dissolve(self) -> dict[str, WorkerHello]:
         """Remove all members and those that are leaving, and return them."""
-        gone = {**self.members, **self.leaving}
+        removed = {**self.members, **self.leaving}
         self.members, self.leaving, self.absent = {}, {}, {}
-        return gone
+        return removed

@@ -22,25 +22,25 @@ from dyntrain.training.session.orders import ToNode
 
 @dataclass
 class PsGroup:
-    """The generation's ps-lite processes: none before the first generation, and after they were given up."""
+    """The generation's ps-lite processes: none before the first generation, and after their loss."""
 
-    hosts: Mapping[str, int] = field(default_factory=dict)  # the nodes on which they run, with the node's attempt
-    orders: tuple[ToNode, ...] = ()  # that started them: repeated to a node that connects again
-    absent: dict[str, float] = field(default_factory=dict)  # hosts that are not connected, since when
+    hosts: Mapping[str, int] = field(default_factory=dict)  # nodes that run the processes, with the node's attempt
+    orders: tuple[ToNode, ...] = ()  # that started the processes: repeated to a node that connects again
+    absent: dict[str, float] = field(default_factory=dict)  # disconnected hosts, with the time of the disconnection
 
 
 @dataclass
 class Round:
-    """One generation and its progress. Without a `generation`, nobody holds the state.
+    """One generation and its progress. Without a `generation`, no worker holds the state.
 
-    It is never reset: a formation, a withdrawal, a restart and a recovery each make a new one, so that messages of the
-    members do not outlive their generation.
+    A formation, a cancellation, a restart and a recovery each make a new Round, so that messages of the members do not
+    outlive their generation.
     """
 
     generation: Generation | None = None
-    holders: frozenset[str] = frozenset()  # whose memory held the state when the generation was settled
-    waits: frozenset[str] = frozenset()  # those of them whose script had nothing left to run before the formation
-    pids: Mapping[str, int] = field(default_factory=dict)  # of the members then, as journaled
+    holders: frozenset[str] = frozenset()  # members that had the state in memory at first
+    waits: frozenset[str] = frozenset()  # holders whose script was waiting before the formation
+    pids: Mapping[str, int] = field(default_factory=dict)  # pids of the members, as in the journal
     group: PsGroup = field(default_factory=PsGroup)
     forms: Mapping[str, Form] = field(default_factory=dict)  # the orders to form, to repeat those that were lost
 
@@ -50,15 +50,15 @@ class Round:
     active: set[str] = field(default_factory=set)  # members that have trained, in this generation or an earlier one
     first_steps: dict[str, FirstStep] = field(default_factory=dict)
     progress: dict[str, Progress] = field(default_factory=dict)
-    earlier_pace: float = 0.0  # the previous generation's, until a member of this one reports its speed
+    earlier_pace: float = 0.0  # the previous generation's pace, until a member reports its speed
     checked_in: dict[str, CheckIn] = field(default_factory=dict)  # members that wait at the boundary
-    proceeded: Position | None = None  # from where the members were last ordered to proceed
-    heard: float = 0.0  # when a member last reported progress
-    asked_at: float = 0.0  # when all members were last asked where they are
-    where: dict[str, Whereabouts] = field(default_factory=dict)  # their answers since
+    proceed_position: Position | None = None  # the position of the last order to proceed
+    progress_at: float = 0.0  # when a member last reported progress
+    asked_at: float = 0.0  # when all members were last asked for their whereabouts
+    whereabouts: dict[str, Whereabouts] = field(default_factory=dict)  # the members' answers to the last question
     release: Release | None = None  # set while the survivors are being freed
-    lost: set[str] = field(default_factory=set)  # members that a coordinator that came back need not wait for
-    given_up: frozenset[str] = frozenset()  # members that are lost for every later coordinator too, as journaled
+    lost: set[str] = field(default_factory=set)  # members for which a restarted coordinator need not wait
+    given_up: frozenset[str] = frozenset()  # members that are journaled as lost
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -70,16 +70,16 @@ class Round:
         rates = [progress.samples_per_second for progress in self.progress.values()]
         return sum(rates) / len(rates) if rates else self.earlier_pace
 
-    def held(self, seconds: float) -> None:
-        self.heard += seconds
+    def extend_deadlines(self, seconds: float) -> None:
+        self.progress_at += seconds
         self.asked_at += seconds
         self.group.absent = {host: since + seconds for host, since in self.group.absent.items()}
 
     def parked(self, holders: Iterable[str], waits: Iterable[str]) -> Round:
         """The same generation after the `holders` have left its group with the state.
 
-        Their training still counts; their messages about a formation or boundary do not. `waits` are those whose
-        script has no lines left to run before the next formation.
+        The members' training still counts; their messages about a formation or boundary do not. `waits` are the members
+        whose script has no lines left to run before the next formation.
         """
         return Round(
             generation=self.generation,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stall:
-    """Workers that wait for the `stalled` ones, of whom there are none if all are inside the step.
+    """Workers in `waiting` that wait for those in `stalled`, which is empty if all are inside the step.
 
-    `at_what` tells two stalls apart. `since` is in seconds since the Unix epoch.
+    `at_what` distinguishes stalls. `since` is in seconds since the Unix epoch.
     """
 
     at_what: tuple[str, int, str]

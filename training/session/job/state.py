@@ -11,7 +11,7 @@ from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH, JobReport
 from dyntrain.training.journal import JobBegun
 from dyntrain.training.protocol.messages import COMMITS_KEPT, ENDLESS, MODULE, START, Position, WorkerHello
 from dyntrain.training.protocol.node_messages import Launch
-from dyntrain.training.session.generation.agreement import changed
+from dyntrain.training.session.generation.agreement import changed_settings
 from dyntrain.training.session.generation.generation import SettlementReason
 from dyntrain.training.session.generation.origin import Lineage, Origin, choose_origin
 from dyntrain.training.session.job.options import Options
@@ -23,11 +23,11 @@ from dyntrain.training.session.job.trouble import Trouble
 
 
 class Phase(Enum):
-    RECOVERING = "recovering"  # a coordinator that came back waits for the members of the generation it journaled
-    WAITING = "waiting"  # nobody holds the state: the next generation starts from a safe state or the last commit
+    RECOVERING = "recovering"  # a restarted coordinator waits for the members of the journaled generation
+    WAITING = "waiting"  # no worker holds the state: the next generation starts from a safe state or commit
     PARKED = "parked"  # the members hold the state, outside any group, and wait for a generation that can be formed
-    PREPARING = "preparing"  # the orders to form are sent; nobody has begun to, so all can be called back
-    FORMING = "forming"  # the order to go is sent: members may be inside ps-lite, from where nobody can be called back
+    PREPARING = "preparing"  # the orders to form are sent; no member has begun, so all can be cancelled
+    FORMING = "forming"  # the order to go is sent; members may be inside ps-lite, which cannot be cancelled
     TRAINING = "training"
     RELEASING = "releasing"  # a member is lost; the survivors free themselves
     OVER = "over"
@@ -36,58 +36,60 @@ class Phase(Enum):
 @dataclass
 class JobState:
     options: Options
-    transfer_token: Callable[[], str]  # fresh and unguessable each time: secrets are not made in pure code
+    transfer_token: Callable[[], str]  # returns a new secret; the pure code makes none itself
     roster: Roster
     since: float = 0.0  # start of the phase, or first check-in at a boundary
     phase: Phase = Phase.WAITING
     round: Round = field(default_factory=Round)
     launch: Launch | None = None  # a person's launch, if the job waits for one
-    number: int = 0  # of the latest generation, also over restarts
+    number: int = 0  # number of the latest generation, counted over restarts
     loop: int = 0  # index of the present one of the script's loops over epochs
-    between: bool = False  # whether the members are still on their way to that loop, without a generation in it
-    starts: dict[int, Position] = field(default_factory=dict)  # first positions of the loops after the first
-    loops: dict[int, int] = field(default_factory=dict)  # loops by generation, where it is not the first loop
-    commit_loops: dict[str, int] = field(default_factory=dict)  # loops by commit's name, likewise
+    between_loops: bool = False  # whether the members have not all reached that loop yet
+    starts: dict[int, Position] = field(default_factory=dict)  # first positions of all loops but the first
+    loops: dict[int, int] = field(default_factory=dict)  # loops by generation, except the first loop
+    commit_loops: dict[str, int] = field(default_factory=dict)  # loops by commit's name, except the first loop
     script_ended: set[str] = field(default_factory=set)  # members whose script has no further loop
-    position: Position = START  # of the last boundary, or of the state that all members have
+    position: Position = START  # position of the last boundary, or of the members' state
     commit: tuple[Position, str] | None = None
-    earlier: list[tuple[Position, str]] = field(default_factory=list)  # commits still kept before it, oldest first
-    began_from: tuple[Position, str] | None = None  # the commit that was loaded last: kept until another one is loaded
-    no_commit: str = ""  # why no commit is left, if there were some
-    committer: str | None = None  # the member that writes commits; it may delete those that others still write
-    committer_since: int = 0  # the generation since which it writes them
-    lineage: Lineage = field(default_factory=Lineage)  # the last generations that were settled at one position
+    earlier_commits: list[tuple[Position, str]] = field(
+        default_factory=list
+    )  # earlier commits that are kept, oldest first
+    began_from: tuple[Position, str] | None = None  # the commit loaded last, kept until the next load
+    no_commit: str = ""  # why no commit is left, if there was one
+    committer: str | None = None  # the member that writes and deletes commits
+    committer_since: int = 0  # the first generation in which the committer writes
+    lineage: Lineage = field(default_factory=Lineage)  # the generations whose steps still count
     unreadable_copies: set[tuple[str, str]] = field(default_factory=set)  # (instance, name) of damaged safe states
-    void_until: int = 0  # commits of generations up to this one were overtaken by a restart
+    void_until: int = 0  # commits of generations up to this one are void after a restart
     target: Target | None = None
-    causes: dict[str, str] = field(default_factory=dict)  # why instances last came or went, from the targets
-    refused: Target | None = None  # the last target that was refused, as it was announced
+    causes: dict[str, str] = field(default_factory=dict)  # reasons of instances' last changes, from the targets
+    refused: Target | None = None  # the last target whose refusal was announced
     paused: SettlementReason | None = None
     paused_since: float = 0.0
     trouble: Trouble = field(default_factory=Trouble)
-    sequence: int = 0  # of the last report
+    sequence: int = 0  # number of the last report
     outcome: str = ""
     writer: str | None = None  # the member that writes the result of a finished job
-    failure: str = ""  # why it failed
+    failure: str = ""  # why the job failed
     silenced: set[str] = field(default_factory=set)  # silenced rules of the script's checks that were announced
     stall: Stall | None = None  # the stall that was announced
-    raised: tuple[int, str] | None = None  # the script's last exception: step, traceback
-    epochs: int = 0  # on which the workers agreed when the last generation was settled; 0: no generation yet
-    samples: int | None = None  # in an epoch; None: not known, or the script divides its data itself
+    last_exception: tuple[int, str] | None = None  # the script's last exception: step, traceback
+    epochs: int = 0  # number of epochs, equal on all workers; 0: no generation yet
+    samples: int | None = None  # samples in an epoch; None: unknown, or divided by the script
     terms: dict[int, JobBegun] = field(default_factory=dict)  # the settings with which each loop over epochs began
-    # members that have not left yet, as far as a coordinator that came back after the end knows
+    # after the job's end: members whose leave a restarted coordinator still expects
     awaited: set[str] = field(default_factory=set)
-    closed: bool = False  # over, and everybody has left
+    closed: bool = False  # whether the job is over and all workers have left
 
     def enter(self, phase: Phase, now: float) -> None:
         self.phase, self.since = phase, now
 
-    def held(self, seconds: float) -> None:
+    def extend_deadlines(self, seconds: float) -> None:
         """Extend all deadlines by `seconds`."""
         self.since += seconds
         self.paused_since += seconds
-        self.round.held(seconds)
-        self.roster.held(seconds)
+        self.round.extend_deadlines(seconds)
+        self.roster.extend_deadlines(seconds)
 
     def pause(self, reason: SettlementReason | None, now: float) -> None:
         if reason is not None and self.paused is None:
@@ -100,15 +102,15 @@ class JobState:
         self.epochs, self.samples = begun.epochs or 0, None if begun.batching == MODULE else begun.samples
 
     def changed_terms(self, hello: WorkerHello) -> str | None:
-        """How the worker's script differs from the job that it is to continue, or None."""
+        """Describe how the worker's script differs from the job that it should continue, or return None."""
         begun = self.terms.get(hello.loop)
         if begun is None or hello.loop != self.loop:
             return None
         done = self.commit[0].epoch if self.commit else 0
-        return changed(hello, begun, done)
+        return changed_settings(hello, begun, done)
 
-    def current(self, instance: str, generation: int) -> bool:
-        """Whether a message of this worker about `generation` concerns the present one."""
+    def is_current(self, instance: str, generation: int) -> bool:
+        """Whether a message of this worker about `generation` concerns the present generation."""
         present = self.round.generation
         return present is not None and generation == present.number and instance in self.roster.members
 
@@ -120,13 +122,13 @@ class JobState:
         if loop := self.loops.get(generation):
             self.commit_loops[name] = loop
         if self.commit is not None:
-            self.earlier = [*self.earlier, self.commit][1 - COMMITS_KEPT :]
+            self.earlier_commits = [*self.earlier_commits, self.commit][1 - COMMITS_KEPT :]
         self.commit, self.no_commit = (position, name), ""
 
     def commits_from(self, instance: str, generation: int) -> None:
-        """Record who writes commits from this generation on: its first member.
+        """Record the member that writes commits from this generation on.
 
-        That member also deletes old commits, except those it was told to keep and its own.
+        That member also deletes old commits, except its own and those that it must keep.
         """
         if instance != self.committer:
             self.committer, self.committer_since = instance, generation
@@ -134,49 +136,49 @@ class JobState:
     @property
     def kept_commits(self) -> tuple[str, ...]:
         """The commits to which the job may go back, oldest first."""
-        known = [*self.earlier, *([self.commit] if self.commit else ())]
-        if self.began_from is not None and self.began_from not in known:
-            known.insert(0, self.began_from)
-        return tuple(name for _, name in known)
+        commits = [*self.earlier_commits, *([self.commit] if self.commit else ())]
+        if self.began_from is not None and self.began_from not in commits:
+            commits.insert(0, self.began_from)
+        return tuple(name for _, name in commits)
 
     def origin(self, ready: Mapping[str, WorkerHello]) -> Origin:
-        """The origin of the next generation, when nobody holds the state."""
+        """Choose the origin of the next generation, if no worker holds the state."""
         loop = self.commit_loops.get(self.commit[1], 0) if self.commit else 0
         return choose_origin(self.commit, self.lineage, ready, self.unreadable_copies, self.loops, loop)
 
     def drop_commit(self, reason: str) -> None:
-        """Replace an unusable newest commit by the one before it, or finally by the one that was loaded last."""
+        """Replace an unreadable newest commit by the previous one, or finally by the commit that was loaded last."""
         assert self.commit is not None
         position, _ = self.commit
         if self.began_from == self.commit:
             self.began_from = None
-        self.commit = self.earlier.pop() if self.earlier else self.began_from
+        self.commit = self.earlier_commits.pop() if self.earlier_commits else self.began_from
         self.no_commit = reason if self.commit is None and position.step else ""
 
     @property
     def fraction(self) -> float | None:
-        """The fraction of all epochs that is done; None if it is not known, or the epochs are endless."""
+        """The fraction of all epochs that is done, or None if the number of epochs is unknown or endless."""
         if self.outcome == "finished":
             return 1.0
         if not self.epochs or self.epochs >= ENDLESS:
             return None
-        at = self.reached
-        in_epoch = min(1.0, at.offset / self.samples) if self.samples else 0.0
-        return min(1.0, (at.epoch + in_epoch) / self.epochs)
+        position = self.reached
+        in_epoch = min(1.0, position.offset / self.samples) if self.samples else 0.0
+        return min(1.0, (position.epoch + in_epoch) / self.epochs)
 
     @property
     def reached(self) -> Position:
         """The position of the worker that is furthest ahead."""
-        ahead = max(self.round.progress.values(), key=lambda p: p.position.step, default=None)
-        return ahead.position if ahead and ahead.position.step >= self.position.step else self.position
+        furthest = max(self.round.progress.values(), key=lambda report: report.position.step, default=None)
+        return furthest.position if furthest and furthest.position.step >= self.position.step else self.position
 
     def report(self) -> JobReport:
-        """The job report for the controller; leaving members count until they have left."""
+        """Make the job report for the controller, in which leaving members count until they have left."""
         state = {
             Phase.WAITING: "starting" if self.number == 0 else "paused",
             Phase.PARKED: "paused" if self.paused else "running",
             Phase.OVER: "paused" if self.options.waits else self.outcome or "finished",
-        }.get(self.phase, "running")  # RECOVERING too: the members of the journal are, as far as anyone knows, training
+        }.get(self.phase, "running")  # also while RECOVERING: the members probably train
         generation = self.round.generation if self.phase is not Phase.OVER else None
         position, epochs = self.reached, self.epochs or self.roster.epochs
         return JobReport(
@@ -193,7 +195,9 @@ class JobState:
             step=position.step,
             samples_per_second=self.round.pace * len(self.round.active) if state == "running" else 0.0,
             reason=self._reason[:MAX_TEXT_LENGTH],
-            traceback=self.raised[1][-MAX_TEXT_LENGTH:] if self.raised and position.step <= self.raised[0] else "",
+            traceback=self.last_exception[1][-MAX_TEXT_LENGTH:]
+            if self.last_exception and position.step <= self.last_exception[0]
+            else "",
         )
 
     @property

@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-FORMATIONS = 10  # generations in a row that were not formed
-RESTARTS = 20  # restarts in a row without progress
-DIVERGENCES = 3  # times that the workers' states differed
-AT_ONCE = 3  # tries that follow each other without a pause
-LONGEST = 30.0
-NUMBER = re.compile(r"\d+(\.\d+)?")  # in an error message: shapes and sizes of shares differ between workers
+FORMATIONS = 10  # limit of failed formations in a row
+RESTARTS = 20  # limit of restarts in a row without progress
+DIVERGENCES = 3  # limit of differences between the workers' states
+AT_ONCE = 3  # tries without a pause between them
+LONGEST = 30.0  # seconds of the longest pause
+NUMBER = re.compile(r"\d+(\.\d+)?")  # ignored in error messages, as sizes differ between workers
 
 
 @dataclass
@@ -19,27 +19,27 @@ class Trouble:
     formations: int = 0
     restarts: int = 0
     divergences: int = 0
-    furthest: int = 0  # step
+    furthest_step: int = 0
     until: float = 0.0  # no generation is formed before this time
-    raised: dict[str, tuple[int, str]] = field(default_factory=dict)  # (step, error) of this generation's members
-    alike: tuple[int, str] | None = None  # what all members of an earlier generation raised, at which step
+    errors: dict[str, tuple[int, str]] = field(default_factory=dict)  # (step, error) of this generation's members
+    common_error: tuple[int, str] | None = None  # (step, error) that all members of an earlier generation raised
 
     def script_raised(self, instance: str, step: int, error: str, members: Collection[str]) -> bool:
-        """Record a member's exception; True if no retry will help.
+        """Record a member's exception; returns whether a retry is useless.
 
-        That is when all members have raised the same error, apart from numbers, at the same step, for the second time.
+        A retry is useless if all members raised the same error (apart from numbers) at the same step a second time.
         """
-        self.raised[instance] = (step, NUMBER.sub("#", error))
-        if set(self.raised) < set(members) or len(set(self.raised.values())) > 1:
+        self.errors[instance] = (step, NUMBER.sub("#", error))
+        if set(self.errors) < set(members) or len(set(self.errors.values())) > 1:
             return False
-        again, self.alike = self.alike == self.raised[instance], self.raised[instance]
-        return again
+        is_repeated, self.common_error = self.common_error == self.errors[instance], self.errors[instance]
+        return is_repeated
 
-    def was_told(self, step: int, error: str) -> bool:
-        """Whether an error that may be this one was announced already."""
-        return bool(self.raised) or self.alike == (step, NUMBER.sub("#", error))
+    def was_announced(self, step: int, error: str) -> bool:
+        """Whether this error may already have been announced."""
+        return bool(self.errors) or self.common_error == (step, NUMBER.sub("#", error))
 
-    def not_formed(self, now: float) -> str | None:
+    def formation_failed(self, now: float) -> str | None:
         """Count a failed formation; returns the reason to give up, or None."""
         self.formations += 1
         self.until = now + pause(self.formations)
@@ -54,19 +54,19 @@ class Trouble:
         )
 
     def diverged(self) -> bool:
-        """Count a difference between the workers' states; True if it happened too often to be an accident."""
+        """Count a difference between the workers' states; returns whether there were too many."""
         self.divergences += 1
         return self.divergences > DIVERGENCES
 
     def formed(self) -> None:
-        self.formations, self.raised = 0, {}
+        self.formations, self.errors = 0, {}
 
-    def got_to(self, step: int) -> None:
-        """Note that all steps up to `step` are safe outside the workers."""
-        if step > self.furthest:
-            self.furthest, self.restarts, self.divergences = step, 0, 0
+    def record_safe_step(self, step: int) -> None:
+        """Record that all steps up to `step` are stored outside the workers."""
+        if step > self.furthest_step:
+            self.furthest_step, self.restarts, self.divergences = step, 0, 0
 
 
 def pause(failures: int) -> float:
-    """Seconds before the next try: none at first, then doubling."""
+    """Return the seconds before the next try: none at first, then doubling."""
     return 0.0 if failures <= AT_ONCE else float(min(LONGEST, 2.0 ** (failures - AT_ONCE)))

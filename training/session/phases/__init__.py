@@ -1,1 +1,1 @@
-"""Transitions between phases: when a generation starts, changes, is given up or ends, and the orders for that."""
+"""Transitions of a generation between its phases (start, change, cancellation, end), with their orders."""

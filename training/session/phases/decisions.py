@@ -1,4 +1,4 @@
-"""The coordinator's decisions: when a generation starts, changes at a boundary, continues after a loss. Pure."""
+"""Decides when a generation starts, changes at a boundary, or continues after a loss. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import fail
 from dyntrain.training.session.phases.formation import form, go_when_prepared, proceed
-from dyntrain.training.session.phases.loops import between, bring_to, finish_loop
+from dyntrain.training.session.phases.loops import bring_workers_to, finish_loop, orders_between_loops
 from dyntrain.training.session.phases.rollback import go_back, restart
 from dyntrain.training.session.phases.wanted import servers, wanted, wanted_next
 
 NEVER_JOINED = (
-    "no worker joined: the script runs no epochs of ElasticJob.join(), or is of AWS Dynamic Training and wants "
+    "no worker joined: the script runs no epochs of ElasticJob.join(), or is of AWS Dynamic Training and needs "
     "--dt-scripts"
 )
 
@@ -31,7 +31,7 @@ NEVER_JOINED = (
 def advance(job: JobState, now: float) -> list[Order]:
     """Take the next decision if everything needed for it is known, and all members are connected.
 
-    A member without a connection would miss the decision; soon it is back or counts as lost.
+    A member without a connection would miss the decision; it will soon connect again or count as lost.
     """
     members, release = job.roster.members, job.round.release
     if any(instance in members for instance in job.roster.absent):
@@ -57,21 +57,22 @@ def call_back(job: JobState) -> list[Order]:
 def refused_everywhere(job: JobState, now: float) -> list[Order]:
     if (complaint := _of_every_node(job, job.roster.refused)) is None:
         return []
-    instance, last = complaint
-    return fail(job, f"the job refuses the script on every node, and its output says why; on {instance}: {last}", now)
+    instance, reason = complaint
+    return fail(job, f"the job refuses the script on every node, and its output says why; on {instance}: {reason}", now)
 
 
 def joined_nowhere(job: JobState, now: float) -> list[Order]:
     if (complaint := _of_every_node(job, job.roster.never_joined)) is None:
         return []
-    instance, last = complaint
-    return fail(job, f"{NEVER_JOINED}; on {instance} {last}", now)
+    instance, reason = complaint
+    return fail(job, f"{NEVER_JOINED}; on {instance} {reason}", now)
 
 
 def _of_every_node(job: JobState, complaints: Mapping[str, str]) -> tuple[str, str] | None:
-    """A node and the complaint about its worker, if there are complaints about all wanted nodes; else None.
+    """Return a node and the complaint about its worker if there are complaints about all wanted nodes, else None.
 
-    On one node its data may be the cause; on every node it is the script, and no retry will help.
+    A single complaint may come from the node's data. Complaints about all nodes come from the script, and retries are
+    useless.
     """
     roster = job.roster
     nodes = [instance for instance in (wanted(job) or ()) if instance in roster.nodes]
@@ -87,28 +88,30 @@ def _start(job: JobState, now: float) -> list[Order]:
     expected = [instance for instance in listed if roster.cooling(instance) is None]
     if listed and not expected and not roster.any_stood_by:
         record = roster.cooling(listed[0])
-        last = record.reason if record else ""
-        return fail(job, f"no worker could start, on any node; the last time on {listed[0]}: {last}", now)
+        reason = record.reason if record else ""
+        return fail(job, f"no worker could start, on any node; the last time on {listed[0]}: {reason}", now)
     missing = [instance for instance in expected if not roster.all_of(instance, roster.standing)]
     enough = len(expected) >= (options.workers if job.number == 0 else options.limits.min_workers)
     if (missing or not enough) and now - job.since < options.clocks.patience:
         return []
-    decision = settle((), roster.ready(), wanted(job), options.limits, _group_at_hand(job, now))
+    decision = settle((), roster.ready(), wanted(job), options.limits, _group_is_ready(job, now))
     job.pause(None if decision.members else decision.reason, now)
-    there = decision.members or [instance for instance in expected if instance not in missing]
-    origin = job.origin({instance: roster.standing[instance] for instance in roster.processes(there)})
-    if job.no_commit and not (origin.commit or origin.safe):  # else the job would silently start from the beginning
+    candidates = decision.members or [instance for instance in expected if instance not in missing]
+    origin = job.origin({instance: roster.standing[instance] for instance in roster.processes(candidates)})
+    if job.no_commit and not (
+        origin.commit or origin.safe
+    ):  # otherwise the job would silently start from the beginning
         return fail(job, f"no readable commit is left to go on from: {job.no_commit}", now)
     if not decision.members:
         return []
-    if orders := bring_to(job, origin.loop):
-        job.enter(Phase.WAITING, now)  # they return soon, with the state's holder among them
+    if orders := bring_workers_to(job, origin.loop):
+        job.enter(Phase.WAITING, now)  # all workers, also that with the safe state, soon stand by again
         return orders
-    job.trouble.got_to(origin.position.step)
+    job.trouble.record_safe_step(origin.position.step)
     return form(job, roster.processes(decision.members), origin, (), now)
 
 
-def _group_at_hand(job: JobState, now: float) -> bool:
+def _group_is_ready(job: JobState, now: float) -> bool:
     return choose_scheduler(servers(job)) is not None and now >= job.trouble.until
 
 
@@ -124,28 +127,30 @@ def _at_boundary(job: JobState, now: float) -> list[Order]:
         job.position = position
     if not job.roster.members:
         return [*orders, *restart(job, "every worker was lost at the boundary", now)]
-    if differing := difference({instance: check_in.checks for instance, check_in in check_ins.items()}):
-        return [*orders, *go_back(job, f"workers differ in state at step {position.step}: {differing}", now)]
+    if description := difference({instance: check_in.checks for instance, check_in in check_ins.items()}):
+        return [*orders, *go_back(job, f"workers differ in state at step {position.step}: {description}", now)]
     if position.epoch >= job.roster.epochs or any(check_in.stop for check_in in check_ins.values()):
         return [*orders, *finish_loop(job, job.members_present(), now)]
     current = job.members_present()
     intact = len(current) == len(job.round.instances)
     if position.offset and intact and not _may_change_in_mid_epoch(job):
         return orders + proceed(job)
-    return orders + _go_on(job, current, position, intact, now)
+    return orders + _continue_with_wanted(job, current, position, intact, now)
 
 
-def _go_on(job: JobState, current: Sequence[str], position: Position, intact: bool, now: float) -> list[Order]:
+def _continue_with_wanted(
+    job: JobState, current: Sequence[str], position: Position, intact: bool, now: float
+) -> list[Order]:
     """Continue with the members that the target wants.
 
     `current` hold the state at `position`; other members join again, in the same process. A node takes part with all
-    its processes or not at all: the processes of an incomplete one leave and come again.
+    its processes or with none: the processes of an incomplete node leave and join again.
     """
-    roster, group = job.roster, _group_at_hand(job, now)
+    roster, group = job.roster, _group_is_ready(job, now)
     ready = roster.ready(job.loop, besides=job.members_present())
     holders = [node for node in nodes_of(current) if node in ready]
     if current and not holders:
-        return _wait_for_the_rest(job, nodes_of(current), now)
+        return _wait_for_processes(job, nodes_of(current), now)
     decision = settle(holders, ready, wanted_next(job), job.options.limits, group, intact)
     job.pause(None if decision.members else decision.reason, now)
     if decision.members is None:
@@ -156,10 +161,10 @@ def _go_on(job: JobState, current: Sequence[str], position: Position, intact: bo
     return form(job, members, Origin(position), current, now)
 
 
-def _wait_for_the_rest(job: JobState, nodes: Sequence[str], now: float) -> list[Order]:
-    """Wait, as no node that holds the state has all its processes; restart if that takes too long."""
+def _wait_for_processes(job: JobState, nodes: Sequence[str], now: float) -> list[Order]:
+    """Wait for processes, as each node with the state lacks some; restart if the wait takes too long."""
     if any(job.roster.cooling(node) for node in nodes) or now - job.since > job.options.clocks.patience:
-        return restart(job, f"of {', '.join(nodes)} not all processes are there, and nobody else has the state", now)
+        return restart(job, f"processes on {', '.join(nodes)} are missing, and no other node has the state", now)
     return []
 
 
@@ -175,7 +180,7 @@ def _may_change_in_mid_epoch(job: JobState) -> bool:
 def release_survivors(job: JobState, instance: str, reason: str, now: float) -> list[Order]:
     """Begin a release after a worker was lost while the others train, or restart if a server is lost too.
 
-    In a release the survivors void the step and continue in their processes.
+    In a release the survivors undo the incomplete step and continue in their processes.
     """
     nodes, members = job.roster.nodes, job.roster.members
     # A host whose supervisor is disconnected counts as alive as long as its worker is connected.
@@ -183,36 +188,36 @@ def release_survivors(job: JobState, instance: str, reason: str, now: float) -> 
     if job.options.recovery == "restart" or servers_lost or not members:
         return restart(job, f"worker on {instance} lost: {reason}", now)
     job.enter(Phase.RELEASING, now)
-    stops = any(check_in.stop for check_in in job.round.checked_in.values())  # check-ins are not repeated
+    stops = any(check_in.stop for check_in in job.round.checked_in.values())  # workers do not repeat check-ins
     job.round.release = _release(job, now, stops)
     return [
         Announce(events.Releasing(instance=instance, generation=job.number, reason=reason, at=now)),
-        *give_up(job, now),
+        *record_lost_members(job, now),
         *job.round.release.ask(members),
     ]
 
 
-def give_up(job: JobState, now: float) -> list[Order]:
+def record_lost_members(job: JobState, now: float) -> list[Order]:
     """Journal the lost members, so that they stay lost for a later coordinator too.
 
     The zeros that free the survivors also end the step for a lost worker that is still alive.
     """
-    gone = frozenset(job.round.instances) - set(job.roster.members)
-    if gone == job.round.given_up:
+    lost = frozenset(job.round.instances) - set(job.roster.members)
+    if lost == job.round.given_up:
         return []
-    job.round.given_up = gone
-    return [Journal(MembersGivenUp(generation=job.number, members=tuple(sorted(gone)), at=now))]
+    job.round.given_up = lost
+    return [Journal(MembersGivenUp(generation=job.number, members=tuple(sorted(lost)), at=now))]
 
 
 def _release(job: JobState, now: float, stops: bool) -> Release:
     return Release(job.number, len(job.round.instances), now, stops)
 
 
-def stop_here(job: JobState, instance: str, now: float) -> list[Order]:
+def release_to_stop(job: JobState, instance: str, now: float) -> list[Order]:
     """Begin a release because the script stops the job at a boundary from which the members were ordered to proceed.
 
     This happens after a loss in an epoch's last step, as a generation is formed before the script reaches its own end
-    of the epoch. Members that have begun another step are freed from it.
+    of the epoch. Members that have begun another step are freed from that step.
     """
     job.enter(Phase.RELEASING, now)
     job.round.release = _release(job, now, stops=True)
@@ -224,11 +229,11 @@ def stop_here(job: JobState, instance: str, now: float) -> list[Order]:
 
 
 def _released(job: JobState, release: Release, position: Position, now: float) -> list[Order]:
-    """Send the verdict, as all survivors are free, and form the next generation once a group is available."""
+    """Send the verdict to the survivors, which are free, and form the next generation once a group is available."""
     verdict = StepVerdict(generation=release.generation, position=position, exchanges=release.exchanges)
     orders: list[Order] = [ToWorker(instance, verdict) for instance in job.members_present()]
-    took = now - release.began
-    orders.append(Announce(events.Released(generation=job.number, position=position, seconds=took, at=now)))
+    seconds = now - release.began
+    orders.append(Announce(events.Released(generation=job.number, position=position, seconds=seconds, at=now)))
     park(job, position, now, release.behind)
     if not (release.stops and job.round.holders):
         return orders + advance(job, now)
@@ -245,12 +250,12 @@ def _form_from_parked(job: JobState, now: float) -> list[Order]:
     current = [instance for instance in job.members_present() if instance in job.round.holders]
     if not current:
         return restart(job, "every worker that held the state was lost", now)
-    if job.between:
-        if (orders := between(job, now)) is not None:
+    if job.between_loops:
+        if (orders := orders_between_loops(job, now)) is not None:
             return orders
     elif job.position.epoch >= job.roster.epochs:
         return finish_loop(job, current, now)
-    return _go_on(job, current, job.position, intact=False, now=now)
+    return _continue_with_wanted(job, current, job.position, intact=False, now=now)
 
 
 def fail_when_paused_for_too_long(job: JobState, now: float) -> list[Order]:
@@ -258,9 +263,9 @@ def fail_when_paused_for_too_long(job: JobState, now: float) -> list[Order]:
 
     A job that starts without any failure may wait for its nodes without limit, as their preparation has its own bounds.
     """
-    began = job.number > 0 or any(record.failures for record in job.roster.records.values())
+    has_begun = job.number > 0 or any(record.failures for record in job.roster.records.values())
     may_wait = job.phase in (Phase.WAITING, Phase.PARKED, Phase.TRAINING)
     waits = may_wait and job.paused in (SettlementReason.BELOW_MINIMUM, SettlementReason.NO_GROUP)
-    if not (began and waits) or job.paused is None or now - job.paused_since < job.options.pause_seconds:
+    if not (has_begun and waits) or job.paused is None or now - job.paused_since < job.options.pause_seconds:
         return []
     return fail(job, f"{job.paused.value}, for {job.options.pause_seconds:.0f} s", now)

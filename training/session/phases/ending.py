@@ -1,4 +1,4 @@
-"""Ends a job, or a generation's group. Pure."""
+"""Ends a job, or the ps-lite processes of generations. Pure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def fail(job: JobState, reason: str, now: float) -> list[Order]:
         Journal(journal.JobFailed(reason=reason, at=now)),
         Announce(events.Failed(reason=reason, at=now)),
     ]
-    known = {**roster.members, **roster.leaving, **roster.standing, **roster.passing}
-    orders += [DropWorker(instance, hello.pid, reason) for instance, hello in known.items()]
+    hellos = {**roster.members, **roster.leaving, **roster.standing, **roster.passing}
+    orders += [DropWorker(instance, hello.pid, reason) for instance, hello in hellos.items()]
     roster.members, roster.leaving, roster.standing, roster.passing = {}, {}, {}, {}
     job.phase, job.outcome, job.failure = Phase.OVER, "failed", reason
     return orders + close_when_all_left(job)

@@ -1,4 +1,4 @@
-"""The engine of the job's workers, and how long the job needs the engine's processes. Pure."""
+"""The engine of the job's workers, and the lifetime of the engine's own processes. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dyntrain.training.session.job.state import JobState
 
 
 def engine_of(job: JobState) -> EngineName:
-    """The engine of the workers, which is the same for all (`generation.agreement`)."""
+    """Return the workers' engine, which is equal on all (`generation.agreement`)."""
     return next((hello.engine for hello in job.roster.members.values()), "pslite")
 
 
-def only_while_it_forms(job: JobState) -> None:
+def forget_rendezvous(job: JobState) -> None:
     """Forget Horovod's rendezvous after the formation.
 
     Horovod's workers train without any other process, so the loss of the rendezvous' node costs no more than the loss

@@ -1,8 +1,8 @@
-"""The formation of a generation: the orders to form and to go, until all have formed. Pure.
+"""Forms a generation: the orders to form and to go, until all members have formed. Pure.
 
-Members first prepare (leave the old group, get the state ready) and wait. When all are prepared, the order to go takes
-them into ps-lite together. A member lost before that order costs the others nothing: the generation is taken back
-(`rollback`). After it nobody can be freed from ps-lite's barriers, so all are restarted; their state is safe by then.
+Members first prepare (leave the old group, make their state ready) and wait. When all are prepared, the order to go
+makes them enter ps-lite together. A loss before that order only cancels the generation (`rollback`). After that order
+no member can be freed from ps-lite's barriers, so all are restarted; their state is safe by then.
 
 Each function returns the orders of one decision, in the order in which they must be carried out.
 """
@@ -15,8 +15,8 @@ from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import Go, Leave, Proceed
 from dyntrain.training.protocol.slots import node_of, nodes_of
 from dyntrain.training.session.generation.divergence import difference
-from dyntrain.training.session.generation.form_orders import plan_formation, with_copies
-from dyntrain.training.session.generation.generation import Generation, Member, cause_of, told_cause
+from dyntrain.training.session.generation.form_orders import members_with_copies, plan_formation
+from dyntrain.training.session.generation.generation import Generation, Member, cause_of, describe_cause
 from dyntrain.training.session.generation.merging import slowest
 from dyntrain.training.session.generation.origin import Origin
 from dyntrain.training.session.generation.ps_group import choose_scheduler, plan_group
@@ -24,52 +24,60 @@ from dyntrain.training.session.job.round import PsGroup, Round
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import stop_groups
-from dyntrain.training.session.phases.engine import engine_of, only_while_it_forms
+from dyntrain.training.session.phases.engine import engine_of, forget_rendezvous
 from dyntrain.training.session.phases.rollback import go_back
 from dyntrain.training.session.phases.wanted import servers, wanted
 
-UNLISTED, HALF = "not in the target", "a process of its node is missing: all of them come again"
+UNLISTED, HALF = "not in the target", "a process of its node is missing: all of them join again"
 
 
 def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Collection[str], now: float) -> list[Order]:
-    """Settle the next generation and order it.
+    """Decide the next generation and return the orders to form it.
 
-    `holders` have the state in memory; if there are none, `origin` says where it is.
+    `holders` have the state in memory; without holders, the state is in `origin`.
     """
-    roster, before = job.roster, job.round
+    roster, previous_round = job.roster, job.round
     hosts = servers(job, members)
     scheduler = choose_scheduler(hosts)
     assert scheduler is not None
-    previous = {m.instance_id: m for m in before.generation.members} if before.generation and holders else {}
+    previous = (
+        {member.instance_id: member for member in previous_round.generation.members}
+        if previous_round.generation and holders
+        else {}
+    )
     position = origin.position
     job.number, job.position = job.number + 1, position
     job.lineage = job.lineage.settled(job.number, position)
     if origin.commit:
         job.began_from = (position, origin.commit)
-    begins, job.between = job.number == 1 or job.between, False
+    begins, job.between_loops = job.number == 1 or job.between_loops, False
     if job.loop:
         job.loops[job.number] = job.loop
-    held = frozenset(holders) & frozenset(members)
+    remaining_holders = frozenset(holders) & frozenset(members)
     generation = Generation(
         number=job.number,
-        members=tuple(previous.get(i) or Member(i, joined_epoch=position.epoch, joined_at=now) for i in members),
+        members=tuple(
+            previous.get(name) or Member(name, joined_epoch=position.epoch, joined_at=now) for name in members
+        ),
         position=position,
-        source=origin.source or next((i for i in members if i in held), members[0]),
+        source=origin.source or next((name for name in members if name in remaining_holders), members[0]),
     )
-    roster.leaving.update({i: hello for i, hello in roster.members.items() if i not in members})
-    roster.members = {i: roster.members[i] if i in roster.members else roster.standing.pop(i) for i in members}
+    roster.leaving.update({name: hello for name, hello in roster.members.items() if name not in members})
+    roster.members = {
+        name: roster.members[name] if name in roster.members else roster.standing.pop(name) for name in members
+    }
     summed_bytes = roster.members[generation.source].summed_bytes
     group = plan_group(engine_of(job), job.number, hosts, scheduler, members, summed_bytes)
     job.round = Round(
         generation=generation,
-        holders=held,
-        waits=frozenset(before.checked_in) or before.waits,
-        pids={i: hello.pid for i, hello in roster.members.items()},
+        holders=remaining_holders,
+        waits=frozenset(previous_round.checked_in) or previous_round.waits,
+        pids={name: hello.pid for name, hello in roster.members.items()},
         group=PsGroup({host: roster.nodes[host].hello.attempt for host in group.hosts}, group.orders),
         forms=plan_formation(
             generation,
             roster.members,
-            held or with_copies(generation, roster.members, origin, job.unreadable_copies),
+            remaining_holders or members_with_copies(generation, roster.members, origin, job.unreadable_copies),
             group.environment_of,
             job.transfer_token(),
             origin,
@@ -77,17 +85,17 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
             job.options.segment_steps,
             clear=job.options.state_transfer == "clear",
         ),
-        active=before.active & set(members),
-        earlier_pace=before.pace,
+        active=previous_round.active & set(members),
+        earlier_pace=previous_round.pace,
     )
     for host in group.hosts:
         roster.nodes[host].group = None
     job.enter(Phase.PREPARING, now)
     job.pause(None, now)
 
-    listed = wanted(job) or ()
+    wanted_instances = wanted(job) or ()
     leaves = {
-        instance: Leave(generation=job.number - 1, reason=HALF if node_of(instance) in listed else UNLISTED)
+        instance: Leave(generation=job.number - 1, reason=HALF if node_of(instance) in wanted_instances else UNLISTED)
         for instance in roster.leaving
     }
     return [
@@ -101,7 +109,7 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
 def _settled(
     job: JobState, generation: Generation, origin: Origin, previous: Collection[str], begins: bool, now: float
 ) -> list[Order]:
-    """The journal entries and event of a settled generation, before its orders. `begins`: the job or a loop begins."""
+    """Make a decided generation's journal entries and event. `begins`: whether the job or a loop begins."""
     source = job.roster.members[generation.source]
     begun = journal.JobBegun(
         job=job.options.job,
@@ -115,11 +123,11 @@ def _settled(
         from_epoch=job.position.epoch if job.loop else 0,
         at=now,
     )
-    known = job.terms.get(job.loop)
-    begins = begins or known is None or known.epochs != begun.epochs  # a resumed job may train longer
+    earlier_terms = job.terms.get(job.loop)
+    begins = begins or earlier_terms is None or earlier_terms.epochs != begun.epochs  # a resumed job may train longer
     if begins:
         job.agree(begun)
-    settled = journal.GenerationSettled(
+    entry = journal.GenerationSettled(
         number=job.number,
         members=generation.instances,
         position=job.position,
@@ -140,17 +148,17 @@ def _settled(
         position=job.position,
         commit=origin.commit,
         safe=origin.source,
-        cause=told_cause(cause, nodes_of([*joining, *leaving]), job.causes),
+        cause=describe_cause(cause, nodes_of([*joining, *leaving]), job.causes),
         joining=joining,
         leaving=leaving,
         at=now,
     )
     orders: list[Order] = [Journal(begun)] if begins else []
-    return [*orders, Journal(settled), Announce(forming)]
+    return [*orders, Journal(entry), Announce(forming)]
 
 
 def go_when_prepared(job: JobState, now: float) -> list[Order]:
-    """Order all members into ps-lite once all are prepared; after that nobody can be called back."""
+    """Order all members into ps-lite once all are prepared; after this order no member can be freed."""
     members = job.roster.members
     if job.phase is not Phase.PREPARING or not members or not job.round.prepared >= set(members):
         return []
@@ -161,7 +169,7 @@ def go_when_prepared(job: JobState, now: float) -> list[Order]:
 def finish_formation(job: JobState, now: float) -> list[Order]:
     """Let the members train once all have formed with equal state.
 
-    Those that leave are not waited for, as leaving does not depend on others.
+    Leaving workers are not awaited, as they leave independently of the others.
     """
     formed, generation = job.round.formed, job.round.generation
     if job.phase is not Phase.FORMING or generation is None or set(formed) < set(job.roster.members):
@@ -169,11 +177,11 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
     digests = {state.digest for state in formed.values()}
     if len(digests) > 1:
         digests_of = ", ".join(f"{instance} {state.digest}" for instance, state in formed.items())
-        differing = difference({instance: state.checks for instance, state in formed.items()}) or digests_of
-        return go_back(job, f"workers differ in state after forming generation {job.number}: {differing}", now)
+        description = difference({instance: state.checks for instance, state in formed.items()}) or digests_of
+        return go_back(job, f"workers differ in state after forming generation {job.number}: {description}", now)
     job.enter(Phase.TRAINING, now)
-    job.round.heard = now
-    only_while_it_forms(job)
+    job.round.progress_at = now
+    forget_rendezvous(job)
     job.trouble.formed()
     orders = proceed(job)
     orders += stop_groups(job, job.number - 1)
@@ -200,9 +208,9 @@ def start_group_again(job: JobState, instance: str) -> list[Order]:
 def proceed(job: JobState) -> list[Order]:
     """Order all members to proceed from the boundary, and one of them to commit.
 
-    That one is the same for the whole generation, because it deletes the commits of others.
+    The committing member is the same for the whole generation, because it deletes the commits of others.
     """
-    job.round.proceeded, job.round.checked_in = job.position, {}
+    job.round.proceed_position, job.round.checked_in = job.position, {}
     committer = job.members_present()[0]
     job.commits_from(committer, job.number)
     go_on = Proceed(generation=job.number, position=job.position)

@@ -1,11 +1,11 @@
-"""The transition from one of a script's loops over epochs to the next: the job's phases, as people call them. Pure.
+"""Takes a job from one of its script's loops over epochs to the next one. Pure.
 
 At the end of a loop its members keep the state, outside any group, while their scripts run the lines between the loops
 (for example unfreeze layers, make a trainer). The job is parked until all have reached the next loop, or the end of the
-script. Workers that stand by, and new ones, skip the finished loops, without their state, and join in the next one.
+script. Standing and new workers, which have no state, skip the finished loops and join in the next one.
 
-A state belongs to one loop, as another loop's trainers cannot load it. So if the only state left is of an earlier loop,
-the job goes back to that loop, and processes beyond it are ended.
+A state belongs to one loop, as another loop's trainers cannot load it. So if the remaining state belongs to an earlier
+loop, the job returns to that loop, and processes in later loops are ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import end, fail, stop_groups
 
-TOO_FAR = "the job is in an earlier loop over epochs, to which no process goes back: start afresh"
+TOO_FAR = "the job is in an earlier loop over epochs, and no process can return to a loop: start afresh"
 
 
 def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Order]:
@@ -28,38 +28,40 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
     behind = [instance for instance in members if instance not in holders]
     if not any(hello.another for hello in members.values()):
         return [*_dismiss(job, behind), *end(job, now)]
-    reached, job.loop, job.between = job.position, job.loop + 1, True
+    reached, job.loop, job.between_loops = job.position, job.loop + 1, True
     job.position, job.script_ended = reached.next_loop, set()
     job.starts[job.loop] = job.position
-    held = [instance for instance in job.members_present() if instance in holders]
-    job.writer = next(iter(held), None)
-    finished = journal.LoopFinished(loop=job.loop, reached=reached, holders=tuple(held), writer=job.writer, at=now)
+    remaining_holders = [instance for instance in job.members_present() if instance in holders]
+    job.writer = next(iter(remaining_holders), None)
+    finished = journal.LoopFinished(
+        loop=job.loop, reached=reached, holders=tuple(remaining_holders), writer=job.writer, at=now
+    )
     orders: list[Order] = [
         Journal(finished),
         Announce(events.LoopFinished(loop=job.loop, position=reached, at=now)),
     ]
-    job.round = job.round.parked(held, waits=held)
+    job.round = job.round.parked(remaining_holders, waits=remaining_holders)
     job.enter(Phase.PARKED, now)
     job.pause(None, now)
-    orders += [over_for(job, instance) for instance in held]
+    orders += [loop_over_order(job, instance) for instance in remaining_holders]
     for instance in behind:
-        orders += go_past(job, members.pop(instance))
+        orders += skip_loop(job, members.pop(instance))
     for hello in list(job.roster.standing.values()):
-        orders += go_past(job, hello)
+        orders += skip_loop(job, hello)
     return [*orders, *stop_groups(job, job.number)]
 
 
-def over_for(job: JobState, instance: str) -> Order:
+def loop_over_order(job: JobState, instance: str) -> Order:
     """The order that ends the loop, for a member that holds the state."""
     writes = instance == job.writer
     order = LoopOver(generation=job.number, loop=job.loop, position=job.position, holds=True, writes=writes)
     return ToWorker(instance, order)
 
 
-def go_past(job: JobState, hello: WorkerHello) -> list[Order]:
+def skip_loop(job: JobState, hello: WorkerHello) -> list[Order]:
     """Order a worker without the state, in an earlier loop, to skip that loop.
 
-    It reports again from the following loop, which may be over, too.
+    The worker reports again from the following loop, which may be over too.
     """
     instance = hello.name
     job.roster.standing.pop(instance, None)
@@ -69,16 +71,16 @@ def go_past(job: JobState, hello: WorkerHello) -> list[Order]:
     return [ToWorker(instance, order)]
 
 
-def bring_to(job: JobState, loop: int) -> list[Order]:
-    """Bring all workers that stand by to the loop of the state that is left, when nobody holds a state in memory.
+def bring_workers_to(job: JobState, loop: int) -> list[Order]:
+    """Bring all standing workers to the loop of the remaining state, when no worker has a state in memory.
 
     Returns no orders if all are in that loop already.
     """
-    job.loop, job.between = loop, False
+    job.loop, job.between_loops = loop, False
     orders: list[Order] = []
     for instance, hello in list(job.roster.standing.items()):
         if hello.loop < loop:
-            orders += go_past(job, hello)
+            orders += skip_loop(job, hello)
         elif hello.loop > loop:
             job.roster.standing.pop(instance)
             orders += start_afresh(job, hello, TOO_FAR)
@@ -88,35 +90,35 @@ def bring_to(job: JobState, loop: int) -> list[Order]:
 def start_afresh(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
     """Have a worker's process replaced at once, without counting it as a failure of its node."""
     job.roster.replaced[hello.name] = hello.pid
-    again = [] if job.phase is Phase.OVER else job.roster.end_again(hello.name, hello.pid, reason)
-    return [DropWorker(hello.name, hello.pid, reason), *again]
+    restart_orders = [] if job.phase is Phase.OVER else job.roster.end_again(hello.name, hello.pid, reason)
+    return [DropWorker(hello.name, hello.pid, reason), *restart_orders]
 
 
-def between(job: JobState, now: float) -> list[Order] | None:
-    """Orders while members are on their way to the next loop; None once all have reached it."""
+def orders_between_loops(job: JobState, now: float) -> list[Order] | None:
+    """Return orders until all members have reached the next loop, and then None."""
     members = job.roster.members
-    ended = job.script_ended & set(members)
-    entered = {instance for instance, hello in members.items() if hello.loop == job.loop}
-    if ended and entered:
+    ended_members = job.script_ended & set(members)
+    entered_members = {instance for instance, hello in members.items() if hello.loop == job.loop}
+    if ended_members and entered_members:
         return fail(
             job,
-            f"the script ended on {', '.join(sorted(ended))} and goes on to another loop over epochs on "
-            f"{', '.join(sorted(entered))}: all workers must go through the same loops",
+            f"the script ended on {', '.join(sorted(ended_members))} and goes on to another loop over epochs on "
+            f"{', '.join(sorted(entered_members))}: all workers must go through the same loops",
             now,
         )
-    if ended == set(members):
+    if ended_members == set(members):
         return end(job, now)
-    if entered != set(members):
+    if entered_members != set(members):
         return []
     first, *others = members.values()
     problem = disagreement(first, others)
     return fail(job, problem, now) if problem else None
 
 
-def keep_waiting(job: JobState) -> list[str]:
-    """The members that keep others waiting at the next loop. None counts until one has reached it.
+def late_members(job: JobState) -> list[str]:
+    """Return the members that keep others waiting at the next loop.
 
-    Until then the script may be at its final work.
+    Before a member has reached that loop, no member counts, as the scripts may be at their final work.
     """
     members = job.roster.members
     entered = {instance for instance, hello in members.items() if hello.loop == job.loop}
@@ -124,7 +126,7 @@ def keep_waiting(job: JobState) -> list[str]:
 
 
 def _dismiss(job: JobState, behind: Collection[str]) -> list[Order]:
-    leave = Leave(generation=job.number, reason="the job ends with a step that it lacks")
+    leave = Leave(generation=job.number, reason="the job ends with a step that this worker has not applied")
     for instance in behind:
         job.roster.leaving[instance] = job.roster.members.pop(instance)
     return [ToWorker(instance, leave) for instance in behind]

@@ -1,4 +1,4 @@
-"""Undoes a generation: takes it back before anybody began to form it, or restarts from safe state or commit. Pure."""
+"""Undoes a generation: cancels it before a member began to form it, or restarts all its workers. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dyntrain.training.session.phases.ending import fail, stop_groups
 
 
 def take_back(job: JobState, reason: str, now: float) -> list[Order]:
-    """Take a generation back that nobody has begun to form.
+    """Cancel a generation that no member has begun to form.
 
     The state's holders keep their processes and wait for the next order; joiners stand by again.
     """
     generation, holders, roster = job.round.generation, job.round.holders, job.roster
     assert generation is not None
-    hopeless = job.trouble.not_formed(now)
+    failure = job.trouble.formation_failed(now)
     orders: list[Order] = [
         Announce(events.TakenBack(generation=job.number, reason=reason, at=now)),
         *stop_groups(job, job.number),
@@ -29,7 +29,7 @@ def take_back(job: JobState, reason: str, now: float) -> list[Order]:
     for instance, hello in members.items():
         if instance not in holders:
             roster.absent.pop(instance, None)
-            roster.stand(hello)
+            roster.add_standing(hello)
     if roster.members:
         kept = tuple(member for member in generation.members if member.instance_id in roster.members)
         waits = job.round.waits | job.round.prepared
@@ -38,17 +38,17 @@ def take_back(job: JobState, reason: str, now: float) -> list[Order]:
     else:
         job.round = Round(earlier_pace=job.round.pace)
         job.enter(Phase.WAITING, now)
-    if hopeless:
-        return [*orders, *fail(job, f"{hopeless}; the last: {reason}", now)]
+    if failure:
+        return [*orders, *fail(job, f"{failure}; the last: {reason}", now)]
     if job.phase is Phase.WAITING:
         orders.append(Journal(journal.TakenBack(generation=job.number, reason=reason, at=now)))
     return orders
 
 
 def go_back(job: JobState, reason: str, now: float) -> list[Order]:
-    """Restart from the last state that all had in common, because the members' states differ and any may be wrong."""
+    """Restart from the last state that all members had in common, because their states differ."""
     if job.trouble.diverged():
-        return fail(job, f"{reason}; once too often", now)
+        return fail(job, f"{reason}; this has happened too often", now)
     return restart(job, reason, now, void_copies=job.phase is Phase.FORMING)
 
 
@@ -65,8 +65,8 @@ def restart(job: JobState, reason: str, now: float, void_copies: bool = False) -
         Journal(journal.Restarted(generation=job.number, reason=reason, at=now, void_copies=void_copies)),
     ]
     if job.phase is Phase.FORMING:
-        job.trouble.not_formed(now)
-    hopeless = job.trouble.restarted(now)
+        job.trouble.formation_failed(now)
+    failure = job.trouble.restarted(now)
     killed = job.roster.dissolve()
     job.roster.replaced.update({instance: hello.pid for instance, hello in killed.items()})
     job.void_until, job.round = job.number, Round(earlier_pace=job.round.pace)
@@ -76,4 +76,4 @@ def restart(job: JobState, reason: str, now: float, void_copies: bool = False) -
         if instance in job.roster.nodes:
             orders.append(ToNode(instance, RestartWorker(pid=hello.pid, reason=reason)))
     orders += stop_groups(job, job.number)
-    return orders + (fail(job, f"{hopeless}; the last: {reason}", now) if hopeless else [])
+    return orders + (fail(job, f"{failure}; the last: {reason}", now) if failure else [])

@@ -1,1 +1,1 @@
-"""Recovery from lost workers, nodes and ps-lite groups, from members that take too long, and of the coordinator."""
+"""Recovery from lost workers, nodes and ps-lite processes, from late members, and of a restarted coordinator."""

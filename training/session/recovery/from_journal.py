@@ -1,9 +1,9 @@
-"""Recovery of a coordinator: it reads its journal, learns each member's position, and continues from there. Pure.
+"""Recovers a restarted coordinator from its journal and the members' reports. Pure.
 
-The journal says which generation was settled last; the members know how far it came, and report it when they connect.
-Nothing is decided until all members are back or known to be lost, and the hosts of the generation's ps-lite processes
-are back too. The wait ends when the patience has passed since the last one connected, as hundreds come one after
-another. It also ends after the progress bound, so that a process that connects repeatedly does not block the others.
+The journal has the generation that was decided last; its members report their positions when they connect. Nothing is
+decided until all members are connected or known to be lost, and the hosts of the generation's ps-lite processes are
+connected too. The wait ends when no process has connected for `Clocks.patience`, as hundreds connect one after another.
+The wait also ends after `Clocks.progress`, so that a process that connects repeatedly does not block the others.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dyntrain.training.session.job.round import PsGroup, Round
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToWorker
 from dyntrain.training.session.phases.decisions import advance, park, release_survivors
-from dyntrain.training.session.phases.engine import only_while_it_forms
+from dyntrain.training.session.phases.engine import forget_rendezvous
 from dyntrain.training.session.phases.formation import finish_formation
-from dyntrain.training.session.phases.loops import go_past, over_for, start_afresh
+from dyntrain.training.session.phases.loops import loop_over_order, skip_loop, start_afresh
 from dyntrain.training.session.phases.rollback import restart, take_back
 from dyntrain.training.session.phases.wanted import wanted
 
@@ -44,7 +44,7 @@ def recovered(
                 job.round, workers = _round_of(entry), set(entry.pids)
                 job.number, job.position = entry.number, entry.position
                 job.lineage = job.lineage.settled(job.number, job.position)
-                job.loop, job.between = entry.loop, False
+                job.loop, job.between_loops = entry.loop, False
                 if entry.loop:
                     job.loops[entry.number] = entry.loop
                 job.commits_from(entry.members[0], entry.number)
@@ -60,10 +60,10 @@ def recovered(
                     job.lineage = job.lineage.without(entry.generation)
             case journal.MembersGivenUp():
                 job.round.given_up = frozenset(entry.members)
-            case journal.TakenBack():  # nobody held the state: there is nobody to wait for
+            case journal.TakenBack():  # no worker held the state, so none is awaited
                 job.round = Round()
             case journal.LoopFinished():
-                job.loop, job.between, job.writer = entry.loop, True, entry.writer
+                job.loop, job.between_loops, job.writer = entry.loop, True, entry.writer
                 job.position = job.starts[entry.loop] = entry.reached.next_loop
                 job.round.holders = frozenset(entry.holders)
             case journal.JobFinished():
@@ -91,14 +91,14 @@ def recovered(
 
 def _round_of(settled: journal.GenerationSettled) -> Round:
     position, holders = settled.position, frozenset(settled.holders)
-    members = tuple(Member(i, joined_epoch=position.epoch, joined_at=settled.at) for i in settled.members)
-    source = next((i for i in settled.members if i in holders), settled.members[0])
+    members = tuple(Member(name, joined_epoch=position.epoch, joined_at=settled.at) for name in settled.members)
+    source = next((name for name in settled.members if name in holders), settled.members[0])
     generation = Generation(settled.number, members, position, source)
     return Round(generation=generation, holders=holders, pids=settled.pids, group=PsGroup(settled.hosts))
 
 
 def member_returned(job: JobState, hello: WorkerHello) -> bool:
-    """Take back a member of the journaled generation that was not given up; returns whether it is one.
+    """Accept a returning member of the journaled generation that was not given up; returns whether it is one.
 
     Another process in a member's place means that the member is lost.
     """
@@ -114,110 +114,122 @@ def member_returned(job: JobState, hello: WorkerHello) -> bool:
 
 
 def recover(job: JobState, now: float) -> list[Order]:
-    """Continue once all that still exists has connected again, or the wait for it has ended."""
+    """Continue once all remaining processes have connected again, or the wait has ended."""
     if job.phase is not Phase.RECOVERING:
         return []
     members, nodes = job.roster.members, job.roster.nodes
     if any(hello.generation == job.number and hello.stage in TRAINED for hello in members.values()):
-        only_while_it_forms(job)
+        forget_rendezvous(job)
     missing = set(job.round.instances) - set(members) - job.round.lost
     if not members and job.target is not None and not set(map(node_of, missing)) & set(wanted(job) or ()):
-        missing = set()  # all wanted members are lost, so the group is broken: no other need be waited for
-    hosts_away = members and any(host not in nodes for host in job.round.group.hosts)
-    unheard = missing or hosts_away or set(job.roster.absent) & set(members)
-    clocks, came = job.options.clocks, max(job.since, job.roster.connected_at)
-    if unheard and now - came <= clocks.patience and now - job.since <= clocks.progress:
+        missing = set()  # all wanted members are lost, so the group is broken, and no other member is awaited
+    hosts_missing = members and any(host not in nodes for host in job.round.group.hosts)
+    incomplete = missing or hosts_missing or set(job.roster.absent) & set(members)
+    clocks, last_connected = job.options.clocks, max(job.since, job.roster.connected_at)
+    if incomplete and now - last_connected <= clocks.patience and now - job.since <= clocks.progress:
         return []
     lost = sorted(set(job.round.instances) - set(members))
-    silent = set(lost) - job.round.lost  # they may be alive
+    silent = set(lost) - job.round.lost  # these may be alive
     stages = {instance: hello.stage for instance, hello in members.items()}
     orders: list[Order] = [Announce(events.Recovered(generation=job.number, stages=stages, lost=tuple(lost), at=now))]
     for instance in sorted(silent):
         orders += job.roster.replace_worker(instance, job.round.pids[instance], NOT_BACK, now)
-    orders += _from_evidence(job, lost, now)
+    orders += _continue_from_stages(job, lost, now)
     job.round.group.absent = {host: now for host in job.round.group.hosts if host not in nodes}
     return orders + advance(job, now)
 
 
-def _from_evidence(job: JobState, lost: list[str], now: float) -> list[Order]:
+def _continue_from_stages(job: JobState, lost: list[str], now: float) -> list[Order]:
     members, nodes = job.roster.members, job.roster.nodes
-    if job.between:
-        return _between_again(job, now)
+    if job.between_loops:
+        return _resume_between_loops(job, now)
     if not members:
         return restart(job, "no member came back to the coordinator", now)
     current = {hello.stage for hello in members.values() if hello.generation == job.number}
-    behind = [i for i, hello in members.items() if hello.generation != job.number]
-    broken = [
+    behind = [name for name, hello in members.items() if hello.generation != job.number]
+    lost_hosts = [
         host
         for host, attempt in job.round.group.hosts.items()
         if host not in nodes or nodes[host].hello.attempt != attempt
     ]
     if current & TRAINED:
-        if broken:
-            return restart(job, f"{', '.join(broken)}, where ps-lite processes ran, did not come back", now)
+        if lost_hosts:
+            return restart(job, f"{', '.join(lost_hosts)}, where ps-lite processes ran, did not come back", now)
         if "free" in current:
-            return _verdict_again(job, now)
+            return _repeat_verdict(job, now)
         if lost or "aborted" in current:
-            named = ", ".join(lost) or "a worker"
-            return release_survivors(job, named, NOT_BACK, now)
-        return _train_on(job, now)
+            names = ", ".join(lost) or "a worker"
+            return release_survivors(job, names, NOT_BACK, now)
+        return _resume_training(job, now)
     if current & INSIDE:
-        if gone := lost or behind or broken:
-            return restart(job, f"{', '.join(gone)} was lost while generation {job.number} was formed", now)
+        if missing := lost or behind or lost_hosts:
+            return restart(job, f"{', '.join(missing)} was lost while generation {job.number} was formed", now)
         job.enter(Phase.FORMING, now)
         waiting = [instance for instance, hello in members.items() if hello.stage == "prepares"]
         go = Go(generation=job.number)
         return [*(ToWorker(instance, go) for instance in waiting), *finish_formation(job, now)]
-    if lost or behind or broken:
-        return _void(job, f"the coordinator was away while generation {job.number} was settled", now)
+    if lost or behind or lost_hosts:
+        return _cancel_last_generation(
+            job, f"the coordinator restarted while generation {job.number} was prepared", now
+        )
     job.enter(Phase.PREPARING, now)
     return []
 
 
-def _between_again(job: JobState, now: float) -> list[Order]:
+def _resume_between_loops(job: JobState, now: float) -> list[Order]:
     """Resume between two loops; some members may not know yet that the earlier one is over."""
     members, holders = job.roster.members, job.round.holders
-    lacking = [members.pop(instance) for instance in list(members) if instance not in holders]
-    for hello in lacking:
+    without_state = [members.pop(instance) for instance in list(members) if instance not in holders]
+    for hello in without_state:
         if hello.loop == job.loop:
-            job.roster.stand(hello)
+            job.roster.add_standing(hello)
     if not members:
         return restart(job, "no member came back to the coordinator", now)
     position = job.position
     park(job, position, now)
     orders: list[Order] = []
-    for hello in lacking:
-        if hello.stage == "aborted":  # it may be stuck inside the group
-            orders += start_afresh(job, hello, "it lacks the last step of a loop over epochs, and is in its group")
+    for hello in without_state:
+        if hello.stage == "aborted":  # the worker may be stuck inside the group
+            orders += start_afresh(
+                job, hello, "it lacks the last step of a loop over epochs, and may be inside the loop's group"
+            )
         elif hello.loop < job.loop:
-            orders += go_past(job, hello)
+            orders += skip_loop(job, hello)
     for instance, hello in members.items():
         if hello.stage == "aborted":
             verdict = StepVerdict(generation=hello.generation or 0, position=position)
             orders.append(ToWorker(instance, verdict))
         if hello.loop < job.loop:
-            orders.append(over_for(job, instance))
+            orders.append(loop_over_order(job, instance))
     return orders
 
 
-def _train_on(job: JobState, now: float) -> list[Order]:
+def _resume_training(job: JobState, now: float) -> list[Order]:
     """Resume a generation whose members train, wait at a boundary, or have missed the order to proceed."""
-    present, members = job.round, job.roster.members
-    assert present.generation is not None
+    current_round, members = job.round, job.roster.members
+    assert current_round.generation is not None
     positions = [hello.position for hello in members.values() if hello.position is not None]
-    job.position = present.proceeded = max(positions, key=lambda position: position.step)
+    job.position = current_round.proceed_position = max(positions, key=lambda position: position.step)
     job.enter(Phase.TRAINING, now)
-    present.heard, present.active = now, set(members)
-    missed = {i: present.generation.position for i, hello in members.items() if hello.stage == "formed"}
-    missed |= {i: job.position for i, check_in in present.checked_in.items() if check_in.position == job.position}
-    present.checked_in = {i: check_in for i, check_in in present.checked_in.items() if i not in missed}
-    return [ToWorker(i, Proceed(generation=job.number, position=position)) for i, position in missed.items()]
+    current_round.progress_at, current_round.active = now, set(members)
+    resume_positions = {
+        name: current_round.generation.position for name, hello in members.items() if hello.stage == "formed"
+    }
+    resume_positions |= {
+        name: job.position for name, check_in in current_round.checked_in.items() if check_in.position == job.position
+    }
+    current_round.checked_in = {
+        name: check_in for name, check_in in current_round.checked_in.items() if name not in resume_positions
+    }
+    return [
+        ToWorker(name, Proceed(generation=job.number, position=position)) for name, position in resume_positions.items()
+    ]
 
 
-def _verdict_again(job: JobState, now: float) -> list[Order]:
+def _repeat_verdict(job: JobState, now: float) -> list[Order]:
     """Repeat the verdict that the former coordinator had sent to some members.
 
-    Those have left the group, so all are free to leave it.
+    Some members have left the group since, so all may leave it.
     """
     members = job.roster.members
     free = [hello.position for hello in members.values() if hello.stage == "free" and hello.position is not None]
@@ -226,10 +238,10 @@ def _verdict_again(job: JobState, now: float) -> list[Order]:
     return [ToWorker(instance, verdict) for instance in members]
 
 
-def _void(job: JobState, reason: str, now: float) -> list[Order]:
-    """Take back the last settled generation, which nobody has begun to form.
+def _cancel_last_generation(job: JobState, reason: str, now: float) -> list[Order]:
+    """Cancel the last decided generation, which no member has begun to form.
 
-    Members that were ordered to abort before do not know yet that all are free, so they get the verdict.
+    Members that had been ordered to abort do not know the verdict yet, so they get it.
     """
     verdicts = [
         ToWorker(instance, StepVerdict(generation=hello.generation or 0, position=job.position))

@@ -1,6 +1,6 @@
-"""Losses: detected from messages or because a bound has passed, and what follows from them. Pure.
+"""Detects losses, from messages or because a time limit has passed, and handles them. Pure.
 
-What a loss costs the others depends on the generation's phase; see `_lose`.
+The handling of a lost member depends on the generation's phase; see `_lose`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dyntrain.training.session.orders import Announce, DropWorker, Order
 from dyntrain.training.session.phases.decisions import (
     advance,
     fail_when_paused_for_too_long,
-    give_up,
+    record_lost_members,
     release_survivors,
 )
 from dyntrain.training.session.phases.ending import close_when_all_left
-from dyntrain.training.session.phases.loops import keep_waiting
+from dyntrain.training.session.phases.loops import late_members
 from dyntrain.training.session.phases.rollback import restart, take_back
 from dyntrain.training.session.recovery.from_journal import recover
-from dyntrain.training.session.recovery.waiting import to_prepare, too_late
+from dyntrain.training.session.recovery.waiting import preparation_limit, too_late
 
 # ---- losses known from messages and connections
 
@@ -54,7 +54,7 @@ def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> l
         roster.passing.pop(instance, None)
         roster.unconnected[instance] = Unconnected(pid, now, now + job.options.clocks.patience, stood_by=True)
         return [Announce(events.WorkerLost(instance=instance, pid=pid, reason="connection closed", at=now))]
-    if not (job.between and instance in job.script_ended):  # its script has ended, so no more messages are due
+    if not (job.between_loops and instance in job.script_ended):  # a worker whose script ended sends no more messages
         roster.absent.setdefault(instance, now)
     return []
 
@@ -68,8 +68,8 @@ def worker_lost(job: JobState, instance: str, pid: int | None, reason: str, now:
     if roster.leaving.pop(instance, None):
         return [DropWorker(instance, pid, reason), *close_when_all_left(job)]
     if roster.standing.pop(instance, None) or roster.passing.pop(instance, None):
-        lost = Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))
-        return [DropWorker(instance, pid, reason), lost, *replace_worker(job, instance, pid, reason, now)]
+        loss = Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))
+        return [DropWorker(instance, pid, reason), loss, *replace_worker(job, instance, pid, reason, now)]
     return _lose(job, [instance], reason, now)
 
 
@@ -87,48 +87,48 @@ def _lose(job: JobState, instances: list[str], reason: str, now: float) -> list[
         orders.append(DropWorker(instance, pid, reason))
         orders.append(Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now)))
         orders += replace_worker(job, instance, pid, reason, now)
-    named = ", ".join(instances)
+    names = ", ".join(instances)
     match job.phase:
         case Phase.TRAINING if not set(instances) <= set(job.round.checked_in):
-            return orders + release_survivors(job, named, reason, now)
+            return orders + release_survivors(job, names, reason, now)
         case Phase.RELEASING if release is not None and roster.members:
-            orders += give_up(job, now) + release.lost(roster.members)
+            orders += record_lost_members(job, now) + release.lost(roster.members)
         case Phase.PREPARING:
-            orders += take_back(job, f"worker on {named} lost: {reason}", now)
+            orders += take_back(job, f"worker on {names} lost: {reason}", now)
         case Phase.RELEASING | Phase.FORMING:
-            orders += restart(job, f"worker on {named} lost: {reason}", now)
+            orders += restart(job, f"worker on {names} lost: {reason}", now)
         case Phase.RECOVERING:
             job.round.lost.update(instances)
             orders += recover(job, now)
-        # at a boundary they finished their last step, so nobody is blocked: the next generation forms without them
+        # members lost at a boundary had finished their last step: the next generation forms without them
         case _:
             pass
     return orders + advance(job, now)
 
 
-# ---- losses known because a bound has passed
+# ---- losses known because a time limit has passed
 
 
 def tick(job: JobState, now: float) -> list[Order]:
-    """Check all bounds, and handle one that has passed; the next tick handles others."""
+    """Check all time limits, and handle one that has passed; the next tick handles others."""
     clocks, roster = job.options.clocks, job.roster
     if job.phase is Phase.RECOVERING:
         return recover(job, now)
     if instance := roster.overdue(clocks.reconnect, clocks.patience, now):
         reason = f"no connection for {now - roster.absent[instance]:.1f} s"
         return worker_lost(job, instance, roster.pid(instance), reason, now)
-    if vanished := roster.vanished(now):
-        return _did_not_connect(job, *vanished, now)
+    if entry := roster.missed_connection(now):
+        return _did_not_connect(job, *entry, now)
     group = job.round.group
-    away = group.absent.items()
-    if hosts := [host for host, since in away if roster.stays_away(since, clocks.liveness, clocks.patience, now)]:
-        named, seconds = ", ".join(hosts), now - group.absent[hosts[0]]
+    absences = group.absent.items()
+    if hosts := [host for host, since in absences if roster.is_overdue(since, clocks.liveness, clocks.patience, now)]:
+        names, seconds = ", ".join(hosts), now - group.absent[hosts[0]]
         group.absent = {}
-        return group_lost(job, f"no word from {named}, where ps-lite processes run, for {seconds:.0f} s", now)
+        return group_lost(job, f"no connection to {names}, where ps-lite processes run, for {seconds:.0f} s", now)
     waited = now - job.since
     match job.phase:
         case Phase.PREPARING if late := too_late(job.round, roster.members, clocks, waited):
-            allowed = to_prepare(job.round, late[0], clocks)
+            allowed = preparation_limit(job.round, late[0], clocks)
             return _lose(job, late, f"not prepared to form within {allowed:.0f} s", now)
         case Phase.FORMING if waited > clocks.formation:
             absent = ", ".join(sorted(set(roster.members) - set(job.round.formed)))
@@ -136,7 +136,7 @@ def tick(job: JobState, now: float) -> list[Order]:
             return restart(job, f"generation {job.number} {bound}; waited for {absent}", now)
         case Phase.RELEASING if waited > clocks.release:
             return restart(job, f"the survivors were not free within {clocks.release:.0f} s", now)
-        case Phase.PARKED if job.between and waited > clocks.boundary and (late := keep_waiting(job)):
+        case Phase.PARKED if job.between_loops and waited > clocks.boundary and (late := late_members(job)):
             return _lose(
                 job, late, f"not at the next loop over epochs within {clocks.boundary:.0f} s of the first", now
             )
@@ -156,28 +156,28 @@ def tick(job: JobState, now: float) -> list[Order]:
     ]
 
 
-def _did_not_connect(job: JobState, instance: str, away: Unconnected, now: float) -> list[Order]:
+def _did_not_connect(job: JobState, instance: str, entry: Unconnected, now: float) -> list[Order]:
     job.roster.unconnected.pop(instance)
-    waited = f"{now - away.since:.0f} s"
+    waited = f"{now - entry.since:.0f} s"
     started = (
         f"started, and not connected to the coordinator within {waited}: "
         "it hangs, or its script ends without joining; see its log"
     )
-    reason = f"its connection closed, and it was not back within {waited}" if away.stood_by else started
-    lost = Announce(events.WorkerLost(instance=instance, pid=away.pid, reason=reason, at=now))
-    return [lost, *replace_worker(job, instance, away.pid, reason, now), *advance(job, now)]
+    reason = f"its connection closed, and it was not back within {waited}" if entry.stood_by else started
+    loss = Announce(events.WorkerLost(instance=instance, pid=entry.pid, reason=reason, at=now))
+    return [loss, *replace_worker(job, instance, entry.pid, reason, now), *advance(job, now)]
 
 
 def _stuck(job: JobState, now: float) -> list[Order]:
     """Handle live workers without progress.
 
-    Those that keep the others waiting at a boundary count as lost. Otherwise somebody blocks the others inside a step,
-    and a release begins.
+    Workers that keep the others waiting at a boundary count as lost. Otherwise an unknown worker blocks the others
+    inside a step, and a release begins.
     """
     clocks, checked_in = job.options.clocks, job.round.checked_in
     late = sorted(set(job.roster.members) - set(checked_in))
     if checked_in and late and now - job.since > clocks.boundary:
         return _lose(job, late, f"not at the boundary within {clocks.boundary:.0f} s of the first", now)
-    if late and now - max(job.round.heard, job.since) > clocks.progress:
+    if late and now - max(job.round.progress_at, job.since) > clocks.progress:
         return release_survivors(job, "unknown", f"nobody made progress for {clocks.progress:.0f} s", now)
     return []

@@ -1,8 +1,8 @@
-"""Reports who keeps the others waiting, and where, long before a worker counts as lost. Pure.
+"""Reports workers that keep the others waiting (a stall), long before a worker counts as lost. Pure.
 
-Inside a step workers send no messages, so the coordinator asks them: a worker that waits for sums has done its part,
-and one that is in its script keeps the others waiting. At boundaries and in formations it is known who has arrived. A
-stall is announced once, and once more when it is over; the bounds after which a worker is lost are in
+Inside a step workers send no messages, so the coordinator asks them. A worker that waits for sums has done its part; a
+worker in its script keeps the others waiting. At boundaries and in formations the coordinator knows which workers have
+arrived. A stall is announced at its beginning and at its end. The time limits after which a worker is lost are in
 `recovery.losses`.
 """
 
@@ -16,22 +16,22 @@ from dyntrain.training.session.job.stall import Stall
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToWorker
 
-STALL_SECONDS = 30.0  # of waiting before a stall is announced
-ASK_AFTER = 15.0  # without a step of any worker
-ASK_SECONDS = 10.0  # between two questions to all workers
-ANSWER_SECONDS = 3.0
-NAMED = 3  # instances in a sentence
+STALL_SECONDS = 30.0  # of waiting, after which a stall is announced
+ASK_AFTER = 15.0  # seconds without a step, after which all workers are asked
+ASK_SECONDS = 10.0  # between two questions to the workers
+ANSWER_SECONDS = 3.0  # after which a worker counts as silent
+NAMED = 3  # the most instances named in a sentence
 
 
 def watch(job: JobState, now: float) -> list[Order]:
-    """Announce the beginning and the end of a stall; called at each tick, after the bounds were checked."""
-    orders, before = _ask(job, now), job.stall
-    stall = find(job, now)
-    if before is not None and (stall is None or stall.at_what != before.at_what):
+    """Announce the beginning and the end of a stall; called at each tick, after the time limits were checked."""
+    orders, earlier_stall = _ask(job, now), job.stall
+    stall = find_stall(job, now)
+    if earlier_stall is not None and (stall is None or stall.at_what != earlier_stall.at_what):
         job.stall = None
         if job.phase is not Phase.OVER:
-            over = events.StallOver(stalled=before.stalled, seconds=now - before.since, at=now)
-            orders.append(Announce(over))
+            event = events.StallOver(stalled=earlier_stall.stalled, seconds=now - earlier_stall.since, at=now)
+            orders.append(Announce(event))
     if stall is not None:
         if job.stall is None:
             orders.append(Announce(_event_of(job, stall, now)))
@@ -46,84 +46,94 @@ def _event_of(job: JobState, stall: Stall, now: float) -> events.Stalled:
     )
 
 
-def find(job: JobState, now: float) -> Stall | None:
-    """Find workers that have waited for others for longer than STALL_SECONDS; None if there are none."""
-    present, members = job.round, job.roster.members
-    everybody = [instance for instance in present.instances if instance in members]
+def find_stall(job: JobState, now: float) -> Stall | None:
+    """Find workers that have waited for others for longer than STALL_SECONDS, or return None."""
+    current_round, members = job.round, job.roster.members
+    everybody = [instance for instance in current_round.instances if instance in members]
     match job.phase:
-        case Phase.TRAINING if present.checked_in:
-            position = next(iter(present.checked_in.values())).position
+        case Phase.TRAINING if current_round.checked_in:
+            position = next(iter(current_round.checked_in.values())).position
             at_end = position.epoch and not position.offset
-            where = (
+            place = (
                 f"at the end of epoch {position.epoch - 1}" if at_end else f"at the boundary of step {position.step}"
             )
-            return _missed(
-                job, everybody, present.checked_in, where, ("has not come there", "have not come there"), now
+            return _stall_at(
+                job, everybody, current_round.checked_in, place, ("has not arrived", "have not arrived"), now
             )
         case Phase.TRAINING:
             return _inside_a_step(job, everybody, now)
         case Phase.PREPARING:
-            where = f"to form generation {job.number}"
-            return _missed(job, everybody, present.prepared, where, ("is not ready", "are not ready"), now)
+            place = f"to form generation {job.number}"
+            return _stall_at(job, everybody, current_round.prepared, place, ("is not ready", "are not ready"), now)
         case Phase.FORMING:
-            where = f"in generation {job.number}"
-            return _missed(job, everybody, present.formed, where, ("has not formed it", "have not formed it"), now)
-        case Phase.PARKED if job.between:
-            come = [instance for instance in everybody if members[instance].loop == job.loop]
-            where = f"at loop {job.loop} over epochs"
-            return _missed(job, everybody, come, where, ("has not come there", "have not come there"), now)
+            place = f"in generation {job.number}"
+            return _stall_at(
+                job, everybody, current_round.formed, place, ("has not formed it", "have not formed it"), now
+            )
+        case Phase.PARKED if job.between_loops:
+            arrived = [instance for instance in everybody if members[instance].loop == job.loop]
+            place = f"at loop {job.loop} over epochs"
+            return _stall_at(job, everybody, arrived, place, ("has not arrived", "have not arrived"), now)
     return None
 
 
-def _missed(
-    job: JobState, everybody: Sequence[str], come: Collection[str], where: str, words: tuple[str, str], now: float
+def _stall_at(
+    job: JobState, everybody: Sequence[str], arrived: Collection[str], place: str, phrases: tuple[str, str], now: float
 ) -> Stall | None:
-    late = [instance for instance in everybody if instance not in come]
-    waiting = [instance for instance in everybody if instance in come]
+    late = [instance for instance in everybody if instance not in arrived]
+    waiting = [instance for instance in everybody if instance in arrived]
     if not late or not waiting or now - job.since <= STALL_SECONDS:
         return None
-    reason = f"{len(waiting)} of {len(everybody)} workers wait {where}: {_named(late, *words)}"
-    return Stall((job.phase.value, job.number, where), tuple(late), tuple(waiting), reason, job.since)
+    reason = f"{len(waiting)} of {len(everybody)} workers wait {place}: {_named(late, *phrases)}"
+    return Stall((job.phase.value, job.number, place), tuple(late), tuple(waiting), reason, job.since)
 
 
 def _inside_a_step(job: JobState, everybody: Sequence[str], now: float) -> Stall | None:
     """Find a stall inside a step from the workers' answers.
 
-    If all are in their scripts, nobody waits. If all are inside the step, no worker is to blame.
+    If all workers are in their scripts, none waits. If all are inside the step, no worker is to blame.
     """
-    present, since = job.round, max(job.round.heard, job.since)
-    if not everybody or now - since <= STALL_SECONDS or present.asked_at <= since:
+    current_round, since = job.round, max(job.round.progress_at, job.since)
+    if not everybody or now - since <= STALL_SECONDS or current_round.asked_at <= since:
         return None
-    silent = [instance for instance in everybody if instance not in present.where]
-    if silent and now - present.asked_at <= ANSWER_SECONDS:
+    silent = [instance for instance in everybody if instance not in current_round.whereabouts]
+    if silent and now - current_round.asked_at <= ANSWER_SECONDS:
         return job.stall
-    waiting = [instance for instance in everybody if instance in present.where and present.where[instance].waits]
+    waiting = [
+        instance
+        for instance in everybody
+        if instance in current_round.whereabouts and current_round.whereabouts[instance].waits
+    ]
     busy = [instance for instance in everybody if instance not in waiting and instance not in silent]
-    step = max(present.where[instance].position.step for instance in waiting) + 1 if waiting else 0
+    step = max(current_round.whereabouts[instance].position.step for instance in waiting) + 1 if waiting else 0
     if not waiting:
         return None
-    others = [
+    reasons = [
         *([_named(busy, "is in its script", "are in their scripts")] if busy else []),
         *([_named(silent, "does not answer", "do not answer")] if silent else []),
     ]
-    reason = f"{len(waiting)} of {len(everybody)} workers wait for the sums of step {step}: {'; '.join(others)}"
-    if not others:
+    reason = f"{len(waiting)} of {len(everybody)} workers wait for the sums of step {step}: {'; '.join(reasons)}"
+    if not reasons:
         reason = f"all {len(everybody)} workers are inside step {step}: it is slow, or a server or a link hangs"
     stalled = tuple(instance for instance in everybody if instance not in waiting)
     return Stall((job.phase.value, job.number, str(step)), stalled, tuple(waiting), reason, since)
 
 
-def _named(instances: Sequence[str], one: str, several: str) -> str:
-    shown = ", ".join(instances[:NAMED])
+def _named(instances: Sequence[str], singular: str, plural: str) -> str:
+    names = ", ".join(instances[:NAMED])
     more = f" and {len(instances) - NAMED} more" if len(instances) > NAMED else ""
-    return f"{shown}{more} {one if len(instances) == 1 else several}"
+    return f"{names}{more} {singular if len(instances) == 1 else plural}"
 
 
 def _ask(job: JobState, now: float) -> list[Order]:
-    """Ask all workers where they are, only if none has reported a step for a while."""
-    present = job.round
-    quiet = job.phase is Phase.TRAINING and not present.checked_in
-    if not quiet or now - max(present.heard, job.since) <= ASK_AFTER or now - present.asked_at <= ASK_SECONDS:
+    """Ask all workers for their position, if none has reported a step for a while."""
+    current_round = job.round
+    is_quiet = job.phase is Phase.TRAINING and not current_round.checked_in
+    if (
+        not is_quiet
+        or now - max(current_round.progress_at, job.since) <= ASK_AFTER
+        or now - current_round.asked_at <= ASK_SECONDS
+    ):
         return []
-    present.asked_at, present.where = now, {}
+    current_round.asked_at, current_round.whereabouts = now, {}
     return [ToWorker(instance, Where(generation=job.number)) for instance in job.roster.members]

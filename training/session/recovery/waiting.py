@@ -1,7 +1,7 @@
-"""How long a generation waits for a member to prepare, and which members are too late. Pure.
+"""The time limit for a generation's members to prepare, and the members that are too late. Pure.
 
-The transfer of a large state takes longer, so the bound depends on its size. A member that is still too slow is left
-out: nobody has begun to form, so the others lose only the time they waited.
+The limit grows with the size of the state that is transferred. A member that is still too slow is left out. As no
+member has begun to form, the others lose only this time.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from dyntrain.training.protocol.clocks import LEAST_SPEED, Clocks
 from dyntrain.training.session.job.round import Round
 
 
-def to_prepare(present: Round, instance: str, clocks: Clocks) -> float:
+def preparation_limit(current_round: Round, instance: str, clocks: Clocks) -> float:
     """Seconds allowed from the order to form until the member is prepared.
 
-    A survivor at an epoch's end may still run the script's own lines, such as a validation, so it has as long as at any
-    boundary.
+    A remaining member at an epoch's end may still run the script's own lines, such as a validation, so it has the time
+    limit of a boundary.
     """
-    size = max((fetch.size for fetch in present.fetching.values()), default=0)
-    at_epochs_end = present.generation is not None and not present.generation.position.offset
-    busy = at_epochs_end and instance in present.holders - present.waits
-    return (clocks.boundary if busy else clocks.formation) + size / LEAST_SPEED
+    size = max((fetch.size for fetch in current_round.fetching.values()), default=0)
+    at_epochs_end = current_round.generation is not None and not current_round.generation.position.offset
+    is_busy = at_epochs_end and instance in current_round.holders - current_round.waits
+    return (clocks.boundary if is_busy else clocks.formation) + size / LEAST_SPEED
 
 
-def too_late(present: Round, members: Collection[str], clocks: Clocks, waited: float) -> list[str]:
-    """The members that are late after `waited` seconds, without those that only wait for a slow one in their chain."""
-    missing = sorted(set(members) - present.prepared)
-    late = [instance for instance in missing if waited > to_prepare(present, instance, clocks)]
-    return [instance for instance in late if _before(present, instance) not in missing]
+def too_late(current_round: Round, members: Collection[str], clocks: Clocks, waited: float) -> list[str]:
+    """Return the members that are late after `waited` seconds, without those that wait for a late source."""
+    missing = sorted(set(members) - current_round.prepared)
+    late = [instance for instance in missing if waited > preparation_limit(current_round, instance, clocks)]
+    return [instance for instance in late if _source_of(current_round, instance) not in missing]
 
 
-def _before(present: Round, instance: str) -> str | None:
-    order = present.forms.get(instance)
+def _source_of(current_round: Round, instance: str) -> str | None:
+    order = current_round.forms.get(instance)
     return order.sources[0].instance_id if order and order.sources else None

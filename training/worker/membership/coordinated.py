@@ -20,7 +20,7 @@ from dyntrain.training.engine import Engine
 from dyntrain.training.host.standby import wait_until_needed
 from dyntrain.training.layout import JobFolder
 from dyntrain.training.ledger import IntentLog
-from dyntrain.training.protocol.checks import few
+from dyntrain.training.protocol.checks import limit_checks
 from dyntrain.training.protocol.messages import (
     Broken,
     CheckIn,
@@ -223,7 +223,7 @@ class CoordinatedMembership(Membership):
                 metrics=self._metrics,
                 stop=self.stopping,
                 silenced=self.findings.silenced,
-                checks=few(self._state.sampled(position)),
+                checks=limit_checks(self._state.sampled(position)),
             ),
             awaits_answer=True,
         )
@@ -304,7 +304,7 @@ class CoordinatedMembership(Membership):
         formation = Formed(
             generation=order.generation,
             digest=kept.digest,
-            checks=few(kept.checks),
+            checks=limit_checks(kept.checks),
             phases=self._phases,
             background=kept.seconds,
         )
