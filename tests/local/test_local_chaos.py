@@ -195,11 +195,11 @@ def test_what_is_as_wished_is_clean() -> None:
         ({"capacity": 0}, "desired capacity"),
         ({"grouped": {}}, "has 0 instances"),
         ({"grouped": {TWO: "Pending:Wait"}}, "Pending:Wait"),
-        ({"states": {**WISHED.states, ONE: "terminated"}}, f"{ONE} is wanted and terminated"),
+        ({"states": {**WISHED.states, ONE: "terminated"}}, f"{ONE} is wanted, but it is terminated"),
         ({"nodes": {**WISHED.nodes, ONE: ("ADD_QUEUED", "NO_JOB")}}, "ADD_QUEUED NO_JOB"),
-        ({"nodes": {ONE: TRAINS, TWO: TRAINS}}, f"{MASTER} is wanted and unknown"),
+        ({"nodes": {ONE: TRAINS, TWO: TRAINS}}, f"{MASTER} is wanted, but its status is unknown"),
         ({"tags": {ONE: "ADD_QUEUED", TWO: "ADDED"}}, "its tag says ADD_QUEUED"),
-        ({"states": {**WISHED.states, "i-00000009": "running"}}, "i-00000009 is not wanted and running"),
+        ({"states": {**WISHED.states, "i-00000009": "running"}}, "i-00000009 is not wanted, but it is running"),
         (
             {
                 "states": {**WISHED.states, "i-00000009": "terminated"},
@@ -297,11 +297,11 @@ def test_what_ends_stuck_prints_what_was_said_last(tmp_path: Path) -> None:
     (tmp_path / "logs" / "handler-0.log").write_text(
         "".join(json.dumps(entry) + "\n" for entry in entries) + "half a l"
     )
-    lines = list(last_words(tmp_path, [f"{stuck} is wanted and WAITING PREPARING"]))
+    lines = list(last_words(tmp_path, [f"{stuck} is wanted, but its status is WAITING PREPARING"]))
     assert [line.strip() for line in lines if line.startswith(" ")] == [
         *(f"{stuck} {number}" for number in range(1000 - TAIL, 1000)),
         f"coordinator on {stuck}",
         f"coordinator on {fine}",
         json.dumps(entries[1]),
     ]
-    assert f"node.log of {stuck}, last:" in lines
+    assert f"node.log of {stuck}, last lines:" in lines

@@ -1,5 +1,5 @@
-"""The fault hunt: the whole system, except moto, under faults and people's changes; then quiet, in which everything
-must become as wished.
+"""The fault hunt: run the whole system, except moto, under faults and the changes of simulated users. Then the faults
+stop, and the cluster must reach the state that the users last requested.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from dyntrain.training.layout import JobFolder, current_job_file, read_current_j
 from dyntrain.training.ledger import read_events
 
 CLUSTER = "chaos"
-EPOCHS = 1_000_000  # the job outlives the hunt
+EPOCHS = 1_000_000  # more than any hunt lasts
 LARGEST_GROUP = 2
-START_SECONDS = 240.0  # on a machine that is busy with other things
-QUIET_SECONDS = (
-    240.0  # for everything to become as wished once the faults have ended, and the cool-downs that they brought
-)
+START_SECONDS = 240.0  # limit for the first training step on a busy host
+QUIET_SECONDS = 240.0  # limit for reaching the requested state after the last fault and the last cool-down
 LOOK_SECONDS = 1.5
-CALM_LOOKS = 3  # this many looks in a row must agree
+CALM_LOOKS = 3  # so many clean verdicts in a row are needed
 RESYNC_SECONDS = 5.0
-# A hunt's people untag machines before they report, more of them than a handful, and answer no alarm.
+# The simulated users untag many machines that never reported, and answer no alarm that would release held endings.
 POLICY = {"resync_seconds": RESYNC_SECONDS, "hold_endings": False}
 LEAST_SECONDS = 60.0
 PULSE_SECONDS = 0.2
-TOLD_SECONDS = 30.0  # a stall this long is reported when it ends
+TOLD_SECONDS = 30.0  # longer stalls are printed when they end
 
 
 class NeverStarted(LocalCloudError):
-    """Raised when the job did not make a first step, before any fault."""
+    """Raised when the job makes no training step in time, before the first fault."""
 
 
 class Pulse:
-    """The times at which no worker's ledger grew: each worker writes a line before every step."""
+    """Find the times without a training step. Each worker writes a line to its ledger before every step, so the ledgers
+    grow.
+    """
 
     def __init__(self, mount: Path, tell: Callable[[str], None]) -> None:
         self._mount, self._tell = mount, tell
@@ -63,13 +63,13 @@ class Pulse:
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
         self.begun = threading.Event()
         self._stalls: list[Standstill] = []
-        self._grew = 0.0  # seconds since the epoch; 0.0: there was no step yet
+        self._grew = 0.0  # the last step, in seconds since the Unix epoch; 0.0 before the first step
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> list[Standstill]:
-        """Stop, and return all such times, including the present one."""
+        """Stop, and return all times without a step, including the present one."""
         self._stop.set()
         self._thread.join(10.0)
         return [*self._stalls, Standstill(self._grew, time.time())] if self._grew else []
@@ -84,20 +84,20 @@ class Pulse:
             if self._grew:
                 self._stalls.append(Standstill(self._grew, now))
                 if now - self._grew > TOLD_SECONDS:
-                    self._tell(f"a step again, after {now - self._grew:.0f} s without")
+                    self._tell(f"a training step again, after {now - self._grew:.0f} s without steps")
             size, self._grew = written, now
             self.begun.set()
 
 
 class Watch:
-    """Read the state as a person would: through the AWS API, `dyntrain status` and the job's files."""
+    """Read the cluster's state as a user would: through the AWS API, `dyntrain status` and the job's files."""
 
     def __init__(self, cloud: Cloud, cluster: Cluster, mount: Path) -> None:
         self._cloud, self._cluster, self._mount = cloud, cluster, mount
         self._ec2, self._autoscaling = cloud.client("ec2"), cloud.client("autoscaling")
 
     def look(self) -> Seen:
-        """Read everything. Raises BotoCoreError or ClientError, and RuntimeError when `dyntrain status` fails."""
+        """Read the whole state. Raises BotoCoreError or ClientError, and RuntimeError when `dyntrain status` fails."""
         pages = self._ec2.get_paginator("describe_instances").paginate(
             Filters=[{"Name": f"tag:{OWNER_TAG}", "Values": [self._cluster.name]}]
         )
@@ -130,7 +130,7 @@ class Watch:
         return status
 
     def accuracy(self) -> float | None:
-        """The accuracy of the last epoch that ended."""
+        """The validation accuracy of the last epoch that ended."""
         ends = self._epochs()
         return ends[-1].metrics.get("val_accuracy") if ends else None
 
@@ -146,11 +146,11 @@ class Watch:
         return list(read_events(self._folder().events))
 
     def cooling(self, now: float) -> float:
-        """Seconds until the last node that failed too often is tried again."""
+        """Seconds until the last cool-down ends, after which the job admits the failed node again."""
         return max(0.0, last_cool_down(self.events()) - now)
 
     def samples(self) -> tuple[int | None, int | None]:
-        """Samples lost and doubled; None without a ledger."""
+        """The numbers of lost and doubled samples; (None, None) without a ledger."""
         try:
             audit = audit_directory(self._folder().ledger)
         except (OSError, ValueError):
@@ -170,19 +170,19 @@ def run_chaos(
     namespaces: bool,
     engine: str = "pslite",
 ) -> int:
-    """Run a hunt. Exit code 0 when everything became as wished. Writes the report in any case. Raises LocalCloudError
-    when there is nothing to disturb. `namespaces`: machines are hosts with links of their own, which are cut and
-    slowed, and the volume hangs, too.
+    """Run a hunt and write its report. Returns exit code 0 when the report has no problems, otherwise 1. Raises
+    LocalCloudError when the cloud or the job cannot start. With `namespaces`, each machine is a host with a network
+    link. The hunt then also cuts and slows links, and makes the volume hang.
     """
     began = time.monotonic()
 
     def tell(line: str) -> None:
         print(f"{time.monotonic() - began:7.1f}  {line}", flush=True)
 
-    # before anything of ours runs; at least a minute of the plan remains
+    # measured before the cloud adds load; at least a minute of the plan remains
     others = min(slowness(), max(1.0, duration / LEAST_SECONDS))
     if others > 1.0:
-        tell(f"faults come {others:.1f} times as rarely as planned: this host is busy with other things")
+        tell(f"this host is busy: faults come {others:.1f} times as far apart as planned")
     with Cloud(
         state_dir=directory, resync_seconds=RESYNC_SECONDS, options=Options(seed=seed, namespaces=namespaces)
     ) as cloud:
@@ -208,12 +208,14 @@ def run_chaos(
 
 
 def _volume(cloud: Cloud, tell: Callable[[str], None]) -> HangingVolume | None:
-    """Mount a hanging volume in place of the shared folder, before anything is in it."""
+    """Mount a volume that can hang in place of the shared folder, before the folder has files; None if this host
+    cannot.
+    """
     volume = HangingVolume(cloud.state_dir / "shared")
     try:
         volume.make()
     except VolumeUnavailable as error:
-        tell(f"the volume will not hang: {error}")
+        tell(f"the hunt runs without faults of the volume: {error}")
         return None
     return volume
 
@@ -261,7 +263,7 @@ def _hunt(
     tell("the faults have ended")
     verdict = _settle(watch, people, tell)
     if verdict.clean:
-        tell("as wished; now everybody but the base nodes is sent away")
+        tell("the state is as requested; now all nodes except the base nodes are removed")
         people.leave()
         verdict = _settle(watch, people, tell)
     stalls = pulse.stop()
@@ -276,8 +278,8 @@ def _hunt(
 
 
 def _settle(watch: Watch, people: People, tell: Callable[[str], None]) -> Verdict:
-    """The verdict as soon as it is clean and stays so while two more epochs end; the last one when that takes too
-    long.
+    """Wait until the verdict is clean and stays clean while two more epochs end; return the last verdict. After a time
+    limit, return the last verdict in any case.
     """
     patience = QUIET_SECONDS + watch.cooling(time.time())
     until = Deadline(patience, headroom=1.0)
@@ -288,17 +290,17 @@ def _settle(watch: Watch, people: People, tell: Callable[[str], None]) -> Verdic
         try:
             verdict = judge(watch.look(), people.wishes)
         except (BotoCoreError, ClientError, RuntimeError) as error:
-            verdict = Verdict(stuck=[f"things cannot be looked at: {error}"])
+            verdict = Verdict(stuck=[f"the state cannot be read: {error}"])
         calm = calm + 1 if verdict.clean else 0
         if calm >= CALM_LOOKS and watch.epochs() >= epochs + 2:
             return verdict
         if until.passed():
             if verdict.clean:
                 verdict.stuck.append(
-                    f"the training does not go on: {watch.epochs() - epochs} epochs in {patience:.0f} s"
+                    f"the training hardly goes on: {watch.epochs() - epochs} epochs in {patience:.0f} s"
                 )
             return verdict
         if (line := "; ".join(verdict.stuck)) != shown:
-            tell(f"not yet: {line}" if line else "as wished; does it stay so?")
+            tell(f"not yet as requested: {line}" if line else "the state is as requested; two more epochs must end")
             shown = line
         time.sleep(LOOK_SECONDS)

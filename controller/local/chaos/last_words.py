@@ -1,4 +1,4 @@
-"""The last log lines before a failed hunt: the files are deleted with the cloud, and no hunt can be repeated
+"""Show the last log lines of a failed hunt. The log files are deleted with the cloud, and no hunt can be repeated
 exactly.
 """
 
@@ -8,16 +8,16 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-TAIL = 8  # lines of each log
-BYTES = 20_000  # the end of a file that is looked at
-WIDTH = 400
+TAIL = 8  # lines shown of each log
+BYTES = 20_000  # bytes read from the end of a log
+WIDTH = 400  # characters shown of a line
 LOGS = Path("var/log/dyntrain")
 GRAVE = {"WARNING", "ERROR", "CRITICAL"}
 
 
 def last_words(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
-    """Log lines of each machine that a problem names, of every coordinator, and warnings of the controller's
-    handlers.
+    """The last log lines of each machine that a problem names and of every coordinator, and warnings of the
+    controller's handlers.
     """
     text = "\n".join(problems)
     for machine in sorted((state_dir / "machines").glob("*")):
@@ -30,7 +30,7 @@ def last_words(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
 
 
 def tail(log: Path, lines: int = TAIL) -> list[str]:
-    """The last lines of the file; with `lines` 0 all of its last BYTES."""
+    """The last `lines` lines of the file; with `lines` 0, all lines of its last BYTES."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - BYTES))
@@ -49,5 +49,5 @@ def grave(line: str) -> bool:
 
 def _words(whose: str, lines: list[str]) -> Iterator[str]:
     if lines:
-        yield f"{whose}, last:"
+        yield f"{whose}, last lines:"
         yield from (f"    {line[:WIDTH]}" for line in lines)

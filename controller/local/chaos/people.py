@@ -1,5 +1,5 @@
-"""Simulated people of the fault hunt: they launch, tag, untag and resize through the AWS API, and remember their last
-wishes.
+"""The simulated users (people) of the fault hunt launch, tag and untag instances and resize the group through the AWS
+API. `Wishes` records the last requests.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.local.chaos.plan import Change, Wish
 from dyntrain.controller.local.stack import Cluster
 
-MOST_BY_HAND = 3  # hand-launched instances at a time: each trains on one of this machine's cores
+MOST_BY_HAND = 3  # hand-launched instances at a time: each instance trains on one core of this host
 JOIN_SECONDS = 60.0
 
 
 @dataclass
 class Wishes:
-    """The present wishes. `by_hand` says of each instance launched by hand whether it is wanted, `hesitated` which were
-    ever untagged; `capacity` is the group's.
+    """The last requests of the simulated users. `by_hand`: whether each instance launched by hand is wanted.
+    `hesitated`: instances that were ever untagged. `capacity`: the group's desired capacity.
     """
 
     by_hand: dict[str, bool] = field(default_factory=dict)
@@ -31,8 +31,8 @@ class Wishes:
 
 
 class People:
-    """Carry out the changes at their times on a thread of its own. A change that AWS refused, or that nothing fits,
-    does not count.
+    """Carry out the planned changes at their times, on a separate thread. `change_count` leaves out changes that AWS
+    refused and changes without a suitable instance.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class People:
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait for the changes that are due by now; later ones are dropped."""
+        """Wait for the changes that are already due, and drop later changes."""
         self._stop.set()
         self._thread.join(JOIN_SECONDS)
 
@@ -67,11 +67,11 @@ class People:
             try:
                 done = self._make(change)
             except (BotoCoreError, ClientError) as error:
-                self._tell(f"{change.wish} was refused: {error}")
+                self._tell(f"AWS refused the change {change.wish}: {error}")
                 continue
             if done:
                 self.change_count += 1
-                self._tell(f"people: {change.wish} {done}")
+                self._tell(f"simulated user: {change.wish} {done}")
 
     def _make(self, change: Change) -> str:
         match change.wish:
@@ -117,7 +117,7 @@ class People:
         return f"{self._cluster.group} {size}"
 
     def leave(self) -> None:
-        """Ask that all leave except the base nodes: the last change."""
+        """Request that all nodes leave except the base nodes. This is the last change."""
         self._resize(0)
         for instance in [one for one, wanted in self.wishes.by_hand.items() if wanted]:
             self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])

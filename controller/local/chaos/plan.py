@@ -1,5 +1,5 @@
-"""The plan of a hunt: which faults happen when, and what people change. A pure function of the seed and the
-duration.
+"""The plan of a fault hunt: the faults and the users' changes, each with its time. All functions are pure; the seed and
+the duration determine the plan.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MEAN_SECONDS_BETWEEN_CUTS = 20.0
 MEAN_SECONDS_BETWEEN_SLOW_LINKS = 40.0
 MEAN_SECONDS_BETWEEN_STALLS = 120.0
 LONGEST_STALL = 120.0
-LONGEST_FREEZE = 40.0  # beyond the liveness deadlines of everything that watches a process
+LONGEST_FREEZE = 40.0  # longer than all deadlines after which a silent process counts as dead
 SERVICES = ("ec2", "autoscaling", "ssm", "dynamodb", "events")
 
 
@@ -28,12 +28,14 @@ class Victim(StrEnum):
     COORDINATOR = "coordinator"
     WORKER = "worker"
     PSLITE = "ps-lite"
-    MACHINE = "machine"  # the init process: the whole node goes down and boots again
+    MACHINE = "machine"  # a machine's init process: the whole node goes down and boots again
 
 
 @dataclass(frozen=True)
 class Kill:
-    """A SIGKILL. `pick`, from 0 to 1, chooses among the processes of that kind."""
+    """A SIGKILL for a process of the kind `victim`. `pick`, from 0 to 1, chooses the process. `at` is in seconds after
+    the start.
+    """
 
     at: float
     victim: Victim
@@ -42,7 +44,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Freeze:
-    """A SIGSTOP, and SIGCONT after `seconds`."""
+    """A SIGSTOP for a process, and a SIGCONT `seconds` later. `pick`, from 0 to 1, chooses the process."""
 
     at: float
     victim: Victim
@@ -52,7 +54,7 @@ class Freeze:
 
 @dataclass(frozen=True)
 class Throttle:
-    """A time of `seconds` in which `fraction` of the calls to `service` are refused."""
+    """A throttled AWS service: for `seconds`, the cloud refuses the given `fraction` of the calls to `service`."""
 
     at: float
     service: str
@@ -62,7 +64,7 @@ class Throttle:
 
 @dataclass(frozen=True)
 class Cut:
-    """A time of `seconds` in which the link of a host is down. `pick` as in Kill."""
+    """A cut network link of a host, for `seconds`. `pick`, from 0 to 1, chooses the host."""
 
     at: float
     pick: float
@@ -71,7 +73,9 @@ class Cut:
 
 @dataclass(frozen=True)
 class Slow:
-    """A time of `seconds` in which the link of a host carries only `megabits` a second. `pick` as in Kill."""
+    """A slow network link of a host: for `seconds`, the link carries only `megabits` a second. `pick`, from 0 to 1,
+    chooses the host.
+    """
 
     at: float
     pick: float
@@ -81,7 +85,7 @@ class Slow:
 
 @dataclass(frozen=True)
 class Stall:
-    """A time of `seconds` in which writers to the shared volume wait."""
+    """A hanging volume: for `seconds`, writers to the shared volume wait."""
 
     at: float
     seconds: float
@@ -93,13 +97,13 @@ Fault = Kill | Freeze | Throttle | Cut | Slow | Stall
 class Wish(StrEnum):
     LAUNCH = "launch"  # an instance from the launch template
     UNTAG = "untag"
-    RETAG = "retag"  # one that was untagged and still runs
+    RETAG = "retag"  # an instance that was untagged and still runs
     CAPACITY = "capacity"
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a person does. `pick`, from 0 to 1, chooses the instance; `size` is the desired capacity."""
+    """A change by a simulated user. `pick`, from 0 to 1, chooses the instance; `size` is the desired capacity."""
 
     at: float
     wish: Wish
@@ -107,7 +111,7 @@ class Change:
     size: int
 
 
-# (victim, how often relative to the others): what a kill or freeze costs in recovery is long for the rare ones
+# (victim, relative frequency). Victims whose recovery takes long are rare.
 KILLED = (
     (Victim.HANDLER, 4),
     (Victim.WORKER, 4),
@@ -121,8 +125,8 @@ WISHES = ((Wish.LAUNCH, 3), (Wish.UNTAG, 3), (Wish.RETAG, 1), (Wish.CAPACITY, 3)
 
 
 def faults(seed: int, duration: float, links: bool = False, volume: bool = False) -> tuple[Fault, ...]:
-    """The faults in order of time, from 0 to `duration` seconds. `links`: some cut or slow links; `volume`: it hangs
-    now and then; the other faults are the same as without.
+    """The faults in order of time, from 0 to `duration` seconds. With `links`, some faults cut or slow a link. With
+    `volume`, some faults make the volume hang. These options only add faults.
     """
     chance = random.Random(f"faults {seed}")
 
@@ -154,7 +158,7 @@ def faults(seed: int, duration: float, links: bool = False, volume: bool = False
 
 
 def changes(seed: int, duration: float, largest: int) -> tuple[Change, ...]:
-    """The changes in order of time; capacities are from 0 to `largest`."""
+    """The users' changes in order of time. Desired capacities are from 0 to `largest`."""
     chance = random.Random(f"changes {seed}")
 
     def change(at: float) -> Change:
@@ -167,8 +171,8 @@ P = TypeVar("P", bound=Fault | Change)
 
 
 def stretched(planned: Sequence[P], factor: float, duration: float) -> tuple[P, ...]:
-    """The plan for a host on which everything takes `factor` times as long: at the plan's own pace no worker would
-    reach its first step between two faults, and the job would be right to give up. Faults after the end are dropped.
+    """Stretch the plan by `factor`, for a slow host, and drop entries that then come after `duration`. Without this, no
+    worker of a slow host would reach its first step between two faults, and the job would rightly give up.
     """
     return tuple(replace(one, at=one.at * factor) for one in planned if one.at * factor < duration)
 
@@ -183,7 +187,7 @@ def _times(chance: random.Random, duration: float, mean: float) -> list[float]:
 
 
 def _skewed(chance: random.Random, most: float) -> float:
-    """Random seconds: mostly short, sometimes close to `most`."""
+    """A random duration in seconds: mostly short, sometimes close to `most`."""
     return 0.5 + (most - 0.5) * chance.random() ** 2
 
 

@@ -1,4 +1,4 @@
-"""The causes of a time without any step, from the job's events. Pure."""
+"""Find the causes of a time without training steps in the job's events. All functions are pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from dyntrain.training import events
 from dyntrain.training.events import Event
 
-# What was waited for until such an event came. Those that are not here happen beside it.
+# The cause that delayed the job until an event of the type came. Other events delay nothing.
 _WAITED_FOR: dict[type[Any], str] = {
     events.WorkerStarted: "starts",
     events.WorkerReady: "starts",
@@ -33,7 +33,9 @@ LAST = "first_step"
 
 @dataclass(frozen=True)
 class Standstill:
-    """A time without steps, from the last one before to the first one after: seconds since the epoch."""
+    """A time without training steps, from the last step before to the first step after, in seconds since the Unix
+    epoch.
+    """
 
     began: float
     ended: float
@@ -43,13 +45,15 @@ class Standstill:
         return self.ended - self.began
 
     def after(self, moment: float) -> float:
-        """The seconds of it after the moment."""
+        """The part of this time that comes after `moment`, in seconds."""
         return max(0.0, self.ended - max(self.began, moment))
 
 
 def parts(still: Standstill, events: Iterable[Event]) -> dict[str, float]:
-    """Seconds by cause: `starts` of processes and connections; `patience`, until somebody was given up or the
-    coordinator had decided; `cool_down`; `coordinator`, until one was back; `formation`; `first_step`.
+    """Seconds of a standstill by cause. `starts`: until processes had started and connected. `patience`: until the
+    coordinator gave up a lost node or decided how to continue. `cool_down`: until a failed node was readmitted.
+    `coordinator`: until a coordinator was back. `formation`: until a generation had formed. `first_step`: from the last
+    event to the next step.
     """
     seconds_by_kind: dict[str, float] = {}
     at = still.began
@@ -63,7 +67,9 @@ def parts(still: Standstill, events: Iterable[Event]) -> dict[str, float]:
 
 
 def stall_report(times: Iterable[Standstill], events: Iterable[Event], faults_ended: float) -> dict[str, Any]:
-    """The report's lines: the longest stall, and the longest after the last fault."""
+    """The report's fields about stalls: the longest stall with its causes, and the longest stall after the
+    last fault.
+    """
     stalls = list(times)
     longest = max(stalls, key=lambda still: still.seconds, default=Standstill(0.0, 0.0))
     return {

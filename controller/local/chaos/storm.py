@@ -1,4 +1,4 @@
-"""Apply the planned faults of a hunt to the existing processes and the cloud."""
+"""Apply the planned faults of a hunt to the running processes, links, volume and cloud."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dyntrain.controller.local.disturbance import Disorder, Disturbance
 
 DISORDER = Disorder(lost=0.1, doubled=0.2, late=0.2, late_seconds=4.0, behind_seconds=4.0)
 
-Undo = tuple[float, Callable[[], None]]  # seconds from now, and what to do then
+Undo = tuple[float, Callable[[], None]]  # seconds from now, and the function that then ends the fault
 
 
 class Links(Protocol):
-    """Links of the machines, by host. Each call returns whether it took effect: a host may be gone."""
+    """The machines' network links, by host. Each call returns whether it had an effect: the host may be gone."""
 
     @property
     def hosts(self) -> list[str]: ...
@@ -46,8 +46,8 @@ class Volume(Protocol):
 
 
 class Storm:
-    """Faults on the processes below this one, on the links of `network` and on the `volume`, if there are any. `counts`
-    is what took effect, by kind; faults without a victim do not count.
+    """Apply faults to the descendants of this process, to the links of `network` and to the `volume`, if given.
+    `counts` has the number of faults by kind. A fault without a victim does not count.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Storm:
         return self._struck + self._disturbance.counts
 
     def run(self, planned: Sequence[Fault], duration: float) -> None:
-        """Apply the faults; blocks for `duration` seconds. Events are in disorder all the time; `end` restores
-        everything.
+        """Apply the faults for `duration` seconds, then return. Meanwhile the cloud also loses, doubles and delays
+        events. `end` removes all faults.
         """
         self._disturbance.set(DISORDER)
         began, number = time.monotonic(), itertools.count()
@@ -111,7 +111,7 @@ class Storm:
                 self._disturbance.set(replace(DISORDER, throttled={fault.service: fault.fraction}))
                 return fault.seconds, partial(self._disturbance.set, DISORDER)
             case Cut():
-                host = self._hit(fault.pick, self._cut, lambda links, host: links.cut(host), "link cut", "cut off")
+                host = self._hit(fault.pick, self._cut, lambda links, host: links.cut(host), "link cut", "is cut off")
                 return None if host is None else (fault.seconds, partial(self._mend, host))
             case Slow():
                 megabits = fault.megabits
@@ -120,7 +120,7 @@ class Storm:
                     self._slow,
                     lambda links, host: links.slow(host, megabits),
                     "link slowed",
-                    f"has {megabits:g} Mb/s",
+                    f"has a link of {megabits:g} Mb/s",
                 )
                 return None if host is None else (fault.seconds, partial(self._speed_up, host))
             case Stall():
@@ -132,12 +132,12 @@ class Storm:
 
     def _volume_goes_on(self) -> None:
         if self._volume is not None and self._volume.go_on():
-            self._tell("the volume goes on")
+            self._tell("the volume accepts writes again")
 
     def _hit(
         self, pick: float, hit: set[str], act: Callable[[Links, str], bool], kind: str, sentence: str
     ) -> str | None:
-        """Disturb a host whose link is not `hit` in this way already; return it."""
+        """Disturb a host whose link is not in `hit` yet; return the host, or None without an effect."""
         among = [] if self._network is None else sorted(set(self._network.hosts) - hit)
         if self._network is None or not among or not act(self._network, host := among[int(pick * len(among))]):
             return None
@@ -149,12 +149,12 @@ class Storm:
     def _speed_up(self, host: str) -> None:
         self._slow.discard(host)
         if self._network is not None and self._network.speed_up(host):
-            self._tell(f"{host} is fast again")
+            self._tell(f"the link of {host} is fast again")
 
     def _mend(self, host: str) -> None:
         self._cut.discard(host)
         if self._network is not None and self._network.mend(host):
-            self._tell(f"{host} connected again")
+            self._tell(f"{host} is connected again")
 
     def _signal(self, victim: Victim, pick: float, number: signal.Signals, word: str) -> int | None:
         among = [pid for pid in census.processes(os.getpid())[victim] if pid not in self._frozen]
@@ -168,11 +168,11 @@ class Storm:
         if number is signal.SIGSTOP:
             self._frozen.add(pid)
         self._struck[f"{victim} {word}"] += 1
-        self._tell(f"fault: {victim} {pid} {word}")
+        self._tell(f"fault: {victim} process {pid} {word}")
         return pid
 
     def _thaw(self, pid: int) -> None:
         self._frozen.discard(pid)
         if any(pid in pids for pids in census.processes(os.getpid()).values()):
             os.kill(pid, signal.SIGCONT)
-            self._tell(f"thawed {pid}")
+            self._tell(f"process {pid} continues")

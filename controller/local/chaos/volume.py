@@ -1,9 +1,8 @@
-"""A volume that hangs on command: a file system in a file, whose writers the kernel makes wait, as those of a network
-file system with an unreachable server. Linux, root, mkfs.ext4 and util-linux only. Linux, root, mkfs.ext4 and
-util-linux only.
+"""A volume that hangs on command: a file system in a file, whose writers the kernel makes wait. A network file system
+with an unreachable server makes writers wait in the same way. The volume needs Linux, root, mkfs.ext4 and util-linux.
 
-It must be mounted where nobody outside sees it (`in_a_mount_namespace`): what a killed hunt leaves goes with its last
-process.
+The volume must be mounted in a private mount namespace (`in_a_mount_namespace`). The kernel removes such a mount when
+the last process of a killed hunt ends.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from pathlib import Path
 
 from dyntrain.controller.local.errors import LocalCloudError
 
-SIZE = 8 << 30  # at most; the file takes what is used
+SIZE = 8 << 30  # bytes at most; the sparse file takes only the used space
 SECONDS = 60.0
 INSIDE = "DYNTRAIN_MOUNT_NAMESPACE"
-ALONE = ("unshare", "--mount", "--propagation", "private", "--")  # a command after it has a mount namespace of its own
-# Says a line once nobody can write. Thaws after the time, and as soon as its input ends: with whoever froze it. `read`
-# knows no time limit in sh. Whoever should read the line may be gone by then, and that must not end it before it thaws.
+ALONE = ("unshare", "--mount", "--propagation", "private", "--")  # prefix: run a command in a new mount namespace
+# The script prints a line when the file system is frozen. It thaws the file system after the time limit, or when its
+# input ends with the calling process. The script ignores SIGPIPE, because it must thaw even if nobody reads the line.
+# `cat` waits for the input, because `read` of sh knows no time limit.
 HANG = (
     'trap "" PIPE; fsfreeze --freeze "$1" || exit 1; echo frozen; timeout "$2" cat >/dev/null; fsfreeze --unfreeze "$1"'
 )
@@ -35,14 +35,16 @@ class VolumeUnavailable(LocalCloudError):
 
 
 def in_a_mount_namespace(arguments: Sequence[str]) -> None:
-    """Restart this program inside a mount namespace, in the same process, unless it is in one already."""
+    """Restart this program in its own mount namespace, under the same process id. Does nothing if the program has one
+    already, or without `unshare`.
+    """
     if not _inside() and shutil.which("unshare"):
         note_inside()
         os.execvp(ALONE[0], [*ALONE, sys.executable, "-m", "dyntrain", *arguments])  # noqa: S606
 
 
 def note_inside() -> None:
-    """Note that this process is in such a namespace: it was started by `ALONE`, or enters it now."""
+    """Record that this process has its own mount namespace, or will have one after the next exec."""
     os.environ[INSIDE] = str(os.getpid())
 
 
@@ -51,16 +53,18 @@ def _inside() -> bool:
 
 
 class HangingVolume:
-    """A volume at `mount`, which need not exist. `close` makes it a folder again."""
+    """A volume at the folder `mount`, which need not exist. `close` unmounts the volume."""
 
     def __init__(self, mount: Path) -> None:
         self._mount, self._image = mount, mount.with_suffix(".image")
         self._hangs: subprocess.Popen[bytes] | None = None
 
     def make(self) -> None:
-        """Create and mount it. Raises VolumeUnavailable."""
+        """Create and mount the volume. Raises VolumeUnavailable."""
         if not _inside():
-            raise VolumeUnavailable("a volume that hangs wants a mount namespace of its own")
+            raise VolumeUnavailable(
+                "a volume that hangs needs a mount namespace of its own, from the program unshare (package util-linux)"
+            )
         self._mount.mkdir(parents=True, exist_ok=True)
         with self._image.open("wb") as image:
             image.truncate(SIZE)
@@ -68,7 +72,9 @@ class HangingVolume:
         _run("mount", "-o", "loop", str(self._image), str(self._mount))
 
     def hang(self, seconds: float) -> bool:
-        """Make writers wait, for at most so long; False when they did already. Reading still works."""
+        """Make writers wait, for at most `seconds`. Returns False if they already wait, or if the freeze fails. Reading
+        still works.
+        """
         if self._hangs is not None and self._hangs.poll() is None:
             return False
         self.go_on()
@@ -78,7 +84,7 @@ class HangingVolume:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C must not end it between the two
+            start_new_session=True,  # Ctrl-C must not end the script between freeze and thaw
         )
         assert self._hangs.stdout is not None
         answered, _, _ = select.select([self._hangs.stdout], [], [], SECONDS)
@@ -88,24 +94,24 @@ class HangingVolume:
         return False
 
     def go_on(self) -> bool:
-        """Let writers go on; returns whether the volume was hanging."""
+        """Let writers continue. Returns whether the volume was hanging."""
         if self._hangs is None:
             return False
         assert self._hangs.stdin is not None
         assert self._hangs.stdout is not None
         self._hangs.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a freeze that waits itself: it thaws when it is through
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a freeze that still waits thaws later
             self._hangs.wait(SECONDS)
         self._hangs.stdout.close()
         self._hangs = None
         return True
 
     def close(self, keep: bool = False) -> None:
-        """Unmount. `keep`: the folder has the content afterwards."""
+        """Unmount the volume. With `keep`, the folder then has the volume's content."""
         self.go_on()
         aside = self._mount.with_suffix(".kept")
         if keep:
-            # what is written meanwhile may go while it is copied
+            # files may vanish while they are copied
             subprocess.run(["cp", "-a", str(self._mount), str(aside)], check=False, capture_output=True)
         subprocess.run(["umount", "--lazy", str(self._mount)], check=False, capture_output=True, timeout=SECONDS)
         if aside.exists():
@@ -118,7 +124,9 @@ def _run(*command: str) -> None:
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)
     except FileNotFoundError as error:
-        raise VolumeUnavailable(f"{command[0]} is not there (packages e2fsprogs, mount)") from error
+        raise VolumeUnavailable(
+            f"the program {command[0]} is missing; install the packages e2fsprogs and mount"
+        ) from error
     except subprocess.SubprocessError as error:
         output = getattr(error, "stderr", "") or str(error)
         raise VolumeUnavailable(f"{' '.join(command)}: {' '.join(str(output).split())}") from error
