@@ -1,5 +1,5 @@
-"""Auto Scaling calls that the cloud answers itself: those that moto lacks, and the one that must respect lifecycle
-hooks.
+"""Auto Scaling calls that the cloud answers without moto. moto lacks some calls, and ignores lifecycle hooks when it
+terminates an instance.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dyntrain.controller.local.events import timestamp
 
 
 def own_action(groups: Groups, call: Call) -> Answer | None:
-    """The cloud's own answer; None when moto should answer. Raises ApiError."""
+    """Answer the call in place of moto; None when moto should answer. Raises ApiError."""
     if call.service != "autoscaling":
         return None
     if call.action == "CompleteLifecycleAction":

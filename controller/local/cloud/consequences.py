@@ -1,4 +1,4 @@
-"""Effects of a call that moto has answered: machines boot and shut down, groups act, events are published."""
+"""Apply the effects of calls that moto has answered: machines boot and shut down, groups act, events are published."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WRITES = frozenset(
 
 @dataclass(frozen=True)
 class Prepared:
-    """The state before the call. `form`: the changed call for moto, if it differs."""
+    """The state before a call. `form`: changed parameters for moto; None for unchanged parameters."""
 
     tags: Snapshot
     form: dict[str, str] | None = None
@@ -73,7 +73,7 @@ class Consequences:
         if call.service == "cloudformation" and call.action == "DeleteStack":
             let_go(self._account, call.form["StackName"])
         if call.service == "autoscaling" and call.action == "CreateAutoScalingGroup":
-            # moto would launch at once; the group acts itself, in `after`
+            # moto would launch instances at once; `after` sets the real capacity, and `Groups` launches
             return Prepared({}, {**call.form, "DesiredCapacity": "0"})
         if call.service == "autoscaling" and call.action == "DeleteAutoScalingGroup":
             group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
@@ -81,7 +81,7 @@ class Consequences:
         return Prepared({})
 
     def after(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
-        """Apply the effects and return the answer; called only when moto accepted the call."""
+        """Apply the effects and return the answer. Called only when moto accepted the call."""
         if call.service == "ec2":
             return self._ec2(call, prepared, answer)
         if call.service == "autoscaling":
@@ -119,7 +119,9 @@ class Consequences:
         return answer
 
     def _run_instances(self, answer: Answer) -> Answer:
-        """Correct the answer: moto says running, with an address of its own; it must match later describe calls."""
+        """Correct moto's answer to match later describe calls: new instances are pending, and have the cloud's
+        addresses.
+        """
         text = answer.body.decode()
         ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", text)
         for instance_id in dict.fromkeys(ids):
@@ -149,7 +151,7 @@ class Consequences:
             self._groups.reconcile()
 
     def _put_events(self, call: Call, answer: Answer) -> None:
-        """Publish each entry that moto accepted, with the id that it gave."""
+        """Publish each entry that moto accepted, with the event id from moto's answer."""
         results = json.loads(answer.body)["Entries"]
         for entry, result in zip(call.document["Entries"], results, strict=True):
             if "EventId" in result and entry.get("EventBusName", "default").rpartition("/")[2] == "default":

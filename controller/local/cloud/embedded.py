@@ -1,8 +1,8 @@
-"""The embedded cloud: the AWS API that the real CLI, the real handlers and the real nodes talk to, in one process and
-its children.
+"""The embedded cloud: an emulated AWS API in one process and its children, for the real AWS CLI, the real handlers and
+the real nodes.
 
-`with Cloud() as cloud:` serves it at `cloud.endpoint`, on loopback unless machines have namespaces. Leaving the block
-ends every process and port and removes the files.
+`with Cloud() as cloud:` serves the API at `cloud.endpoint`, on loopback unless machines have namespaces. Leaving the
+block ends every process, closes every port and removes temporary files.
 """
 
 from __future__ import annotations
@@ -61,15 +61,16 @@ PACKAGED_APP = Path(__file__).resolve().parents[1] / "app"
 
 class _QuietHandler(MotoRequestHandler):
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Log nothing: the trace has what matters."""
+        """Log nothing: the cloud's trace replaces the request log."""
 
 
 class Cloud:
-    """`resync_seconds` is the period of rules that run every minute; longer ones are scaled with it.
+    """An embedded cloud. `resync_seconds` replaces the period of rules that run every minute; longer periods are scaled
+    alike.
 
-    `app_directory` holds the Chalice app and its `.chalice` folder; None: the checkout, or what the wheel has of it.
-    `state_dir` None: a temporary folder that `stop` removes. Raises PortInUse, AppNotLoaded, ResourcesInvalid or
-    InstallationFailed at the start, and leaves nothing behind then either.
+    `app_directory` holds the Chalice app and its `.chalice` folder; None means the checkout, or the app in the
+    installed wheel. Without `state_dir`, the files lie in a temporary folder that `stop` removes. `start` raises
+    PortInUse, AppNotLoaded, ResourcesInvalid or InstallationFailed, and then leaves nothing behind.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Cloud:
     ) -> None:
         self.stop()
 
-    # ---- what clients need
+    # ---- for clients
 
     @property
     def endpoint(self) -> str:
@@ -117,7 +118,7 @@ class Cloud:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables for any AWS client to reach this cloud."""
+        """Environment variables with which any AWS client reaches this cloud."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": "local",
@@ -127,7 +128,7 @@ class Cloud:
 
     @property
     def client_environment(self) -> dict[str, str]:
-        """Variables for a program that a person runs: this process's, with every AWS setting replaced by this
+        """The environment for a user's program: that of this process, with all AWS settings replaced by this
         cloud's.
         """
         return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | self.environment
@@ -139,8 +140,8 @@ class Cloud:
 
     @property
     def identity_keys(self) -> str:
-        """Keys that verify the identity documents of this cloud's instances; AWS publishes a certificate for each
-        region instead.
+        """The public key that verifies identity documents of this cloud's instances. AWS publishes a certificate for
+        each region instead.
         """
         return self.signer.public_key
 
@@ -158,14 +159,14 @@ class Cloud:
         return None if machine is None else machine.pid
 
     def instance_state(self, instance_id: str) -> InstanceState | None:
-        """The true state, without the lag of describe calls."""
+        """The true state of the instance, which describe calls show later; None for an unknown instance."""
         return self.instances.state(instance_id)
 
     def interrupt_spot(self, instance_id: str, seconds: float = 120.0) -> None:
-        """Interrupt a Spot instance: notice now, termination after `seconds`."""
+        """Interrupt a Spot instance: give notice now, and terminate the instance after `seconds`."""
         self.instances.interrupt(instance_id, seconds)
 
-    # ---- life
+    # ---- start and stop
 
     def start(self) -> None:
         try:
@@ -282,7 +283,7 @@ class Cloud:
         self._undo.callback(close)
 
     def _deploy(self) -> None:
-        """Create the controller's stack from the template of `make deploy`, and connect its functions to Lambda and
+        """Create the controller's stack from the template of `make deploy`, and register its functions with Lambda and
         EventBridge.
         """
         template, stage = packaged(self._app, self._app_directory), self.options.stage
@@ -298,12 +299,12 @@ class Cloud:
             parsed_functions = [parse_function(properties) for properties in stacks.functions(self.account, name)]
         except (BotoCoreError, ClientError, KeyError) as error:
             raise ResourcesInvalid(
-                f"the controller's stack could not be made: {error!r}; see {self.trace.path}"
+                f"the controller's stack could not be created: {error!r}; see {self.trace.path}"
             ) from error
         self.table = str(parameter["Value"])
         self.rules = together(rules for _function, rules in parsed_functions)
         self.dead_letters.use({function.name: function.destination for function, _rules in parsed_functions})
-        # whose keys sign is what the deployer of a region writes into the stage's configuration
+        # in AWS, the stage's configuration has the public keys of the region
         own = {IDENTITY_KEYS: self.signer.public_key, **self.options.handler_environment}
         self.lambdas.start([function for function, _rules in parsed_functions], own)
 

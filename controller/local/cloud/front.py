@@ -1,9 +1,8 @@
-"""The cloud's endpoint: moto's WSGI application, with answers of its own for what moto lacks, and with the calls'
-consequences.
+"""The cloud's endpoint: a WSGI application around moto's, with the behaviour that moto lacks.
 
-A call goes through: limits that moto lacks, then either an answer of the cloud's own or moto's, then its consequences
-(instances boot, groups act, events are published). All of it under the account's lock but the queue calls, which may
-wait long.
+For each call, the endpoint checks AWS's limits. Then the cloud or moto answers the call. Then the effects follow:
+instances boot, groups act, events are published. The account's lock is held meanwhile, except for calls to SQS, S3 and
+CloudWatch Logs, which may take long.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ UNLOCKED = frozenset({"sqs", "s3", "logs"})
 
 
 class Front:
-    """A WSGI application. `calls` counts what came in, by (service, action)."""
+    """The WSGI application. `calls` counts the received calls by (service, action)."""
 
     def __init__(
         self,
@@ -70,8 +69,8 @@ class Front:
             answer = refused(call, refusal)
         except NotImplementedError:
             named = f"{call.service}:{call.action}"
-            answer = refused(call, ApiError("InvalidAction", f"the embedded cloud has no {named}", 400))
-        except Exception:  # noqa: BLE001 - moto raises for what it does not know; the client gets AWS's internal error
+            answer = refused(call, ApiError("InvalidAction", f"the embedded cloud does not support {named}", 400))
+        except Exception:  # noqa: BLE001 - moto may raise anything; the client then gets AWS's internal error
             self._trace.complain(traceback.format_exc())
             answer = refused(
                 call,

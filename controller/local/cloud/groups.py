@@ -1,8 +1,8 @@
-"""Auto Scaling groups as in AWS: launches and terminations with lifecycle hooks, time-outs, replacement, scale-in.
+"""Auto Scaling groups that launch, replace and terminate instances with lifecycle hooks and time-outs, as in AWS.
 
-moto keeps the groups and answers describe calls; who is in a group, and in which lifecycle state, is written into
-moto's objects from here. All methods hold the account's lock. What to launch and whom to let go is decided in
-`scaling`, deadlines in `hooks`.
+moto stores the groups and answers describe calls. This module writes the members and their lifecycle states into moto's
+objects. All methods hold the account's lock. `scaling` decides which instances to launch and to end; `hooks` computes
+deadlines.
 """
 
 from __future__ import annotations
@@ -31,18 +31,24 @@ TICK_SECONDS = 0.1
 
 
 class QuietGroup(FakeAutoScalingGroup):
-    """A group of moto's without its instant launches and terminations: the number is noted, `Groups` acts on it."""
+    """A group of moto without moto's instant launches and terminations. It stores the desired capacity, and `Groups`
+    acts on it.
+    """
 
     def set_desired_capacity(self, new_capacity: int | None) -> None:
         self.desired_capacity = self.min_size if new_capacity is None else new_capacity
 
     def replace_autoscaling_group_instances(self, count_needed: int, propagated_tags: dict[str, str]) -> None:
-        """Note a member that was terminated from outside; moto calls this."""
+        """Do nothing when a member was terminated from outside. moto calls this method; `Groups` replaces the
+        member.
+        """
 
 
 @dataclass
 class Member:
-    """A member. `ending`: the group has decided to end it. `replaced`: it ends once another serves in its place."""
+    """A member of a group. `ending`: the group has decided to end the instance. `replaced`: the instance ends once its
+    replacement is in service.
+    """
 
     instance_id: str
     group: str
@@ -54,7 +60,9 @@ class Member:
 
 @dataclass
 class Launches:
-    """The state of a group's launches: after failures in a row the next one is delayed."""
+    """The state of a group's launches. Failures in a row delay the next launch. Each message in `refusals` makes one
+    launch fail.
+    """
 
     failures: int = 0
     not_before: float = 0.0
@@ -92,7 +100,7 @@ class Groups:
     # ---- calls
 
     def reconcile(self) -> None:
-        """Launch missing members and end surplus ones; after any call that may have changed a group."""
+        """Launch missing members and end surplus members. Called after any call that may have changed a group."""
         with self._account.lock:
             for group in list(self._account.autoscaling.autoscaling_groups.values()):
                 group.__class__ = QuietGroup
@@ -114,14 +122,16 @@ class Groups:
             self._conclude(self._active(group, hook, token, instance_id), result)
 
     def heartbeat(self, group: str, hook: str, token: str | None, instance_id: str | None) -> None:
-        """Handle RecordLifecycleActionHeartbeat; never beyond the global cap. Raises ApiError as `complete` does."""
+        """Handle RecordLifecycleActionHeartbeat, which extends the deadline up to the global cap. Raises ApiError as
+        `complete` does.
+        """
         with self._account.lock:
             action = self._active(group, hook, token, instance_id)
             self._members[action.instance_id].actions[hook] = action.with_heartbeat(self._clock())
 
     def terminate(self, instance_id: str, *, decrement: bool) -> str:
-        """Handle TerminateInstanceInAutoScalingGroup; returns the group's name. Repeated while the instance ends, it
-        has no effect.
+        """Handle TerminateInstanceInAutoScalingGroup and return the group's name. A repeated call for an ending
+        instance has no effect.
         """
         with self._account.lock:
             member = self._members.get(instance_id)
@@ -145,7 +155,7 @@ class Groups:
             return member.group
 
     def hook_put(self, group: str, hook: str) -> None:
-        """Send a test notification, as AWS does when a hook is put."""
+        """Publish a test notification, as AWS does for a new lifecycle hook."""
         with self._account.lock:
             stored = self._account.autoscaling.describe_lifecycle_hooks(group)
             put = next(one for one in stored if one.name == hook)
@@ -155,7 +165,7 @@ class Groups:
             )
 
     def end_all(self, instance_ids: list[str]) -> None:
-        """End the instances without hooks: the group was deleted by force."""
+        """Terminate the instances without lifecycle hooks, because their group was deleted by force."""
         with self._account.lock:
             for instance_id in instance_ids:
                 self._members.pop(instance_id, None)
@@ -163,7 +173,7 @@ class Groups:
                 self._instances.terminating(instance_id)
 
     def refuse_launches(self, group: str, messages: list[str]) -> None:
-        """Make the next launches fail, one for each message, as when the zone has no capacity."""
+        """Make the next launches fail, one launch for each message, as in a zone without capacity."""
         with self._account.lock:
             self._launches.setdefault(group, Launches()).refusals.extend(messages)
 
@@ -175,7 +185,7 @@ class Groups:
             if launches.refusals:
                 raise ApiError("InsufficientInstanceCapacity", launches.refusals.pop(0))
             FakeAutoScalingGroup.replace_autoscaling_group_instances(group, 1, group.get_propagated_tags())
-        # moto raises many kinds for a bad template; each is a launch that failed
+        # a bad template makes moto raise many kinds of errors; each is a failed launch
         except Exception as error:  # noqa: BLE001
             self._launch_failed(group, launches, "", str(error))
             return
@@ -247,8 +257,8 @@ class Groups:
             self.reconcile()
 
     def _lost(self, member: Member) -> None:
-        """Handle a member that was terminated from outside: the group sees it at its next health check, without
-        hooks.
+        """Handle a member that was terminated from outside. The group notices this at its next health check, and runs
+        no hooks.
         """
         member.ending = True
         member.actions.clear()
@@ -327,7 +337,7 @@ class Groups:
         return self._account.autoscaling.autoscaling_groups[name]
 
     def _serves(self, member: Member) -> bool:
-        """Whether the member was in service before it was stopped and started: that is no launch."""
+        """Whether the member is in service already: a stopped instance that starts again is no launch."""
         states = {state.instance.id: state.lifecycle_state for state in self._group(member.group).instance_states}
         return states.get(member.instance_id) == "InService"
 
@@ -335,11 +345,11 @@ class Groups:
         return {entry["ProcessName"] for entry in self._group(name).suspended_processes}
 
     def _notice(self, group: Any) -> None:
-        """Handle members that moto attached or detached, and groups that were deleted."""
+        """Take over members that moto attached, and forget members that moto detached."""
         ids = {state.instance.id for state in group.instance_states}
         for instance_id in ids - set(self._members):
             member = self._members[instance_id] = Member(instance_id, group.name, next(self._order))
-            if instance_id not in self._instances.known():  # moto launches at once for a group of a stack
+            if instance_id not in self._instances.known():  # moto launched the instance itself, for a stack's group
                 self._set_state(member, "Pending")
                 self._instances.launched(instance_id)
         for member in list(self._members.values()):

@@ -1,6 +1,8 @@
-"""EC2 instances as in AWS: states that take time, events for each, a machine behind every one, describe calls that lag.
+"""EC2 instances as in AWS: state changes take time and emit events, each instance has a machine, and describe calls
+lag.
 
-The truth is here; what moto's instance objects show follows `describe_lag` later. All methods hold the account's lock.
+`Instances` holds the true states; moto's instance objects show each state `describe_lag` seconds later. All methods
+hold the account's lock.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ WATCH_SECONDS = 0.25
 
 @dataclass
 class Instance:
-    """An instance. `shown` is what describe calls still say. `life` grows with each change of state, so that a late
-    timer finds itself outdated.
+    """An instance. `shown` is the state in describe calls. `life` grows with each change of state, so that late timers
+    know that they are outdated.
     """
 
     instance_id: str
@@ -113,7 +115,7 @@ class Instances:
             return set(self._instances)
 
     def state(self, instance_id: str) -> InstanceState | None:
-        """The true state, without describe's lag."""
+        """The true state, which describe calls show later; None for an unknown instance."""
         with self._account.lock:
             instance = self._instances.get(instance_id)
             return None if instance is None else instance.state
@@ -124,7 +126,7 @@ class Instances:
             return None if instance is None else instance.machine
 
     def launched(self, instance_id: str) -> None:
-        """Give a new instance of moto's an address, and let it boot."""
+        """Give an address to an instance that moto has just launched, and boot the instance."""
         with self._account.lock:
             instance = self._instances[instance_id] = Instance(instance_id, self._addresses.take())
             self._past.launched(instance_id)
@@ -134,7 +136,9 @@ class Instances:
             self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
 
     def terminating(self, instance_id: str) -> None:
-        """Terminate an instance over time, with its machine's shutdown, as moto does at once."""
+        """Shut down the machine of an instance that moto has already terminated; the states change over time, as in
+        EC2.
+        """
         self._go_down(instance_id, "shutting-down", self._terminated)
 
     def stopping(self, instance_id: str) -> None:
@@ -145,29 +149,31 @@ class Instances:
             instance = self._instances[instance_id]
             self._show(instance, instance.shown)
             if instance.state == "stopped":
-                self._moto(instance_id).launch_time = utcnow()  # of this life
+                self._moto(instance_id).launch_time = utcnow()  # the launch time of this start
                 self._enter(instance, "pending")
                 self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
 
     def rebooting(self, instance_id: str) -> None:
-        """Shut the machine down and boot it again on its disk; EC2 shows it as running all the while."""
+        """Shut the machine down and boot it again from its disk. EC2 shows the instance as running all the time."""
         with self._account.lock:
             instance = self._instances[instance_id]
             self._show(instance, instance.shown)
             if instance.state == "running" and instance.machine is not None:
                 instance.reboots = True
-                instance.machine.shut_down()  # `_watch` sees it off
+                instance.machine.shut_down()  # `_watch` then boots the machine again
 
     def profile_replaced(self, association: str) -> None:
-        """Update the profile in moto's objects: its describe calls would go on to show the former one."""
+        """Write the new instance profile into moto's object. Without this, describe calls would still show the former
+        profile.
+        """
         with self._account.lock:
             for one in self._account.ec2.iam_instance_profile_associations.values():
                 if one.association_id == association:
                     one.instance.iam_instance_profile = {"Arn": one.iam_instance_profile.arn, "Id": association}
 
     def interrupt(self, instance_id: str, seconds: float) -> None:
-        """Interrupt a Spot instance: the notice now, in the machine's metadata service and as an event; the end after
-        `seconds`.
+        """Interrupt a Spot instance. The notice comes now, in the machine's metadata service and as an event; the
+        termination comes after `seconds`.
         """
         with self._account.lock:
             self._instances[instance_id].notice = ("terminate", time.time() + seconds)
@@ -188,7 +194,9 @@ class Instances:
                 self.terminating(instance_id)
 
     def _switched_off(self, instance: Instance) -> None:
-        """Handle a machine that switched itself off, by the instance's shutdown behaviour."""
+        """Stop or terminate the instance of a machine that switched itself off, by the instance's shutdown
+        behaviour.
+        """
         backend, behaviour = self._account.ec2, self._moto(instance.instance_id).instance_initiated_shutdown_behavior
         self._trace.write("machine-off", instance=instance.instance_id, behaviour=str(behaviour))
         if behaviour == "terminate":
@@ -201,13 +209,13 @@ class Instances:
 
     def _say_why(self, instance_id: str, code: str) -> None:
         """Set the reason of the state (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html)."""
-        self._moto(instance_id).state_reason = StateReason(f"{code}: told by the embedded cloud", code)
+        self._moto(instance_id).state_reason = StateReason(f"{code}: set by the embedded cloud", code)
 
     # ---- states
 
     def _step(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
-        """A callable for the agenda: `action`, unless the instance has changed its state meanwhile or the cloud
-        stopped.
+        """A callable for the agenda. It runs `action`, unless the instance's state has changed or the cloud has stopped
+        since then.
         """
         life = instance.life
 
@@ -322,8 +330,8 @@ class Instances:
         )
 
     def _place(self, instance: Instance) -> Place:
-        """The place where its machine boots. The host is created at the first boot, and stays until the instance is
-        terminated.
+        """The place where the instance's machine boots. With namespaces, the first boot creates a host, which stays
+        until the instance is terminated.
         """
 
         def tokens_required() -> bool:
@@ -336,7 +344,7 @@ class Instances:
         return Place(self._network.gateway, entrance, tokens_required)
 
     def _watch(self) -> None:
-        """Boot machines again that rebooted, or whose init was killed, as after a kernel panic."""
+        """Boot machines again that reboot, or whose init process was killed, as after a kernel panic."""
         with self._account.lock:
             if self._stopped:
                 return
@@ -385,8 +393,8 @@ class Instances:
         return "" if data is None else str(data.decode())
 
     def _adjust(self, instance: Instance) -> None:
-        """Set the cloud's address instead of moto's, and the launch template's metadata options and instance profile,
-        which moto leaves out.
+        """Write values into moto's object that moto leaves out: the cloud's address, and the launch template's metadata
+        options and instance profile.
         """
         moto = self._moto(instance.instance_id)
         for interface in moto.nics.values():

@@ -1,5 +1,5 @@
-"""Features of RunInstances that moto lacks: client tokens, by which a repeated call launches nothing; placement
-groups.
+"""Features of RunInstances that moto lacks: placement groups, and client tokens, by which a repeated call launches
+nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from moto.ec2 import utils
 
 NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 # https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html
-# The codes of what is refused of placement groups: believed, from
+# The error codes of placement groups are from this page, not from observed answers:
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 
 
@@ -25,7 +25,7 @@ class Launched:
 
 
 class Launches:
-    """Launches by client token, and placement groups. Methods hold the account's lock."""
+    """Launches by client token, and placement groups. The caller holds the account's lock."""
 
     def __init__(self) -> None:
         self._launched: dict[str, Launched] = {}

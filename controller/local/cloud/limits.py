@@ -1,5 +1,5 @@
-"""Limits of AWS that moto does not enforce, and prices, which are not available here. Each check raises ApiError with
-AWS's code and wording.
+"""Limits of AWS that moto does not enforce, and the refusal of price queries. Each check raises ApiError with AWS's
+code and wording.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dyntrain.controller.local.errors import ApiError
 
 STANDARD_BYTES = 4096
 ADVANCED_BYTES = 8192
-# Tags that people may not write. The answer of Auto Scaling: believed, from
+# Users may not write tags with this prefix. Auto Scaling's error code is from this page, not from an observed answer:
 # https://docs.aws.amazon.com/autoscaling/ec2/APIReference/CommonErrors.html
 RESERVED = "aws:"
 _TAG_KEY = re.compile(r"Tags?\.(member\.)?\d+\.Key")
-# Refused with OperationNotPermitted: believed, from
+# The error code OperationNotPermitted is from this page, not from an observed answer:
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 PROTECTIONS = {
     "TerminateInstances": ("disable_api_termination", "terminated", "disableApiTermination"),
@@ -77,7 +77,7 @@ def _known(account: Account, call: Call) -> None:
 
 
 def _unprotected(account: Account, call: Call) -> None:
-    """Refuse all or nothing: moto ends those that it reaches before the one that is protected."""
+    """Refuse the whole call if one instance is protected. moto would end the instances before the protected one."""
     flag, word, attribute = PROTECTIONS[call.action]
     instances = _instances(account)
     for instance_id in call.values("InstanceId"):

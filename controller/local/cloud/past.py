@@ -1,11 +1,12 @@
-"""Earlier states of tags and groups, for describe calls that lag.
+"""Keep earlier states of tags and groups, so that describe calls lag as in AWS.
 
-A describe call may show an old state, and of a new instance nothing, or a part of its tags:
-https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html AWS gives no bound; the controller's policy
-has one (`settling_seconds`). The caller holds the account's lock.
+A describe call may show an old state. It may also omit a new instance or a part of the instance's tags:
+https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
+AWS gives no bound for this lag; the controller's policy has one (`settling_seconds`). The caller holds the account's
+lock.
 
-Each change shows some time after it, up to `behind` seconds, and then stays: nobody could tell a status that goes back
-from an answer that does. Where an answer is `age` old besides, as in a storm, the next one may be older than the last.
+Describe calls show each change up to `behind` seconds later, and show no older state afterwards. Only the fault hunt
+adds an `age` to an answer; such an answer may be older than the one before.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Tags = dict[str, str]
 
 @dataclass(frozen=True)
 class GroupThen:
-    """A group as describe calls show it from `since` on. `states` are copies of moto's."""
+    """A group's state that describe calls show from `since` on. `states` are copies of moto's objects."""
 
     since: float
     desired: int | None
@@ -48,7 +49,9 @@ class Past:
         self._behind = behind
         self._clock = clock
         self._chance = random.Random(f"past {seed}")
-        self._tags: dict[str, list[tuple[float, Tags | None]]] = {}  # until when they show; None: not there yet
+        self._tags: dict[
+            str, list[tuple[float, Tags | None]]
+        ] = {}  # (end of the time in which describe calls show the tags, tags); None: no instance yet
         self._groups: dict[str, list[GroupThen]] = {}
 
     def launched(self, instance_id: str) -> None:
@@ -61,7 +64,7 @@ class Past:
         self._tags[instance_id] = [*kept, (until, self._account.instance_tags(instance_id))]
 
     def note_groups(self) -> None:
-        """Record the groups. Called often: states in between never show."""
+        """Record the groups' present states. Called often, because states between two calls are never shown."""
         now = self._clock()
         for name, group in self._account.autoscaling.autoscaling_groups.items():
             desired, states = group.desired_capacity, group.instance_states
@@ -73,12 +76,12 @@ class Past:
             self._groups[name] = [*kept, GroupThen(since, desired, tuple(copy.copy(state) for state in states))]
 
     def _shows(self, after: float = 0.0) -> float:
-        """When a change of now shows: not before earlier changes."""
+        """The time from which describe calls show a change of now: never before earlier changes."""
         return max(after, self._clock() + self._chance.uniform(0.0, self._behind))
 
     @contextmanager
     def shown(self, call: Call, age: float) -> Iterator[None]:
-        """A context in which moto answers as describe calls did `age` seconds ago."""
+        """A context in which moto's describe calls answer as they did `age` seconds ago."""
         at, late = self._clock() - age, age or self._behind
         if call.service == "autoscaling":
             self.note_groups()  # record what the call may change

@@ -1,4 +1,6 @@
-"""A group's scaling decisions: how many to launch, and which instances to end. Pure."""
+"""Scaling decisions of an Auto Scaling group: how many instances to launch, and which instances to end. Pure
+functions.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ COMING_OR_IN_SERVICE = frozenset({"Pending", "Pending:Wait", "Pending:Proceed", 
 
 @dataclass(frozen=True)
 class MemberView:
-    """A member for these decisions. `order` grows with the time of launch. `replaced`: AWS recommended to rebalance it,
-    and the group does.
+    """A group member as the decisions need it. `order` grows with the launch time. `replaced`: EC2 recommended a
+    rebalance, and the group replaces the instance.
     """
 
     instance_id: str
@@ -25,10 +27,10 @@ def missing(members: list[MemberView], desired: int) -> int:
 
 
 def surplus(members: list[MemberView], desired: int) -> list[str]:
-    """Instances to terminate: those not yet in service first, then the newest.
+    """Instances to terminate: first instances that are not in service yet, then the newest.
 
-    AWS's default policy weighs zones, the launch template's age and the billing hour; with one zone and one template
-    nothing is left of it but the last, which per-second billing made meaningless. Protection starts at InService.
+    AWS's default policy weighs zones, the launch template's age and the billing hour. None of these matters with one
+    zone, one template and billing by the second. Scale-in protection starts at InService.
     """
     counted = _counted(members)
     free = [member for member in counted if not (member.protected and member.lifecycle_state == "InService")]
@@ -37,8 +39,8 @@ def surplus(members: list[MemberView], desired: int) -> list[str]:
 
 
 def succeeded(members: list[MemberView], desired: int) -> list[str]:
-    """Instances whose replacements serve, so that they can be terminated: capacity rebalancing, as
-    https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-capacity-rebalancing.html describes it.
+    """Instances to terminate because their replacements are in service, after a rebalance recommendation
+    (https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-capacity-rebalancing.html).
     """
     if sum(member.lifecycle_state == "InService" for member in _counted(members)) < desired:
         return []
@@ -50,5 +52,7 @@ def _counted(members: list[MemberView]) -> list[MemberView]:
 
 
 def relaunch_delay(failures: int, first: float) -> float:
-    """How long to wait before the launch that follows `failures` failed ones in a row: doubles, up to a minute."""
+    """Seconds before the launch that follows `failures` failed launches in a row: `first`, then doubled, up to a
+    minute.
+    """
     return 0.0 if failures == 0 else min(60.0, first * 2.0 ** (failures - 1))

@@ -1,9 +1,9 @@
-"""Add to a stack what moto's CloudFormation leaves out: an Auto Scaling group's capacity rebalancing, its stack's tags,
-and the lifecycle hooks that its properties name; a table's stream and time to live; the managed policies of a role; and
-the transform of `AWS::Serverless::Function`.
+"""Complete CloudFormation stacks with the parts that moto leaves out. These are a group's capacity rebalancing, stack
+tags and lifecycle hooks; a table's stream and time to live; a role's managed policies; and the transform of
+`AWS::Serverless::Function`.
 
-Resources of types that moto does not know are not created, and nothing here waits for them: wait conditions, alarms,
-mount targets' state.
+Resources of types that moto does not know are not created, and nothing waits for them: wait conditions, alarms, the
+state of mount targets.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ FUNCTION = "AWS::Serverless::Function"
 
 
 def complete(account: Account, name: str) -> list[tuple[str, str]]:
-    """Complete a stack that moto has just created. Hooks exist before their group's first instance runs, as in AWS.
-    Returns them, each with its group.
+    """Complete a stack that moto has just created. Returns its lifecycle hooks as (group, hook). As in AWS, hooks exist
+    before their group's first instance runs.
     """
     stack = account.cloudformation.get_stack(name)
     hooks: list[tuple[str, str]] = []
@@ -37,7 +37,7 @@ def complete(account: Account, name: str) -> list[tuple[str, str]]:
 
 
 def _tag(group: Any, stack: Any, logical: str) -> None:
-    """Tag the group as its stack's
+    """Add the tags that CloudFormation gives to a stack's group
     (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html).
     """
     own = {"stack-name": stack.name, "stack-id": stack.stack_id, "logical-id": logical}
@@ -85,8 +85,8 @@ _COMPLETE = {GROUP: _complete_group, TABLE: _complete_table, ROLE: _complete_rol
 
 
 def let_go(account: Account, name: str) -> None:
-    """Remove from a stack what moto would leave or refuse to delete: parts of a network, roles with policies that were
-    attached here, groups that somebody has deleted before.
+    """Prepare a stack for deletion: remove resources that moto would leave or refuse to delete. These are parts of a
+    network, roles' attached policies, and groups that somebody has deleted already.
     """
     stack = next((one for one in account.cloudformation.stacks.values() if name in (one.name, one.stack_id)), None)
     if stack is None:
@@ -116,7 +116,7 @@ def _let_go_gateway(account: Account, name: str) -> None:
 
 
 def _let_go_address(account: Account, name: str) -> None:
-    """Release the address by its value, which is what a reference to it gives."""
+    """Release the address. A reference to an Elastic IP gives the address itself, not its allocation id."""
     (address,) = [one for one in account.ec2.addresses if one.public_ip == name]
     account.ec2.release_address(allocation_id=address.allocation_id)
 
@@ -126,7 +126,7 @@ def _let_go_role(account: Account, name: str) -> None:
         account.iam.detach_role_policy(policy, name)
 
 
-_LET_GO = {  # whatever another one stands on comes after it
+_LET_GO = {  # in order: a resource comes before the resources that it depends on
     ROLE: _let_go_role,
     "AWS::EC2::VPCEndpoint": lambda account, name: account.ec2.delete_vpc_endpoints([name]),
     "AWS::EC2::NatGateway": lambda account, name: account.ec2.delete_nat_gateway(name),
@@ -137,7 +137,9 @@ _LET_GO = {  # whatever another one stands on comes after it
 
 
 def functions(account: Account, name: str) -> list[dict[str, Any]]:
-    """The resolved properties of the stack's functions; defaults from `Globals` are below their own."""
+    """The resolved properties of the stack's functions. A function's own variables take precedence over those of
+    `Globals`.
+    """
     stack = account.cloudformation.get_stack(name)
     of_all = stack.template_dict.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
     of_stack = []

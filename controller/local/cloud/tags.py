@@ -1,4 +1,4 @@
-"""Tag change events of EC2 instances, by comparing the tags before and after a call."""
+"""Publish tag change events of EC2 instances, by comparing the tags before and after a call."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def changed_keys(before: dict[str, str], after: dict[str, str]) -> list[str]:
 
 
 class TagWatch:
-    """Tag changes by instance. `version` counts the changes of each. AWS's own tags (`aws:`) are left out: whether AWS
-    shows them there is not documented.
+    """Publish tag changes by instance. An event's `version` counts the changes of its instance. AWS's own tags (`aws:`)
+    are left out: no document says that AWS shows them in these events.
     """
 
     def __init__(self, account: Account, bus: Bus) -> None:
@@ -28,7 +28,7 @@ class TagWatch:
         return {resource: self._account.instance_tags(resource) for resource in resources if resource.startswith("i-")}
 
     def emit(self, before: Snapshot) -> None:
-        """Emit one event for each instance whose tags have changed."""
+        """Publish one event for each instance whose tags differ from `before`."""
         for instance_id, old in before.items():
             tags = self._account.instance_tags(instance_id)
             if changed := changed_keys(old, tags):
