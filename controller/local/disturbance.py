@@ -1,5 +1,5 @@
-"""Disturbances of the cloud on request: events lost, doubled and late, calls throttled, describe calls further behind;
-with counts of each.
+"""Disturb the cloud on request: lose, double and delay events, throttle calls, and make describe calls lag more. Each
+kind of disturbance is counted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from dyntrain.controller.local.calls import Call
 from dyntrain.controller.local.errors import ApiError
 
-# As AWS words them: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html and the services'
-# "Common Errors"
+# AWS's codes and wordings, from the services' pages "Common Errors" and
+# https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 THROTTLED = {
     "ec2": ApiError("RequestLimitExceeded", "Request limit exceeded.", 503),
     "autoscaling": ApiError("Throttling", "Rate exceeded"),
@@ -26,20 +26,20 @@ THROTTLED = {
 
 @dataclass(frozen=True)
 class Disorder:
-    """The amount of disorder. `lost`, `doubled` and `late` are fractions of an event's deliveries; a late one, or the
-    second of two, comes up to `late_seconds` later.
+    """The amount of disturbance. `lost`, `doubled` and `late` are fractions of an event's deliveries. A late delivery,
+    or the second of two deliveries, comes up to `late_seconds` later.
     """
 
     lost: float = 0.0
     doubled: float = 0.0
     late: float = 0.0
     late_seconds: float = 5.0
-    behind_seconds: float = 0.0  # the greatest age of describe calls' answers; random for each call
+    behind_seconds: float = 0.0  # the greatest extra age of a describe call's answer; random for each call
     throttled: Mapping[str, float] = field(default_factory=dict)  # fraction of a service's calls, by signing name
 
 
 class Disturbance:
-    """The present disturbance. Thread-safe. Without disorder it changes nothing."""
+    """The present disturbance. Thread-safe. With the default `Disorder` it changes nothing."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -53,8 +53,8 @@ class Disturbance:
             self.disorder = disorder
 
     def delays(self, usual: list[float], losable: bool) -> list[float]:
-        """The delivery times of one event in place of the `usual` ones. Scheduled events are not `losable`: AWS
-        delivers them at least once.
+        """The delays of an event's deliveries, in place of the `usual` delays; empty for a lost event. Scheduled events
+        are not `losable`, because AWS delivers them at least once.
         """
         with self._lock:
             now = self.disorder
@@ -69,7 +69,7 @@ class Disturbance:
             return delays
 
     def age(self) -> float:
-        """By how much answers of describe calls are older than usual."""
+        """The extra age of a describe call's answer, in seconds."""
         with self._lock:
             return self._ages.uniform(0.0, self.disorder.behind_seconds)
 

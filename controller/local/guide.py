@@ -1,4 +1,4 @@
-"""What `dyntrain local up` prints for a person who uses the cloud from another terminal: lines to paste as they are."""
+"""The guide that `dyntrain local up` prints: command lines to paste into another terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ NAME = "dyntrain"
 
 
 def folder_of_commands(started_as: str, interpreter: str) -> Path:
-    """The folder of the running `dyntrain`, for a shell's PATH: beside its interpreter when a module was run."""
+    """The folder of the running `dyntrain` program, for a shell's PATH. For a program that runs as a module, the folder
+    of its interpreter.
+    """
     program = Path(started_as)
     return (program if program.name == NAME and program.is_file() else Path(interpreter)).absolute().parent
 
@@ -28,7 +30,7 @@ def path_line(folder: Path) -> str:
 
 
 def guide(cloud: Cloud, cluster: Cluster, runs: str) -> str:
-    """The lines to print. `runs`: what the job is."""
+    """The lines of the guide. `runs` describes the job."""
     from dyntrain.controller.contract.messages import parameter
 
     variables = cloud.environment
@@ -68,4 +70,4 @@ Watch:
   aws ec2 describe-tags --filters Name=key,Values=elastic_worker_status
   aws ssm get-parameter --name {parameter(cluster.name, "target")} --query Parameter.Value --output text
 
-Ctrl-C ends it all and leaves nothing behind."""
+Ctrl-C ends the cloud and leaves nothing behind."""

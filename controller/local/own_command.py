@@ -1,6 +1,4 @@
-"""A person's own command in the embedded cloud: where it runs, and checks before anything starts, so that a typing
-mistake shows at once.
-"""
+"""Check a user's own training command before the embedded cloud starts, so that a typing mistake shows at once."""
 
 from __future__ import annotations
 
@@ -11,15 +9,15 @@ from pathlib import Path, PurePath
 
 from dyntrain.controller.local.errors import LocalCloudError
 
-MOUNT, PYTHON = "/myEFSvolume", "/opt/dyntrain/bin/python"  # of the template, on a system of its own
+MOUNT, PYTHON = "/myEFSvolume", "/opt/dyntrain/bin/python"  # paths on a bare machine, from the cluster's template
 PYTHONS = re.compile(r"python(\d(\.\d+)?)?")
 SHELLS = re.compile(r"(ba|da|z|k)?sh")
 WITH_A_VALUE = {PYTHONS: "XW", SHELLS: "oO"}  # short options whose value may be the next word
-NO_SCRIPT = {PYTHONS: "cm", SHELLS: "cs"}  # the code is in the command, or is a module
+NO_SCRIPT = {PYTHONS: "cm", SHELLS: "cs"}  # short options after which the code is in the command or in a module
 
 
 class CommandNotThere(LocalCloudError):
-    """The command names a program or a script that does not exist, or the folder to run it in does not."""
+    """Raised when the command's program or script does not exist, or the folder in which to run it."""
 
 
 def current_folder() -> Path:
@@ -28,13 +26,13 @@ def current_folder() -> Path:
         return Path.cwd()
     except OSError as error:
         raise CommandNotThere(
-            "the folder that this runs in is gone; change to one that exists, then try again"
+            "the current folder no longer exists; change to another folder, then try again"
         ) from error
 
 
 def must_be_there(command: Sequence[str], folder: Path, path: str) -> None:
-    """Check that the program, looked for on `path`, and its script exist. Relative ones are of `folder`, where the
-    command will run. Raises CommandNotThere, which names what is missing.
+    """Check that the command's program and script exist. The program is searched on `path`; relative names start in
+    `folder`, where the command will run. Raises CommandNotThere, which names the missing file.
     """
     program, script = command[0], script_of(command)
     if not program:
@@ -51,8 +49,8 @@ def must_be_there(command: Sequence[str], folder: Path, path: str) -> None:
 
 
 def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, ...]:
-    """The command as bare machines run it: in the shared volume, the only folder of this host that they see, with their
-    Python for `python`. `volume`: this host's folder behind it, where the person named one. Raises CommandNotThere.
+    """The command for bare machines, which run it in the shared volume and with their own Python. `volume` is this
+    host's folder of the volume, if the user named one. Raises CommandNotThere if the script is not in the volume.
     """
     script = script_of(command)
     place = None if script is None else _on_the_volume(script, volume)
@@ -60,14 +58,13 @@ def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, 
         where = f"{volume}" if volume is not None else "DIRECTORY/shared"
         more = "" if volume is not None else ", and give --directory DIRECTORY"
         raise CommandNotThere(
-            f"bare machines see no folder of yours but their shared volume, and {script} is not there: put it into "
-            f"{where}{more}"
+            f"bare machines see only the shared volume, and {script} is not in it: put the script into {where}{more}"
         )
     return (PYTHON, *command[1:]) if command[0] in ("python", "python3") else tuple(command)
 
 
 def script_of(command: Sequence[str]) -> str | None:
-    """The script that an interpreter is to run; None where the command names none, or is no interpreter's."""
+    """The script that the command gives to an interpreter; None without an interpreter or without a script."""
     name = PurePath(command[0]).name
     kind = next((kind for kind in WITH_A_VALUE if kind.fullmatch(name)), None)
     if kind is None:

@@ -1,8 +1,8 @@
-"""The demo cluster's prepare-data script: puts scikit-learn's handwritten digits on the shared volume, next to where
-this script lies.
+"""The demo cluster's prepare-data script, which writes scikit-learn's handwritten digits to the shared volume, into the
+script's own folder.
 
-`stack.write_prepare_script` copies this file to the volume as `prepare-data.py`. Every node runs it: the first writes
-the file, the others find it.
+`stack.write_prepare_script` copies this file to the volume as `prepare-data.py`. Every node runs it: the first node
+writes the file, and the other nodes find it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def is_whole(path: Path) -> bool:
 
 
 def build(path: Path) -> None:
-    """Write beside and rename: a node that reads meanwhile sees nothing or all of it, and two writers leave one whole
-    file.
+    """Write a temporary file and rename it. A concurrent reader finds no file or the whole file, and two writers leave
+    one whole file.
     """
     from sklearn.datasets import load_digits
 
@@ -51,7 +51,7 @@ def build(path: Path) -> None:
 def main() -> int:
     path = Path(__file__).resolve().parent / NAME
     if is_whole(path):
-        print(f"prepare-data: {path} is there with {SAMPLES} samples")
+        print(f"prepare-data: {path} exists with {SAMPLES} samples")
         return 0
     build(path)
     print(f"prepare-data: wrote {path} with {SAMPLES} samples, {path.stat().st_size} bytes")

@@ -1,5 +1,5 @@
-"""Signals that end the cloud in order: SIGTERM and SIGHUP unwind like Ctrl-C does, and the clean-up itself is not
-interrupted.
+"""End the cloud in order on a signal: SIGTERM and SIGHUP raise an exception like Ctrl-C, and no signal interrupts the
+clean-up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(BaseException):
-    """Raised when one of `ENDING` came. Not an Exception, so that nothing on the way out takes it for an error."""
+    """Raised when a signal of `ENDING` came. It is no Exception, so that no `except Exception` takes it for
+    an error.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -24,15 +26,15 @@ class Ended(BaseException):
 
 
 class Ending:
-    """A wait for the main thread. `signal.pause` would wait for ever for a signal that the kernel gave to another
-    thread, and for one whose Ended was raised where Python drops exceptions, as in a `__del__`.
+    """A wait for the main thread until a signal ends the program. `signal.pause` could wait for ever: the kernel may
+    give the signal to another thread, or Ended may be raised where Python drops exceptions, as in a `__del__`.
     """
 
     def __init__(self, receiver: socket.socket) -> None:
         self._receiver = receiver
 
     def wait(self) -> NoReturn:
-        """Wait until Ended is raised, also when the signal came before."""
+        """Wait until a signal of `ENDING` came, also before this call, and raise Ended."""
         while True:
             select.select([self._receiver], [], [])
             for number in self._receiver.recv(4096):
@@ -48,13 +50,13 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def ended_by_signals() -> Iterator[Ending]:
-    """A context in which the first ending signal raises Ended in the main thread, and further ones are ignored until
-    the block is left. A SIGHUP that was ignored before, as by nohup, stays so.
+    """A context in which the first ending signal raises Ended in the main thread. Further signals are ignored until the
+    block ends. If SIGHUP was ignored before, as by nohup, it stays ignored.
     """
     read_end, write_end = socket.socketpair()
     with closing(read_end), closing(write_end):
         write_end.setblocking(False)
-        # Python writes to it whichever thread is interrupted
+        # Python writes the numbers of signals to this socket, whichever thread is interrupted
         woken = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
         unheard = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
         before = {number: signal.signal(number, _end) for number in ENDING if number not in unheard}

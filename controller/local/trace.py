@@ -25,7 +25,7 @@ class Trace:
                 self._file.flush()
 
     def complain(self, text: str) -> None:
-        """Trace an error inside the cloud itself: never expected, never fatal."""
+        """Write an internal error of the cloud to the trace; the cloud continues."""
         self.write("internal-error", traceback=text)
 
     def close(self) -> None:

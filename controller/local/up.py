@@ -1,4 +1,4 @@
-"""`dyntrain local up`: the embedded cloud with a cluster in it, and the output in its terminal until Ctrl-C."""
+"""Run `dyntrain local up`: the embedded cloud with a cluster, whose events are printed until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from dyntrain.controller.local.stack import Cluster
 
 BARE = Path("build/bare")
-BARE_STOP_SECONDS = 90.0  # systemd's own patience with a unit that does not stop
-EPOCH_SECONDS = 5.0  # otherwise a small job's lines scroll the lines to paste away within a minute
-LOOK_SECONDS = 0.5  # between looks at the cluster, for hours
+BARE_STOP_SECONDS = 90.0  # systemd's own limit for a unit that does not stop
+EPOCH_SECONDS = 5.0  # between lines about epochs, which would otherwise scroll the guide away within a minute
+LOOK_SECONDS = 0.5  # between observations of the cluster, for hours
 LOG = "var/log/dyntrain/worker.log"
 
 
@@ -51,8 +51,8 @@ class Up:
     workers_per_node: int = 1
 
     def own_command(self) -> tuple[tuple[str, ...], Path | None]:
-        """The person's command as the machines run it, and the folder they run it in; None: the shared volume. Raises
-        CommandNotThere.
+        """The user's command as the machines run it, and the folder in which they run it; None means the shared volume.
+        Raises CommandNotThere.
         """
         if not self.command:
             return (), None
@@ -66,7 +66,9 @@ class Up:
 
 
 def serve(chosen: Up) -> None:
-    """Serve until Ctrl-C, or another signal: raises Ended then. Raises LocalCloudError for what cannot be started."""
+    """Run the cloud until Ctrl-C or another signal, which raises Ended. Raises LocalCloudError if the cloud cannot
+    start.
+    """
     own, folder = chosen.own_command()
     if chosen.machines == "bare":
         _serve_bare(chosen, own)
@@ -81,7 +83,7 @@ def serve(chosen: Up) -> None:
         ended_by_signals() as ending,
         Cloud(port=chosen.port, state_dir=chosen.directory, resync_seconds=resync_seconds, options=options) as cloud,
     ):
-        _doing(f"it listens at {cloud.endpoint}; setting up the cluster {chosen.name}")
+        _doing(f"the cloud listens at {cloud.endpoint}; creating the cluster {chosen.name}")
         write_prepare_script(cloud.state_dir / "shared")
         command = own or digits_command(chosen.epochs or 0)
         parameters = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder, chosen.workers_per_node)
@@ -118,8 +120,10 @@ def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
 
 
 def runs_in(folder: Path | None, workers_per_node: int = 1) -> dict[str, str]:
-    """Parameters of the cluster's template for a command that runs in that folder, so many times on each node."""
-    # the emulator would take ${...} for the template's own
+    """Parameters of the cluster's template for a command that runs in `folder`, with `workers_per_node` processes on
+    each node.
+    """
+    # moto would take ${...} for a reference of the template
     place = {} if folder is None else {"working_directory": json.dumps(str(folder)).replace("$", "\\u0024")}
     many = {} if workers_per_node == 1 else {"workers_per_node": str(workers_per_node)}
     fields = ", ".join(f'"{name}": {value}' for name, value in {**place, **many}.items())
@@ -127,7 +131,7 @@ def runs_in(folder: Path | None, workers_per_node: int = 1) -> dict[str, str]:
 
 
 def wait(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:
-    """Show what a person needs, then the job's events, until Ended."""
+    """Print the guide, then the job's events, until a signal raises Ended."""
     with ExitStack() as stack:
         if chosen.dashboard:
             from dyntrain.controller.local.viewer import dashboard
@@ -156,14 +160,14 @@ def _what_runs(chosen: Up) -> str:
 
 
 def _story(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
-    """Show the cluster's and the job's events as the demo does, below the lines to paste; returns the function that
-    ends it.
+    """Print the events of the cluster and the job below the guide, as the demo does. Returns the function that ends
+    this.
     """
     from dyntrain.controller.local.demo.display import PlainDisplay
     from dyntrain.controller.local.demo.narration import Telling
     from dyntrain.controller.local.demo.observer import Observer
 
-    click.echo(f"\nWhat becomes of it, of quick epochs one in {EPOCH_SECONDS:.0f} s:\n")
+    click.echo(f"\nEvents of the cluster and its job (of quick epochs, one in {EPOCH_SECONDS:.0f} s):\n")
     display = PlainDisplay()
     observer = Observer(cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.tell, every=LOOK_SECONDS)
     again = f"`dyntrain cluster restart {cluster.name}` begins the job again"
@@ -173,7 +177,7 @@ def _story(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
 
 
 def log_of(state_dir: Path, instance: str) -> Path | None:
-    """The log of the machine's worker, or of one of several; None where there is none."""
+    """The log of the worker on the instance, or of the slot's worker; None if there is no log."""
     machine, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
     log = LOG.replace(".log", f"-{slot}.log") if slot else LOG
     places = (machine / log, machine / "disk" / "upper" / log)  # plain, bare

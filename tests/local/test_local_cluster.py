@@ -157,8 +157,8 @@ def test_what_becomes_of_the_job_is_told_below_the_lines_to_paste_unless_nobody_
         wait(chosen, toy.cloud, cluster, Ending())
     pasted, _, story = heard().partition("leaves nothing behind.\n")
     assert "export PATH" in pasted
-    assert "What becomes of it" not in pasted
-    assert (f"{master}  running" in story, "What becomes of it" in story) == (not quiet, not quiet)
+    assert "Events of the cluster" not in pasted
+    assert (f"{master}  running" in story, "Events of the cluster" in story) == (not quiet, not quiet)
 
 
 @pytest.mark.parametrize(

@@ -75,4 +75,4 @@ def test_a_demo_is_all_right_when_each_status_follows_from_what_was_asked() -> N
 )
 def test_a_demo_is_not_all_right_when_a_person_saw_a_status_go_back(seen: tuple[str, ...], change: str) -> None:
     (problem, *_) = problems_of(LIFE, seen)
-    assert problem.startswith(f"{ONE}, as it was seen: {change}, without its cause")
+    assert problem.startswith(f"{ONE}, statuses_seen: {change}, without its cause")

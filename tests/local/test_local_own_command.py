@@ -81,11 +81,11 @@ def test_bare_machines_run_what_is_on_their_volume_and_say_so_where_it_is_not(tm
     wanted = (PYTHON, "train.py")
     assert on_bare_machines(["python", "train.py"], tmp_path) == wanted
     assert on_bare_machines(["python", "/myEFSvolume/train.py"], tmp_path)[1:] == ("/myEFSvolume/train.py",)
-    with pytest.raises(CommandNotThere, match=r"train\.py is not there: put it into DIRECTORY/shared, and give --dir"):
+    with pytest.raises(CommandNotThere, match=r"train\.py is not in it: put the script into DIRECTORY/shared, and"):
         on_bare_machines(["python", "train.py"], None)
-    with pytest.raises(CommandNotThere, match=f"other.py is not there: put it into {tmp_path}"):
+    with pytest.raises(CommandNotThere, match=f"other.py is not in it: put the script into {tmp_path}"):
         on_bare_machines(["python", "other.py"], tmp_path)
-    with pytest.raises(CommandNotThere, match="is not there"):
+    with pytest.raises(CommandNotThere, match="is not in it"):
         on_bare_machines(["python", str(tmp_path / "train.py")], tmp_path)
 
 
@@ -96,7 +96,7 @@ def test_a_command_for_bare_machines_is_refused_before_their_image_is_made(
     (tmp_path / "train.py").touch()
     result = CliRunner().invoke(main, ["local", "up", "--machines", "bare", "--", "python", "train.py"])
     assert result.exit_code == 1
-    assert "bare machines see no folder of yours" in result.output
+    assert "bare machines see only the shared volume" in result.output
 
 
 def test_the_pasted_path_finds_the_dyntrain_that_runs(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""The demo's display: a live table on a terminal, plain lines elsewhere; and all lines as a picture, if requested."""
+"""The demo's display: a live table on a terminal, plain lines elsewhere. On request, all lines are also written to a
+picture.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ RECENT = 14
 EPOCHS = 8
 PICTURE_COLUMNS = 112
 QUIET_SECONDS = 2.0
-ASIDE = "... "  # before what is said for want of news: no part of a picture
+ASIDE = "... "  # prefix of repeated progress lines, which a picture leaves out
 NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"}  # of the demo's own metrics
 
 
 class Display(Protocol):
-    """A place to show lines. Safe to call from any thread."""
+    """Show lines and epochs to a user. Safe to call from any thread."""
 
     def tell(self, line: str) -> None: ...
 
@@ -36,7 +38,7 @@ class Display(Protocol):
 
 
 class PlainDisplay:
-    """Plain lines. A closed terminal gets no more of them, and ends nothing."""
+    """Print plain lines. After the terminal is closed, lines are dropped without an error."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -50,7 +52,7 @@ class PlainDisplay:
         self.tell(epoch_line(epoch))
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class LiveDisplay:
@@ -91,7 +93,7 @@ class LiveDisplay:
 
 
 class PictureDisplay:
-    """Pass everything to `shown`, and at the end write every line to `picture` as SVG."""
+    """Pass everything to the display `shown`, and at the end write all lines to the SVG file `picture`."""
 
     def __init__(self, shown: Display, picture: Path) -> None:
         self._shown, self._picture, self._began = shown, picture, time.monotonic()
@@ -116,17 +118,17 @@ class PictureDisplay:
 
 
 class PatientDisplay:
-    """Repeat what is being done whenever nothing else was shown for `every` seconds."""
+    """Repeat the current activity whenever nothing else was shown for `every` seconds."""
 
     def __init__(self, shown: Display, every: float = QUIET_SECONDS) -> None:
         self._shown, self._every = shown, every
         self._what, self._last_shown = "", time.monotonic()
         self._closed = threading.Event()
-        self._beat = threading.Thread(target=self._run, name="what is being done", daemon=True)
+        self._beat = threading.Thread(target=self._run, name="display-activity", daemon=True)
         self._beat.start()
 
     def doing(self, what: str) -> None:
-        """Set what is being done from now on."""
+        """Set the activity to repeat; "" repeats nothing."""
         self._what = what
 
     def tell(self, line: str) -> None:
@@ -155,7 +157,9 @@ def choose_display(picture: Path | None = None) -> PatientDisplay:
 
 
 def epoch_line(epoch: Segment) -> str:
-    """A line with every metric of the epoch; a part of an epoch has the sample it ends at."""
+    """A line with every metric of the epoch. For a part of an epoch, the line names the sample at which the
+    part ends.
+    """
     metrics = "  ".join(_metric(name, value) for name, value in epoch.metrics.items())
     part = f" up to sample {epoch.end.offset}" if epoch.end.offset else ""
     formed = f"generation {epoch.generation}  workers {epoch.workers}"

@@ -1,4 +1,4 @@
-"""A job's events in lines for a person who watches: in the demo, and in `dyntrain local up`."""
+"""Describe a job's events in lines, for a user who watches the demo or `dyntrain local up`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ TROUBLE = (
 
 
 class Telling:
-    """Show a job's events. `log_of` an instance: where its worker writes. `afterwards`: what to do once the job is
-    over; "": nothing. `every`: of quick epochs one in so many seconds is shown, the first of each generation, and the
-    last.
+    """Show a job's events. `log_of` gives the log file of an instance's worker. `afterwards` is a hint that is shown
+    when the job is over. Quick epochs are shown once in `every` seconds, besides the first epoch of each generation and
+    the last epoch.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class Telling:
         every: float = 0.0,
     ) -> None:
         self._display, self._log_of, self._afterwards, self._every = display, log_of, afterwards, every
-        self._last: events.Segment | None = None  # that was told
-        self._passed: events.Segment | None = None  # the job has been over since then
-        self._shown = ""  # the last line of what a script wrote last
-        self._trains = self._failed = ""  # instances
+        self._last: events.Segment | None = None  # the last epoch that was shown
+        self._passed: events.Segment | None = None  # the latest epoch, if it was not shown
+        self._shown = ""  # the last line of the last script output
+        self._trains = self._failed = ""  # an instance that trains, and the instance of the last trouble
 
     def hear(self, event: events.Event) -> None:
         match event:
@@ -77,7 +77,7 @@ class Telling:
         self._last, self._passed = epoch, None
 
     def _words(self, text: str) -> None:
-        """Show a script's output in full the first time; the same again, as of a restarted worker, in brief."""
+        """Show a script's output in full the first time, and in brief if the script repeats it, as after a restart."""
         lines = shown_lines(text)
         if len(lines) > 1 and lines[-1].strip() == self._shown:
             lines = [in_brief(text)]
@@ -89,7 +89,7 @@ class Telling:
             self._display.tell(f"    {line}")
 
     def _over(self, how: str, instance: str) -> None:
-        """Show the job's end; its reason and its log come last."""
+        """Show the job's end. The last line has the reason and the log."""
         if self._passed is not None:
             self._display.epoch(self._passed)
         self._last = self._passed = None

@@ -1,4 +1,4 @@
-"""Watch a cluster from outside, as a person would: tags and instances through the AWS API, the job through the files on
+"""Watch a cluster from outside, as a user would: tags and instances through the AWS API, the job through the files on
 its volume.
 """
 
@@ -27,7 +27,7 @@ LOOK_SECONDS = 1.0
 
 @dataclass
 class Observations:
-    """All observations, with their times (seconds since the epoch)."""
+    """Everything that was observed. Times are in seconds since the Unix epoch."""
 
     statuses: Statuses = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Observations:
     events: list[Event] = field(default_factory=list)
 
     def status(self, instance: str) -> str | None:
-        """The value of its status tag; None without one."""
+        """The value of the instance's status tag; None without a tag."""
         return self.statuses[instance][-1][1] if instance in self.statuses else None
 
     def of(self, kind: type[E]) -> list[E]:
@@ -51,8 +51,8 @@ class Observations:
 
 
 class Observer:
-    """Look every so many seconds, on a thread of its own, from `start` to `stop`. `tell` is called there with each line
-    that is news for a person.
+    """Observe the cluster every `every` seconds on a separate thread, from `start` to `stop`. The thread calls `tell`
+    with a line for each change.
     """
 
     def __init__(
@@ -71,18 +71,20 @@ class Observer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after one more look, so that the last change is included."""
+        """Stop after one more observation, so that the last change is included."""
         self._stop.set()
         self._thread.join(10)
         self._look()
 
     def end(self) -> None:
-        """Stop without another look: what ends now is no news."""
+        """Stop without another observation, so that the end of the cluster itself is not shown."""
         self._stop.set()
         self._thread.join(10)
 
     def wait_for(self, what: Callable[[Observations], bool], seconds: float, description: str) -> None:
-        """Wait for a condition. `seconds` are an idle host's. Raises TimeoutError that names `description`."""
+        """Wait for a condition. `seconds` is the limit on an idle host. Raises TimeoutError, which names
+        `description`.
+        """
         deadline = Deadline(seconds)
         while True:
             with self._changed:
@@ -93,7 +95,7 @@ class Observer:
 
     @property
     def ledger(self) -> Path:
-        """The ledger of the present job. Raises OSError before there is one."""
+        """The ledger of the present job. Raises OSError before the first job."""
         return self._job().ledger
 
     def _job(self) -> JobFolder:
@@ -105,7 +107,7 @@ class Observer:
             try:
                 self._look()
             except (BotoCoreError, ClientError, Unreadable) as error:
-                self._tell(f"looking at the cluster failed, and is tried again: {error}")
+                self._tell(f"the cluster could not be observed, and is observed again: {error}")
 
     def _look(self) -> None:
         instances, statuses = self._instances(), self._statuses()
@@ -148,8 +150,8 @@ class Observer:
             self.observations.states[name] = state
 
     def _new_events(self) -> list[Event]:
-        """Events of the present job since the last look, and the unread ones of the job before; a half-written line
-        waits for the next look.
+        """New events of the present job, after the unread events of the job before. A half-written line is read the
+        next time.
         """
         try:
             path = self._job().events

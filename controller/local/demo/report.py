@@ -1,4 +1,4 @@
-"""The demo's report: every value computed from what was observed."""
+"""Build the demo's report from the observations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dyntrain.training.events import Forming, Joined, Left, Pause, Segment
 
 @dataclass(frozen=True)
 class Request:
-    """A request of the demo, and its time (seconds since the epoch)."""
+    """A request of the demo for an instance, and its time in seconds since the Unix epoch."""
 
     instance: str
     requested_at: float
@@ -31,7 +31,9 @@ def build_report(
     leaves: list[Request],
     mount: Path,
 ) -> dict[str, Any]:
-    """Build the report. `statuses`: by the controller's audit trail."""
+    """Build the report. `statuses` are from the controller's audit trail; `joins` and `leaves` are the demo's
+    requests.
+    """
     epochs = [_epoch(event) for event in observations.of(Segment) if not event.end.offset]
     return {
         "epochs": epochs,
@@ -51,8 +53,8 @@ def build_report(
 
 
 def pids_unchanged(observations: Observations) -> bool:
-    """Whether each instance's worker gave the same process id at every boundary it checked in at. False when none
-    did.
+    """Whether each instance's worker reported the same process id at all its boundaries. False if no worker reported
+    one.
     """
     pids: dict[str, set[int]] = {}
     for event in observations.of(Segment):
@@ -62,7 +64,7 @@ def pids_unchanged(observations: Observations) -> bool:
 
 
 def shortcomings(report: dict[str, Any]) -> list[str]:
-    """The problems; empty when everything went as planned."""
+    """The problems in the report; empty when everything went as planned."""
     problems = []
     if report["samples_lost"] or report["samples_doubled"]:
         problems.append(f"{report['samples_lost']} samples lost, {report['samples_doubled']} doubled")
@@ -72,7 +74,7 @@ def shortcomings(report: dict[str, Any]) -> list[str]:
         problems.append(f"left running: {', '.join(report['instances_left_running'])}")
     for source in ("told", "seen"):
         for instance, line in goes_back(report, report[f"statuses_{source}"]):
-            problems.append(f"{instance}, as it was {source}: {line}")
+            problems.append(f"{instance}, statuses_{source}: {line}")
     order = ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED"]
     for leave in report["leaves"]:
         statuses = report["statuses"].get(leave["instance"], [])
@@ -85,7 +87,7 @@ def shortcomings(report: dict[str, Any]) -> list[str]:
 
 
 def goes_back(report: dict[str, Any], statuses: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
-    """Statuses by instance that none of the demo's requests explains."""
+    """Status changes that none of the demo's requests explains, as (instance, sentence)."""
     requests = [(join["instance"], join["requested_at"], Cause.JOIN_REQUESTED) for join in report["joins"]]
     requests += [(leave["instance"], leave["requested_at"], Cause.LET_GO) for leave in report["leaves"]]
     for instance, history in statuses.items():
@@ -136,7 +138,7 @@ def _leave(observations: Observations, request: Request) -> dict[str, Any]:
 
 
 def _prepared_at(mount: Path, address: str) -> float | None:
-    """The time in the success marker that the node left on the shared volume."""
+    """The time in the success marker that the node left on the shared volume; None without a marker."""
     try:
         return float(json.loads((mount / f"prepare_data_success_{address}").read_text())["at"])
     except (OSError, ValueError, KeyError):

@@ -1,7 +1,7 @@
-"""The demo: a job on the embedded cloud that gains and loses workers while it trains, watched from outside, with a
-report at the end.
+"""The demo: a job on the embedded cloud gains and loses workers while it trains. The demo watches the job from outside
+and writes a report.
 
-It ends after its last step, in the middle of a job that would train on: how many epochs that takes depends on the host.
+The demo ends after its last step, while the job still trains: the number of epochs depends on the host's speed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ RELEASE_SECONDS = 15.0
 
 @dataclass
 class Story:
-    """The steps a person would take in the console, each after the one before has shown its effect."""
+    """The demo's steps, which a user could take in the AWS console. Each step waits until the step before has shown its
+    effect.
+    """
 
     cloud: Cloud
     cluster: Cluster
@@ -46,7 +48,7 @@ class Story:
     leaves: list[Request] = field(default_factory=list)
 
     def run(self) -> None:
-        """Run all steps. Raises TimeoutError when one shows no effect in time."""
+        """Run all steps. Raises TimeoutError when a step shows no effect in time."""
         ec2, autoscaling = self.cloud.client("ec2"), self.cloud.client("autoscaling")
         self._wait(lambda seen: len(seen.of(events.Joined)) > len(self.cluster.workers), "the base nodes train")
 
@@ -77,8 +79,8 @@ class Story:
         self._leaves(second, began)
 
         epochs = len(self.observer.observations.of(events.Segment))
-        self._wait(lambda seen: len(seen.of(events.Segment)) > epochs, "an epoch by those who stayed")
-        self.display.tell("> the story is told; the job would train on")
+        self._wait(lambda seen: len(seen.of(events.Segment)) > epochs, "an epoch ends with the remaining workers")
+        self.display.tell("> the demo is over; the job would train on")
 
     def _joins(self, instance: str, began: float) -> None:
         self.joins.append(Request(instance, began))
@@ -91,10 +93,10 @@ class Story:
     def _wait(self, what: Callable[[Observations], bool], description: str) -> None:
         def done(seen: Observations) -> bool:
             if any(isinstance(event, events.Finished | events.Failed) for event in seen.events):
-                raise TimeoutError(f"the training ended before this was seen: {description}; give it more --epochs")
+                raise TimeoutError(f"the training ended too early for this: {description}; give more --epochs")
             return what(seen)
 
-        self.display.doing(f"until {description}")
+        self.display.doing(f"waiting until {description}")
         self.observer.wait_for(done, STEP_SECONDS, description)
 
 
@@ -105,8 +107,8 @@ def run_demo(
     picture: Path | None = None,
     stay: Callable[[], None] | None = None,
 ) -> int:
-    """Run the demo. Exit code 0 when all went as planned. Writes the report in any case, with what was observed. `stay`
-    waits while somebody looks at the page; None: the page ends with the demo.
+    """Run the demo and write its report. Returns exit code 0 when all went as planned, otherwise 1. `stay` waits while
+    a user looks at the page. Without `stay`, the page ends with the demo.
     """
     display = choose_display(picture)
     with ExitStack() as stack:
@@ -119,7 +121,7 @@ def run_demo(
         page = f"{stack.enter_context(dashboard(cloud.environment, cloud.state_dir, 0))}#/cluster/{CLUSTER}"
         display.tell(f"dashboard, {'until Ctrl-C' if stay else 'while this runs (--stay: longer)'}: {page}")
         report, problems, page_input = _play(cloud, display, epochs)
-        display.doing("" if stay else "everything is ended")
+        display.doing("" if stay else "the cloud stops")
         if stay is None:
             stack.close()
         closing.close()
@@ -146,9 +148,11 @@ def _write(
 def _play(
     cloud: Cloud, display: PatientDisplay, epochs: int
 ) -> tuple[dict[str, Any], list[str], tuple[JobStory, str] | None]:
-    """Run the story. Returns the report, the problems, and the page's input, if anything was observed."""
+    """Run the story. Returns the report, the problems, and the input of the report's page, which is None without
+    events.
+    """
     mount = cloud.state_dir / "shared"
-    display.doing("the cluster's stack is made")
+    display.doing("the cluster's stack is created")
     write_prepare_script(mount)
     command = digits_command(epochs, "--size", "48", "--batch-size", "100")
     cluster = create_stack(cloud, CLUSTER, command, policy={"resync_seconds": 5.0})
@@ -161,11 +165,11 @@ def _play(
         story.run()
     except TimeoutError as error:
         problems.append(str(error))
-    display.doing("until all elastic instances have ended")
-    with suppress(TimeoutError):  # what is not released is in the report
+    display.doing("waiting until all elastic instances have ended")
+    with suppress(TimeoutError):  # the report names instances that still run
         observer.wait_for(lambda seen: not seen.left_running(), RELEASE_SECONDS, "the end of all elastic instances")
     observer.stop()
-    display.doing("what was seen is audited")
+    display.doing("the job's samples are audited")
     audit = _audit(observer)
     dynamodb = cloud.client("dynamodb")
     left = {leave.instance for leave in story.leaves}
@@ -179,7 +183,7 @@ def _play(
 
 
 def _audit(observer: Observer) -> Audit:
-    """The audit of the job; an empty one of a job that has not begun."""
+    """The audit of the job's samples; an empty audit if the job has not begun."""
     try:
         return audit_directory(observer.ledger)
     except (OSError, ValueError):

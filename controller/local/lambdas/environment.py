@@ -24,12 +24,12 @@ class Died(Exception):
 
 
 class TimedOut(Died):
-    """Raised when it did not answer in time; it has been killed."""
+    """Raised when the process did not answer in time and was killed."""
 
 
 class ExecutionEnvironment:
-    """A handler's process. Not thread-safe: each belongs to one worker thread. A process that ended is replaced at the
-    next invocation.
+    """A process that runs handlers. Not thread-safe: each environment belongs to one worker thread. The next invocation
+    replaces a process that has ended.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class ExecutionEnvironment:
             raise AppNotLoaded(f"the Chalice app {self._app!r} cannot be loaded: {hello['error']}; see {self._log}")
 
     def invoke(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """The handler's answer. `timeout` is a Lambda's, which has its processor to itself: on a busy host it takes
-        longer. Raises TimedOut or Died; the next call starts another process.
+        """Run a handler and return its answer. `timeout` is the function's, in seconds; on a busy host the handler gets
+        more time. Raises TimedOut or Died; the next call then starts another process.
         """
         if self._process is None or self._process.poll() is not None:
             try:
@@ -110,19 +110,19 @@ class ExecutionEnvironment:
         return self._read(Deadline(timeout, headroom=1.0))
 
     def interrupt(self) -> None:
-        """End the process for good, from another thread, once; a waiting `invoke` raises Died."""
+        """Kill the process from another thread, and start no other. A waiting `invoke` raises Died."""
         self._closed = True
         process = self._process
         if process is not None:
             process.kill()
 
     def kill(self) -> None:
-        """End the process and wait for it; safe to repeat."""
+        """Kill the process and wait for its end. Safe to repeat."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             if self._process.stdin is not None:
-                with contextlib.suppress(OSError):  # unsent bytes for a process that is gone
+                with contextlib.suppress(OSError):  # the ended process cannot receive unsent bytes
                     self._process.stdin.close()
             self._process = None
         if self._answers is not None:

@@ -1,9 +1,8 @@
-"""Which function gets which event, and its settings, from the functions of a deployed SAM template.
+"""Read the event rules and the settings of functions from a deployed SAM template.
 
 https://docs.aws.amazon.com/serverless-application-model/latest/developerguide/sam-resource-function.html
 
-Patterns are evaluated by moto's implementation of EventBridge's language (prefix, suffix, anything-but, exists,
-numeric, $or).
+moto evaluates the patterns in EventBridge's language (prefix, suffix, anything-but, exists, numeric, $or).
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class ScheduleRule:
 
 @dataclass(frozen=True)
 class StreamRule:
-    """A function's stream source. `batch` is its limit of records in one invocation. `filters` are its patterns: a
-    record passes when any matches, or when there are none.
+    """A stream that invokes a function. `batch` limits the records of one invocation. A record passes if any pattern in
+    `filters` matches, or if there are no filters.
     """
 
     function: str
@@ -52,7 +51,9 @@ class StreamRule:
 
 @dataclass(frozen=True)
 class Function:
-    """A function. `destination`: the ARN of the queue for events that it could not handle; empty for none."""
+    """A Lambda function. `destination`: the ARN of the queue for events that the function could not handle; "" for
+    none.
+    """
 
     name: str
     timeout: float
@@ -72,7 +73,7 @@ class Rules:
 
 
 def period_of(expression: str) -> float:
-    """Seconds of a `rate(...)`. Raises AppNotLoaded for anything else: the embedded cloud keeps no calendar."""
+    """The period of a `rate(...)` expression in seconds. Raises AppNotLoaded for any other expression."""
     match = _RATE.match(expression)
     if match is None:
         raise AppNotLoaded(
@@ -82,8 +83,8 @@ def period_of(expression: str) -> float:
 
 
 def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
-    """Parse a function. `properties`: of an `AWS::Serverless::Function`, with all references resolved. Raises
-    AppNotLoaded for events that the embedded cloud does not have.
+    """Parse a function. `properties` are those of an `AWS::Serverless::Function` with all references resolved. Raises
+    AppNotLoaded for a schedule that is no rate.
     """
     name = str(properties["Handler"]).rpartition(".")[2]
     sources = [(source["Type"], source["Properties"]) for source in properties.get("Events", {}).values()]

@@ -1,9 +1,9 @@
-"""A handler process: imports the Chalice app once and runs one invocation after the other, as a Lambda execution
+"""A handler process, which imports the Chalice app once and runs one invocation after the other, as a Lambda execution
 environment does.
 
-Invocations come as JSON lines on stdin; answers leave as JSON lines on the descriptor `--answers`, so that whatever
-handlers print goes to the log. The first answer says that the app is loaded, or why it could not be.
-Ends when stdin does, or with its parent.
+Invocations come as JSON lines on stdin. Answers are written as JSON lines to the descriptor `--answers`, so that the
+handlers' own output goes to the log. The first answer says that the app is loaded, or has the error. The process ends
+when stdin ends, or with its parent.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main() -> None:
         try:
             app = load(arguments.app)
             say({"ok": True})
-        # importing the app runs its code; the cloud tells the person why it failed
+        # importing the app runs its code; the cloud reports the error to the user
         except Exception as error:  # noqa: BLE001
             traceback.print_exc()
             say({"ok": False, "error": f"{type(error).__name__}: {error}"})

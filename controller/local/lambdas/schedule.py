@@ -1,4 +1,6 @@
-"""Scheduled rules: each fires a Scheduled Event at its handler every period, first one period after the start."""
+"""Scheduled rules. Each rule delivers a Scheduled Event to its handler once a period, first one period after
+the start.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class Schedule:
             self._later(rule)
 
     def fire(self, function: str) -> None:
-        """Run the rule of `function` now, out of turn."""
+        """Run the rule of `function` now, besides its schedule."""
         arn = self._account.arn("events", f"rule/{function}")
         self._bus.deliver(function, events.scheduled(self._bus.origin(), arn), losable=False)
 

@@ -1,9 +1,8 @@
-"""DynamoDB streams: records in batches to the functions that have one as their source, as in Lambda's event source
-mapping.
+"""Deliver records of DynamoDB streams to functions in batches, as Lambda's event source mapping does.
 
-Records of one item stay in order; those of different items do not: they are split over lanes that run at the same time,
-and shuffled within a batch. A batch that fails is cut in half and tried again, so that a poison record ends alone in
-the dead letters and the others pass.
+Records of one item stay in order. Records of different items are split over parallel lanes, and shuffled within a
+batch. A failed batch is cut in half and tried again. Therefore a record that always fails becomes a dead letter alone,
+and the other records pass.
 """
 
 from __future__ import annotations
@@ -35,7 +34,9 @@ def item_key(record: Record) -> str:
 
 
 def wire_record(record: Record, region: str, stream_arn: str) -> Record:
-    """The record as Lambda gets it, from moto's (https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html)."""
+    """Convert moto's record to the format that Lambda gets
+    (https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html).
+    """
     created = record["dynamodb"]["ApproximateCreationDateTime"]
     seconds = (
         created.replace(tzinfo=datetime.UTC).timestamp() if isinstance(created, datetime.datetime) else float(created)
@@ -45,7 +46,7 @@ def wire_record(record: Record, region: str, stream_arn: str) -> Record:
 
 
 def shuffled_by_item(records: list[Record], chance: random.Random) -> list[Record]:
-    """A random order of the records in which those of one item keep theirs."""
+    """The records in a random order in which the records of each item keep their order."""
     queues: dict[str, deque[Record]] = defaultdict(deque)
     for record in records:
         queues[item_key(record)].append(record)
@@ -55,7 +56,7 @@ def shuffled_by_item(records: list[Record], chance: random.Random) -> list[Recor
 
 
 class Lane:
-    """One of the batches that may be in flight at a time; an item always takes the same lane."""
+    """A queue of records that has one batch in flight at a time. All records of an item take the same lane."""
 
     def __init__(self) -> None:
         self.records: deque[Record] = deque()
@@ -68,7 +69,9 @@ class Lane:
             self.changed.notify()
 
     def take(self, window: float, limit: int) -> list[Record]:
-        """Wait for a first record, then for `window`; empty once stopped."""
+        """Wait for a first record, then `window` seconds for more; return up to `limit` records. Empty once the lane is
+        stopped.
+        """
         with self.changed:
             while not self.records and not self.stopped:
                 self.changed.wait()
@@ -120,12 +123,12 @@ class Stream:
             thread.start()
 
     def wake(self) -> None:
-        """Note that a table was written."""
+        """Make the reader look for new records, because a table was written."""
         self._written.set()
 
     def stop(self) -> None:
-        """Stop. Call after the handlers' pool has been stopped: lanes in the middle of a batch return with its
-        outcome.
+        """Stop all lanes. Call this after the handlers' pool has been stopped: a lane first waits for the result of its
+        batch.
         """
         self._stopping.set()
         self._written.set()

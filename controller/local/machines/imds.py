@@ -1,8 +1,8 @@
 """The instance metadata service of one machine, on a port of its own.
 
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html An invalid token gets
-401, and so does none, unless the instance's options make tokens optional, as EC2's defaults do. `metadata` is read anew
-for each request.
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html
+A request with an invalid token gets 401. A request without a token gets 401, too, unless the instance's options make
+tokens optional, as EC2's defaults do. The service calls `metadata` again for each request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 TOKEN_HEADER = "X-aws-ec2-metadata-token"
 TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
 LONGEST_TTL = 21600
-# Scripts look for its first characters. Believed; no page says it.
+# Scripts test for the first characters of this page, which AWS does not document.
 NOT_FOUND = """\
 <?xml version="1.0" encoding="iso-8859-1"?>
 <html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en" lang="en">
@@ -35,7 +35,7 @@ Tree = dict[str, Any]
 
 
 def find(tree: Tree, path: str) -> str | None:
-    """The value at `path`, or the listing of a folder (folders end in /); None when there is nothing."""
+    """The value at `path`, or the listing of a folder, whose subfolders end in /; None for an unknown path."""
     node: Any = tree
     for part in [urllib.parse.unquote(part) for part in path.split("/") if part]:
         if not isinstance(node, dict) or part not in node:
@@ -104,7 +104,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Log nothing: a node's requests are in its own log."""
+        """Log nothing: a node logs its own requests."""
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -112,14 +112,16 @@ class _Server(http.server.ThreadingHTTPServer):
     block_on_close = False  # a client that keeps its connection open must not delay the machine's end
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a node that is killed during a request; print anything else with its traceback."""
+        """Ignore lost connections, as of a node that is killed during a request. Print other errors with a
+        traceback.
+        """
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 class MetadataService:
-    """The service. `metadata` returns the whole tree: {"latest": {"meta-data": {...}, "dynamic": {...}}}. `host` is the
-    address to listen on, unless `listen` returns a listening socket.
+    """The metadata service. `metadata` returns the whole tree: {"latest": {"meta-data": {...}, "dynamic": {...}}}. The
+    service listens on the address `host`, or on the socket that `listen` returns.
     """
 
     def __init__(
@@ -138,7 +140,7 @@ class MetadataService:
         self._thread: threading.Thread | None = None
 
     def start(self) -> str:
-        """Start; returns the base URL."""
+        """Start the service and return its base URL."""
         handler = type("Handler", (_Handler,), {"service": self})
         if self._listen is None:
             self._server = _Server((self._host, 0), handler)
@@ -160,5 +162,5 @@ class MetadataService:
 
 
 def as_document(fields: dict[str, Any]) -> str:
-    """The document's bytes as AWS formats them; the signature is over these."""
+    """The text of an identity document as AWS formats it. The signature covers exactly this text."""
     return json.dumps(fields, indent=2)

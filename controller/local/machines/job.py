@@ -1,5 +1,5 @@
-"""A job's program on a machine that is a process: what the user data would start, without the user that it creates and
-the packages that it installs.
+"""A job's program on a machine that is a process: the program that the user data would start, without the user data's
+user and packages.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dyntrain.controller.jobs.submission.user_data import program_of
 
 
 def job_command(user_data: str, root: Path) -> tuple[str, ...]:
-    """The command; empty for a machine that is no node of a job. The program is put where the user data would
-    put it.
+    """The command of the job's program; empty for a machine that is no node of a job. The program's file is written
+    where the user data would write it.
     """
     program_and_arguments = program_of(user_data)
     if program_and_arguments is None:

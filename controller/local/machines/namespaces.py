@@ -1,9 +1,9 @@
-"""Hosts as network namespaces: each machine has an address and a link of its own, and a link can be cut. Linux, root
-and iproute2 only.
+"""Hosts as network namespaces: each machine has an address and a link of its own, and the link can be cut or slowed.
+Linux, root and iproute2 are needed.
 
-A bridge on this host stands for the network; the cloud's endpoint and the metadata services listen on its address.
-Names begin with the id of the process that owns them, so that what a killed owner left is known, and swept by the next
-one.
+A bridge on this host connects the machines. The cloud's endpoint and the metadata services listen on the bridge's
+address. Names contain the process id of their owner. Therefore the next owner can find and remove the namespaces of a
+killed owner.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from dyntrain.controller.local.errors import LocalCloudError
 from dyntrain.training.host.parentage import ended
 
 NETWORKS = (
-    512  # /24 networks in 198.18.0.0/15, which RFC 2544 sets aside for tests: no route of a real host leads there
+    512  # /24 networks in 198.18.0.0/15, which RFC 2544 reserves for tests, so that no real host has a route there
 )
 COMMAND_SECONDS = 20.0
-BUCKET = ("burst", "256kb", "latency", "50ms")  # of the filter that makes a link slow
+BUCKET = ("burst", "256kb", "latency", "50ms")  # options of the filter that slows a link
 LOCK = "/run/dyntrain-networks.lock"  # held for milliseconds, and freed by the kernel when its owner dies
 CLONE_NEWNET = 0x40000000  # of sched.h; Python has os.setns from 3.12 on
 OWNED = re.compile(r"dt([0-9a-f]+)-[0-9a-f]+(v\d+)?$")  # an interface's name has 15 characters at most
@@ -47,9 +47,7 @@ def available() -> bool:
 
 
 class Namespaces:
-    """One network of hosts. Methods may be called from any thread; `stop` removes everything, and may be called
-    twice.
-    """
+    """A network of hosts. Methods may be called from any thread. `stop` removes everything, and is safe to repeat."""
 
     def __init__(self) -> None:
         self.name = f"dt{os.getpid():x}-{next(_numbers):x}"
@@ -96,7 +94,7 @@ class Namespaces:
         return list(self._links)
 
     def entrance(self, host: str, address: str) -> tuple[str, ...]:
-        """The prefix of a command that runs on the host, which is created when it is new. Raises
+        """The prefix of a command that runs on the host. An unknown host is created first. Raises
         NamespacesUnavailable.
         """
         with self._lock:
@@ -108,7 +106,7 @@ class Namespaces:
         return ("ip", "netns", "exec", link)
 
     def _make(self, link: str, address: str) -> None:
-        """Create the host's namespace and link: all or nothing."""
+        """Create the host's namespace and link; on an error, remove everything again."""
         inner = (
             "link set dev lo up",
             f"address add {address}/24 dev eth0",
@@ -127,7 +125,7 @@ class Namespaces:
             raise
 
     def remove(self, host: str) -> None:
-        """Remove the host, if it is known. Its processes must have ended: a namespace lives as long as they do."""
+        """Remove the host, if it exists. Its processes must have ended, because they keep the namespace alive."""
         with self._lock:
             link = self._links.pop(host, None)
         if link is not None:
@@ -135,8 +133,8 @@ class Namespaces:
 
     def service(self, host: str, address: str, port: int) -> socket.socket:
         """A listening socket of this process at an address that only the host sees, such as a metadata service's. The
-        host's own default route goes: what bare machines reach the world through comes in its place. Raises
-        NamespacesUnavailable or OSError.
+        host's default route is removed, because a bare machine gets another one. Raises NamespacesUnavailable or
+        OSError.
         """
         link = self._links[host]
         with contextlib.suppress(NamespacesUnavailable):  # an earlier boot did it
@@ -145,11 +143,13 @@ class Namespaces:
             return thread.submit(_listen_inside, f"/run/netns/{link}", address, port).result(COMMAND_SECONDS)
 
     def link(self, host: str) -> str | None:
-        """The name of the host's link on this side: `ip link set NAME down` cuts the host off."""
+        """The name of the host's link on the bridge; None for an unknown host. `ip link set NAME down` cuts the host
+        off.
+        """
         return self._links.get(host)
 
     def cut(self, host: str) -> bool:
-        """Cut the link silently: nothing passes from or to the host any more. False for an unknown host."""
+        """Cut the host's link silently: packets are lost in both directions. Returns False for an unknown host."""
         return self._set(host, "down")
 
     def mend(self, host: str) -> bool:
@@ -164,7 +164,7 @@ class Namespaces:
         return False
 
     def slow(self, host: str, megabits: float) -> bool:
-        """Limit the link to so many megabits a second. False for an unknown host."""
+        """Limit the host's link to `megabits` a second. Returns False if the host does not exist."""
         link = self._links.get(host)
         if link is None:
             return False
@@ -172,7 +172,7 @@ class Namespaces:
             _tc(where, "replace", "dev", device, "root", "tbf", "rate", f"{megabits:g}mbit", *BUCKET)
             for where, device in ((None, link), (link, "eth0"))
         ]
-        if not all(ends):  # the host is going
+        if not all(ends):  # the host is being removed
             self.speed_up(host)
         return all(ends)
 
@@ -185,7 +185,7 @@ class Namespaces:
 
 
 def sweep() -> list[str]:
-    """Remove what former owners have left; returns the names."""
+    """Remove namespaces and links of owners that have ended; returns the names."""
     left = []
     for name in sorted(_names("/run/netns") | _names("/sys/class/net")):
         owned = OWNED.match(name)
@@ -196,7 +196,7 @@ def sweep() -> list[str]:
 
 
 def _listen_inside(namespace: str, address: str, port: int) -> socket.socket:
-    """Listen inside the namespace; only for a thread that ends afterwards."""
+    """Let the calling thread enter the namespace, and listen there. The thread must end afterwards."""
     with open(namespace, "rb") as entry:
         if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET):
             code = ctypes.get_errno()
@@ -219,15 +219,17 @@ def _names(folder: str) -> set[str]:
 
 
 def _remove(name: str) -> None:
-    """Remove the link first: it ends at once, while a namespace stays until its last process and socket are gone."""
+    """Remove the link, then the namespace. The link ends at once; a namespace stays until its last process and socket
+    are gone.
+    """
     for argv in (["link", "delete", "dev", name], ["netns", "delete", name]):
         subprocess.run(["ip", *argv], capture_output=True, timeout=COMMAND_SECONDS, check=False)
 
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """A lock of this host: no other process looks for a free network until this one has taken one. The kernel lets two
-    bridges have one address, and answers would go to the wrong one.
+    """A lock of this host, under which a process looks for a free network and takes it. The kernel lets two bridges
+    have one address, and packets would then go to the wrong bridge.
     """
     with open(LOCK, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -253,7 +255,7 @@ def _free_prefix(start: int) -> str:
 
 
 def _tc(namespace: str | None, *command: str) -> bool:
-    """Set traffic control. False where the name no longer exists, or the host is too busy."""
+    """Set traffic control. Returns False if the name no longer exists, or if the host is too busy."""
     where = [] if namespace is None else ["-n", namespace]
     argv = ["tc", *where, "qdisc", *command]
     try:
@@ -263,7 +265,7 @@ def _tc(namespace: str | None, *command: str) -> bool:
 
 
 def _ip(*commands: str, inside: str | None = None) -> None:
-    """Run `ip`. Raises NamespacesUnavailable with its output. Stops at the first command that fails."""
+    """Run commands of `ip` until one fails. Raises NamespacesUnavailable with its output."""
     where = [] if inside is None else ["-netns", inside]
     argv = ["ip", *where, "-batch", "-"]
     process = subprocess.run(

@@ -1,8 +1,9 @@
-"""One bare machine: `unshare --mount python -m dyntrain.controller.local.machines.bare.boot`.
+"""Run one bare machine: `unshare --mount python -m dyntrain.controller.local.machines.bare.boot`.
 
-The common root below an overlay of the machine's own, its own control groups, a way out to the registries, and
-systemd-nspawn, whose systemd is the machine's. All mounts are in this process's mount namespace, and all processes
-below this one, so nothing outlives it. The signals are those of `init_process`.
+This process mounts an overlay over the shared root, joins new control groups, connects the machine to the package
+registries and starts systemd-nspawn, which boots the machine's systemd. All mounts are in this process's mount
+namespace, and all processes of the machine are its descendants, so nothing outlives it. The signals are those of
+`init_process`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from dyntrain.training.host.parentage import adopt_orphans, die_with_parent, end
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 OWNED = re.compile(r"dyntrain-bare-([0-9]+)$")
-RESOLVER = "10.0.2.3"  # of slirp4netns, which asks this host's
+RESOLVER = "10.0.2.3"  # the name server of slirp4netns, which asks this host's name server
 COMMAND_SECONDS = 30.0
 EMPTY_SECONDS = 5.0
-GONE_SECONDS = 60.0  # for a cloud that was killed to end with all its threads
+GONE_SECONDS = 60.0  # limit for the end of a killed cloud with all its threads
 
 
 def mount_root(image: Path, disk: Path) -> Path:
-    """Mount the machine's root: the image below what this machine has written, which a later boot finds again."""
+    """Mount the machine's root: an overlay of the image and of the files that this machine wrote. A later boot keeps
+    these files.
+    """
     upper, work, root = disk / "upper", disk / "work", disk / "root"
     for folder in (upper, work, root):
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,15 +45,15 @@ def mount_root(image: Path, disk: Path) -> Path:
 
 
 def hierarchies() -> list[Path]:
-    """The hierarchies of control groups: the one of version 2, or each of version 1."""
+    """The root folders of control groups: one for version 2, or one for each hierarchy of version 1."""
     if (CONTROL_GROUPS / "cgroup.procs").exists():
         return [CONTROL_GROUPS]
     return [path for path in CONTROL_GROUPS.iterdir() if not path.is_symlink() and (path / "cgroup.procs").exists()]
 
 
 def join_control_groups() -> list[Path]:
-    """Create and join groups of this process's own: two systemds in one group would take each other's units for
-    theirs.
+    """Create control groups for this process and join them. Two systemd processes in one group would confuse each
+    other's units.
     """
     groups = []
     for hierarchy in hierarchies():
@@ -72,7 +75,9 @@ def leave_control_groups(groups: list[Path]) -> None:
 
 
 def remove_control_group(group: Path) -> None:
-    """Remove the group with those below it; processes that just ended may need a moment to leave."""
+    """Remove the group and its subgroups. Retries for some seconds, because ended processes may need a moment
+    to leave.
+    """
     until = time.monotonic() + EMPTY_SECONDS
     while group.exists() and time.monotonic() < until:
         for folder, _, _ in os.walk(group, topdown=False):
@@ -106,7 +111,9 @@ def nspawn(root: Path, arguments: argparse.Namespace) -> list[str]:
 
 
 def way_out(network: str) -> None:
-    """Connect the machine to the registries, in user space: no forwarding and no rules in this host's kernel."""
+    """Connect the machine to the package registries, in user space: without forwarding or firewall rules in this host's
+    kernel.
+    """
     parent = os.getpid()
     argv = [
         "slirp4netns",
@@ -127,10 +134,10 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--name", required=True)
     parser.add_argument("--network", required=True, help="path of the machine's network namespace")
-    parser.add_argument("--lend", action="append", default=[], help="a path of this host, read-only")
+    parser.add_argument("--lend", action="append", default=[], help="path of this host that the machine sees read-only")
     parser.add_argument("--stop-seconds", type=float, required=True)
     arguments = parser.parse_args()
-    way_out(arguments.network)  # before the signals are blocked, which it would inherit
+    way_out(arguments.network)  # before the signals are blocked: slirp4netns would inherit this
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     os.nice(BEHIND_THE_CLOUD)
     adopt_orphans()

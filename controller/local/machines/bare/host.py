@@ -1,5 +1,5 @@
-"""Settings of this host that a machine's apt and pip need to reach their registries: never copied, bound read-only at
-run time.
+"""Settings of this host that a machine's apt and pip need to reach their registries. The files are bound read-only at
+run time, never copied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ NETWORK_VARIABLE = re.compile(r"(https?|all|no)_proxy$|(SSL_CERT_FILE|REQUESTS_C
 
 
 def variables(environment: Mapping[str, str], without_proxy: str) -> dict[str, str]:
-    """Variables of this host for programs on the machine. `without_proxy` are hosts to reach directly."""
+    """Environment variables of this host for programs on the machine. `without_proxy` lists hosts that need
+    no proxy.
+    """
     lent = {
         name: value
         for name, value in environment.items()
@@ -29,7 +31,7 @@ def variables(environment: Mapping[str, str], without_proxy: str) -> dict[str, s
 
 
 def files(environment: Mapping[str, str]) -> list[Path]:
-    """Files of this host that are bound to the same place on the machine."""
+    """Files and folders of this host that are bound to the same paths on the machine."""
     configured = [Path(name).expanduser() for name in (*PIP_FILES, environment.get("PIP_CONFIG_FILE", "")) if name]
     existing = [path for path in configured if path.is_file()]
     named = [value for name, value in environment.items() if PIP_VARIABLE.fullmatch(name)]
@@ -39,7 +41,7 @@ def files(environment: Mapping[str, str]) -> list[Path]:
         named += [value for section in parser.sections() for _, value in parser.items(section)]
     words = [word.removesuffix("/") for value in named for word in value.split()]
     local = [Path(word) for word in words if word.startswith("/")]
-    # The pages of an index in a folder link to files that lie beside it.
+    # A package index in a folder links to files in the index's parent folder.
     local += [Path(word.removeprefix("file://")).parent for word in words if word.startswith("file:///")]
     local = [path for path in local if len(path.parts) > 2]
     acquire = [path for path in sorted(Path("/etc/apt/apt.conf.d").glob("*")) if _says_how_to_acquire(path)]

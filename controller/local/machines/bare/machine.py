@@ -1,4 +1,4 @@
-"""A bare machine: its boot process, its metadata service at the usual address, and the folder of its disk."""
+"""A bare machine: its boot process, its metadata service at EC2's address, and the folder of its disk."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from dyntrain.controller.local.spawner import Spawner
 
 METADATA = ("169.254.169.254", 80)
 
-MARK = "DYNTRAIN_BARE_DISK"
+MARK = "DYNTRAIN_BARE_DISK"  # an environment variable of all processes of one machine
 
 
 @dataclass(frozen=True)
 class MachineResources:
-    """What machines share. `image` is their root, `shared` the folder behind the embedded cloud's file systems."""
+    """The resources of a bare machine. `image` is the shared root, and `shared` the folder behind the emulated EFS file
+    system.
+    """
 
     image: Path
     shared: Path
@@ -32,7 +34,7 @@ class MachineResources:
 
 
 class BareMachine(Machine):
-    """One boot as EC2 sees it; systemd reboots inside it."""
+    """One boot of a bare machine, as EC2 sees it. A reboot by systemd stays within this boot."""
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class BareMachine(Machine):
         return self._resources.network.service(self._resources.instance_id, *METADATA)
 
     def start(self) -> None:
-        """Boot. Raises OSError when there are no descriptors, ports or processes left."""
+        """Boot the machine. Raises OSError when no descriptors, ports or processes are left."""
         boot.sweep()
         self._imds.start()
         resources = self._resources
