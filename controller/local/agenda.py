@@ -15,8 +15,8 @@ Action = Callable[[], None]
 class Agenda:
     """Run delayed actions, which must be short. An action that raises is logged, and the other actions still run."""
 
-    def __init__(self, complain: Callable[[str], None]) -> None:
-        self._complain = complain
+    def __init__(self, log_error: Callable[[str], None]) -> None:
+        self._log_error = log_error
         self._due: list[tuple[float, int, Action]] = []
         self._order = itertools.count()
         self._changed = threading.Condition()
@@ -57,4 +57,4 @@ class Agenda:
             try:
                 action()
             except Exception:  # noqa: BLE001 - an action may raise anything, and later actions must still run
-                self._complain(traceback.format_exc())
+                self._log_error(traceback.format_exc())

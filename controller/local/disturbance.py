@@ -39,7 +39,7 @@ class Disorder:
 
 
 class Disturbance:
-    """The present disturbance. Thread-safe. With the default `Disorder` it changes nothing."""
+    """The present disturbance. Thread-safe. The default `Disorder` disturbs nothing."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)

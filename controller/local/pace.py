@@ -1,7 +1,7 @@
 """How slow this host is at the moment, to stretch time limits: a laptop or a shared builder may be busy.
 
-All time limits of the tests use this module, too. They are written generously for an idle host, and multiplied by this
-host's slowness. A limit ends a hang; no limit judges the speed.
+All time limits of the tests use this module, too. Each limit is written generously for an idle host, and multiplied by
+this host's slowness. A limit ends a hang; no limit judges the speed.
 
 The measure is the time in which a process starts and imports some modules, compared with the idle reference host. The
 process runs at low priority, as the machines of the embedded cloud do.

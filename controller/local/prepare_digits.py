@@ -1,8 +1,8 @@
 """The demo cluster's prepare-data script, which writes scikit-learn's handwritten digits to the shared volume, into the
 script's own folder.
 
-`stack.write_prepare_script` copies this file to the volume as `prepare-data.py`. Every node runs it: the first node
-writes the file, and the other nodes find it.
+`stack.write_prepare_script` copies this file to the volume as `prepare-data.py`. Every node runs the script: the first
+node writes the digits, and the other nodes find the file.
 """
 
 from __future__ import annotations

@@ -16,9 +16,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(BaseException):
-    """Raised when a signal of `ENDING` came. It is no Exception, so that no `except Exception` takes it for
-    an error.
-    """
+    """Raised when a signal of `ENDING` came. `Ended` is no Exception, so that no `except Exception` catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

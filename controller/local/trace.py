@@ -24,7 +24,7 @@ class Trace:
                 self._file.write(line + "\n")
                 self._file.flush()
 
-    def complain(self, text: str) -> None:
+    def write_error(self, text: str) -> None:
         """Write an internal error of the cloud to the trace; the cloud continues."""
         self.write("internal-error", traceback=text)
 

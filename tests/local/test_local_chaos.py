@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from dyntrain.controller.local.chaos import census
-from dyntrain.controller.local.chaos.last_words import TAIL, last_words
+from dyntrain.controller.local.chaos.last_words import TAIL, last_log_lines
 from dyntrain.controller.local.chaos.people import People, Wishes
 from dyntrain.controller.local.chaos.plan import (
     Change,
@@ -30,7 +30,7 @@ from dyntrain.controller.local.chaos.plan import (
     stretched,
 )
 from dyntrain.controller.local.chaos.standstill import Standstill, parts, stall_report
-from dyntrain.controller.local.chaos.verdict import Seen, Verdict, judge, last_cool_down, problems, report
+from dyntrain.controller.local.chaos.verdict import ClusterState, Verdict, judge, last_cool_down, problems, report
 from dyntrain.controller.local.stack import Cluster
 from dyntrain.training import events
 from dyntrain.training.events import CoolingDown, Readmitted
@@ -159,7 +159,7 @@ def test_people_remember_what_they_last_asked_for() -> None:
         "group 2",
     ]
     assert people.change_count == 4
-    people.leave()
+    people.remove_all()
     assert people.wishes == Wishes({"i-00000001": False}, {"i-00000001"}, 0)
 
 
@@ -172,7 +172,7 @@ def test_what_fits_nothing_is_no_change() -> None:
 
 
 TRAINS = ("ADDED", "TRAINING")
-WISHED = Seen(
+WISHED = ClusterState(
     states={MASTER: "running", ONE: "running", TWO: "running"},
     tags={ONE: "ADDED", TWO: "ADDED"},
     base=frozenset({MASTER}),
@@ -297,7 +297,7 @@ def test_what_ends_stuck_prints_what_was_said_last(tmp_path: Path) -> None:
     (tmp_path / "logs" / "handler-0.log").write_text(
         "".join(json.dumps(entry) + "\n" for entry in entries) + "half a l"
     )
-    lines = list(last_words(tmp_path, [f"{stuck} is wanted, but its status is WAITING PREPARING"]))
+    lines = list(last_log_lines(tmp_path, [f"{stuck} is wanted, but its status is WAITING PREPARING"]))
     assert [line.strip() for line in lines if line.startswith(" ")] == [
         *(f"{stuck} {number}" for number in range(1000 - TAIL, 1000)),
         f"coordinator on {stuck}",

@@ -60,7 +60,7 @@ class KeptVolume:
         self.hangs = self.can and seconds > 0 and not self.hangs
         return self.hangs
 
-    def go_on(self) -> bool:
+    def resume(self) -> bool:
         did, self.hangs = self.hangs, False
         return did
 

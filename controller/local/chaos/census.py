@@ -20,9 +20,9 @@ _KINDS: tuple[tuple[str, Victim | None], ...] = (
 )
 
 
-def kind_of(words: list[str]) -> Victim | None:
+def kind_of(arguments: list[str]) -> Victim | None:
     """The kind of a process by its arguments; None for a process that faults must not hit."""
-    return next((kind for part, kind in _KINDS if any(part in word for word in words)), None)
+    return next((kind for text, kind in _KINDS if any(text in argument for argument in arguments)), None)
 
 
 def processes(root: int) -> dict[Victim, list[int]]:
@@ -31,7 +31,7 @@ def processes(root: int) -> dict[Victim, list[int]]:
     """
     victims: dict[Victim, list[int]] = {kind: [] for kind in Victim}
     for pid in sorted(descendants(root)):
-        kind = kind_of(_words(pid))
+        kind = kind_of(_arguments(pid))
         if kind is not None:
             victims[kind].append(pid)
     return victims
@@ -41,12 +41,14 @@ def strays(endpoint: str) -> list[str]:
     """Running processes with the cloud's endpoint in their environment, as `pid command`. The cloud sets this variable
     for every process that it starts.
     """
-    return [f"{pid} {' '.join(_words(pid))}"[:200] for pid in with_environment(f"AWS_ENDPOINT_URL={endpoint}")]
+    return [f"{pid} {' '.join(_arguments(pid))}"[:200] for pid in with_environment(f"AWS_ENDPOINT_URL={endpoint}")]
 
 
-def _words(pid: int) -> list[str]:
+def _arguments(pid: int) -> list[str]:
     with contextlib.suppress(OSError):
         return [
-            word.decode(errors="replace") for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if word
+            argument.decode(errors="replace")
+            for argument in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if argument
         ]
     return []

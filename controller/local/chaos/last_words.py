@@ -12,10 +12,10 @@ TAIL = 8  # lines shown of each log
 BYTES = 20_000  # bytes read from the end of a log
 WIDTH = 400  # characters shown of a line
 LOGS = Path("var/log/dyntrain")
-GRAVE = {"WARNING", "ERROR", "CRITICAL"}
+WARNING_LEVELS = {"WARNING", "ERROR", "CRITICAL"}
 
 
-def last_words(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
+def last_log_lines(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
     """The last log lines of each machine that a problem names and of every coordinator, and warnings of the
     controller's handlers.
     """
@@ -24,9 +24,9 @@ def last_words(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
         patterns = ("node.log", "worker.log", "prepare-*.log", "coordinator.log")
         for pattern in patterns if machine.name in text else patterns[-1:]:
             for log in sorted((machine / LOGS).glob(pattern)):
-                yield from _words(f"{log.name} of {machine.name}", tail(log))
+                yield from _titled_lines(f"{log.name} of {machine.name}", tail(log))
     for log in sorted((state_dir / "logs").glob("handler-*.log")):
-        yield from _words(log.name, [line for line in tail(log, lines=0) if grave(line)][-TAIL:])
+        yield from _titled_lines(log.name, [line for line in tail(log, lines=0) if is_warning(line)][-TAIL:])
 
 
 def tail(log: Path, lines: int = TAIL) -> list[str]:
@@ -39,15 +39,15 @@ def tail(log: Path, lines: int = TAIL) -> list[str]:
         return []
 
 
-def grave(line: str) -> bool:
+def is_warning(line: str) -> bool:
     try:
         entry = json.loads(line)
     except ValueError:
         return False
-    return isinstance(entry, dict) and entry.get("level") in GRAVE
+    return isinstance(entry, dict) and entry.get("level") in WARNING_LEVELS
 
 
-def _words(whose: str, lines: list[str]) -> Iterator[str]:
+def _titled_lines(title: str, lines: list[str]) -> Iterator[str]:
     if lines:
-        yield f"{whose}, last lines:"
+        yield f"{title}, last lines:"
         yield from (f"    {line[:WIDTH]}" for line in lines)

@@ -112,7 +112,7 @@ class Change:
 
 
 # (victim, relative frequency). Victims whose recovery takes long are rare.
-KILLED = (
+KILL_WEIGHTS = (
     (Victim.HANDLER, 4),
     (Victim.WORKER, 4),
     (Victim.BOOTSTRAP, 2),
@@ -120,8 +120,14 @@ KILLED = (
     (Victim.COORDINATOR, 2),
     (Victim.MACHINE, 1),
 )
-FROZEN = ((Victim.HANDLER, 2), (Victim.WORKER, 3), (Victim.BOOTSTRAP, 2), (Victim.PSLITE, 2), (Victim.COORDINATOR, 2))
-WISHES = ((Wish.LAUNCH, 3), (Wish.UNTAG, 3), (Wish.RETAG, 1), (Wish.CAPACITY, 3))
+FREEZE_WEIGHTS = (
+    (Victim.HANDLER, 2),
+    (Victim.WORKER, 3),
+    (Victim.BOOTSTRAP, 2),
+    (Victim.PSLITE, 2),
+    (Victim.COORDINATOR, 2),
+)
+CHANGE_WEIGHTS = ((Wish.LAUNCH, 3), (Wish.UNTAG, 3), (Wish.RETAG, 1), (Wish.CAPACITY, 3))
 
 
 def faults(seed: int, duration: float, links: bool = False, volume: bool = False) -> tuple[Fault, ...]:
@@ -135,26 +141,31 @@ def faults(seed: int, duration: float, links: bool = False, volume: bool = False
     def fault(at: float) -> Fault:
         kind = chance.random()
         if kind < 0.6:
-            return Kill(at, _chosen(chance, KILLED), chance.random())
+            return Kill(at, _random_choice(chance, KILL_WEIGHTS), chance.random())
         if kind < 0.9:
-            return Freeze(at, _chosen(chance, FROZEN), chance.random(), _skewed(chance, longest))
-        return Throttle(at, chance.choice(SERVICES), chance.uniform(0.3, 0.9), _skewed(chance, 8.0))
+            return Freeze(
+                at, _random_choice(chance, FREEZE_WEIGHTS), chance.random(), _random_duration(chance, longest)
+            )
+        return Throttle(at, chance.choice(SERVICES), chance.uniform(0.3, 0.9), _random_duration(chance, 8.0))
 
-    planned: list[Fault] = [fault(at) for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_FAULTS)]
+    planned: list[Fault] = [fault(at) for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_FAULTS)]
     if links:
         planned += [
-            Cut(at, chance.random(), _skewed(chance, longest))
-            for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_CUTS)
+            Cut(at, chance.random(), _random_duration(chance, longest))
+            for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_CUTS)
         ]
         chance = random.Random(f"slow links {seed}")
         planned += [
-            Slow(at, chance.random(), chance.choice((5.0, 20.0, 100.0)), _skewed(chance, longest))
-            for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_SLOW_LINKS)
+            Slow(at, chance.random(), chance.choice((5.0, 20.0, 100.0)), _random_duration(chance, longest))
+            for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_SLOW_LINKS)
         ]
     if volume:
-        chance, most = random.Random(f"volume {seed}"), min(LONGEST_STALL, duration / 5)
-        planned += [Stall(at, _skewed(chance, most)) for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_STALLS)]
-    return tuple(sorted(planned, key=lambda one: one.at))
+        chance, longest_stall = random.Random(f"volume {seed}"), min(LONGEST_STALL, duration / 5)
+        planned += [
+            Stall(at, _random_duration(chance, longest_stall))
+            for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_STALLS)
+        ]
+    return tuple(sorted(planned, key=lambda planned_fault: planned_fault.at))
 
 
 def changes(seed: int, duration: float, largest: int) -> tuple[Change, ...]:
@@ -162,9 +173,9 @@ def changes(seed: int, duration: float, largest: int) -> tuple[Change, ...]:
     chance = random.Random(f"changes {seed}")
 
     def change(at: float) -> Change:
-        return Change(at, _chosen(chance, WISHES), chance.random(), chance.randint(0, largest))
+        return Change(at, _random_choice(chance, CHANGE_WEIGHTS), chance.random(), chance.randint(0, largest))
 
-    return tuple(change(at) for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_CHANGES))
+    return tuple(change(at) for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_CHANGES))
 
 
 P = TypeVar("P", bound=Fault | Change)
@@ -174,10 +185,10 @@ def stretched(planned: Sequence[P], factor: float, duration: float) -> tuple[P, 
     """Stretch the plan by `factor`, for a slow host, and drop entries that then come after `duration`. Without this, no
     worker of a slow host would reach its first step between two faults, and the job would rightly give up.
     """
-    return tuple(replace(one, at=one.at * factor) for one in planned if one.at * factor < duration)
+    return tuple(replace(entry, at=entry.at * factor) for entry in planned if entry.at * factor < duration)
 
 
-def _times(chance: random.Random, duration: float, mean: float) -> list[float]:
+def _random_times(chance: random.Random, duration: float, mean: float) -> list[float]:
     times = []
     at = chance.uniform(0.3, 1.7) * mean
     while at < duration:
@@ -186,13 +197,13 @@ def _times(chance: random.Random, duration: float, mean: float) -> list[float]:
     return times
 
 
-def _skewed(chance: random.Random, most: float) -> float:
-    """A random duration in seconds: mostly short, sometimes close to `most`."""
-    return 0.5 + (most - 0.5) * chance.random() ** 2
+def _random_duration(chance: random.Random, longest: float) -> float:
+    """A random duration in seconds: mostly short, sometimes close to `longest`."""
+    return 0.5 + (longest - 0.5) * chance.random() ** 2
 
 
 T = TypeVar("T")
 
 
-def _chosen(chance: random.Random, weighted: Sequence[tuple[T, int]]) -> T:
-    return chance.choices([one for one, _ in weighted], [weight for _, weight in weighted])[0]
+def _random_choice(chance: random.Random, weighted: Sequence[tuple[T, int]]) -> T:
+    return chance.choices([value for value, _ in weighted], [weight for _, weight in weighted])[0]

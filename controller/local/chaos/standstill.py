@@ -10,7 +10,7 @@ from dyntrain.training import events
 from dyntrain.training.events import Event
 
 # The cause that delayed the job until an event of the type came. Other events delay nothing.
-_WAITED_FOR: dict[type[Any], str] = {
+_CAUSES: dict[type[Any], str] = {
     events.WorkerStarted: "starts",
     events.WorkerReady: "starts",
     events.NodeReady: "starts",
@@ -28,7 +28,7 @@ _WAITED_FOR: dict[type[Any], str] = {
     events.Joined: "formation",
     events.Pause: "formation",
 }
-LAST = "first_step"
+FIRST_STEP = "first_step"
 
 
 @dataclass(frozen=True)
@@ -49,33 +49,33 @@ class Standstill:
         return max(0.0, self.ended - max(self.began, moment))
 
 
-def parts(still: Standstill, events: Iterable[Event]) -> dict[str, float]:
+def parts(standstill: Standstill, events: Iterable[Event]) -> dict[str, float]:
     """Seconds of a standstill by cause. `starts`: until processes had started and connected. `patience`: until the
     coordinator gave up a lost node or decided how to continue. `cool_down`: until a failed node was readmitted.
     `coordinator`: until a coordinator was back. `formation`: until a generation had formed. `first_step`: from the last
     event to the next step.
     """
-    seconds_by_kind: dict[str, float] = {}
-    at = still.began
+    seconds_by_cause: dict[str, float] = {}
+    at = standstill.began
     for event in sorted(events, key=lambda event: event.at):
-        kind = _WAITED_FOR.get(type(event))
-        if kind is not None and at <= event.at <= still.ended:
-            seconds_by_kind[kind] = seconds_by_kind.get(kind, 0.0) + event.at - at
+        cause = _CAUSES.get(type(event))
+        if cause is not None and at <= event.at <= standstill.ended:
+            seconds_by_cause[cause] = seconds_by_cause.get(cause, 0.0) + event.at - at
             at = event.at
-    seconds_by_kind[LAST] = still.ended - at
-    return {kind: round(seconds, 1) for kind, seconds in seconds_by_kind.items() if seconds >= 0.05}
+    seconds_by_cause[FIRST_STEP] = standstill.ended - at
+    return {cause: round(seconds, 1) for cause, seconds in seconds_by_cause.items() if seconds >= 0.05}
 
 
-def stall_report(times: Iterable[Standstill], events: Iterable[Event], faults_ended: float) -> dict[str, Any]:
+def stall_report(standstills: Iterable[Standstill], events: Iterable[Event], faults_ended: float) -> dict[str, Any]:
     """The report's fields about stalls: the longest stall with its causes, and the longest stall after the
     last fault.
     """
-    stalls = list(times)
-    longest = max(stalls, key=lambda still: still.seconds, default=Standstill(0.0, 0.0))
+    stalls = list(standstills)
+    longest = max(stalls, key=lambda standstill: standstill.seconds, default=Standstill(0.0, 0.0))
     return {
         "longest_stall_seconds": round(longest.seconds, 1),
         "longest_stall_parts": parts(longest, events) if stalls else {},
         "longest_stall_after_faults_seconds": round(
-            max((still.after(faults_ended) for still in stalls), default=0.0), 1
+            max((standstill.after(faults_ended) for standstill in stalls), default=0.0), 1
         ),
     }

@@ -20,12 +20,18 @@ from dyntrain.controller.local.errors import LocalCloudError
 
 SIZE = 8 << 30  # bytes at most; the sparse file takes only the used space
 SECONDS = 60.0
-INSIDE = "DYNTRAIN_MOUNT_NAMESPACE"
-ALONE = ("unshare", "--mount", "--propagation", "private", "--")  # prefix: run a command in a new mount namespace
+NAMESPACE_VARIABLE = "DYNTRAIN_MOUNT_NAMESPACE"
+UNSHARE_MOUNTS = (
+    "unshare",
+    "--mount",
+    "--propagation",
+    "private",
+    "--",
+)  # prefix: run a command in a new mount namespace
 # The script prints a line when the file system is frozen. It thaws the file system after the time limit, or when its
 # input ends with the calling process. The script ignores SIGPIPE, because it must thaw even if nobody reads the line.
 # `cat` waits for the input, because `read` of sh knows no time limit.
-HANG = (
+FREEZE_SCRIPT = (
     'trap "" PIPE; fsfreeze --freeze "$1" || exit 1; echo frozen; timeout "$2" cat >/dev/null; fsfreeze --unfreeze "$1"'
 )
 
@@ -38,18 +44,18 @@ def in_a_mount_namespace(arguments: Sequence[str]) -> None:
     """Restart this program in its own mount namespace, under the same process id. Does nothing if the program has one
     already, or without `unshare`.
     """
-    if not _inside() and shutil.which("unshare"):
+    if not _in_own_namespace() and shutil.which("unshare"):
         note_inside()
-        os.execvp(ALONE[0], [*ALONE, sys.executable, "-m", "dyntrain", *arguments])  # noqa: S606
+        os.execvp(UNSHARE_MOUNTS[0], [*UNSHARE_MOUNTS, sys.executable, "-m", "dyntrain", *arguments])  # noqa: S606
 
 
 def note_inside() -> None:
     """Record that this process has its own mount namespace, or will have one after the next exec."""
-    os.environ[INSIDE] = str(os.getpid())
+    os.environ[NAMESPACE_VARIABLE] = str(os.getpid())
 
 
-def _inside() -> bool:
-    return os.environ.get(INSIDE) == str(os.getpid())
+def _in_own_namespace() -> bool:
+    return os.environ.get(NAMESPACE_VARIABLE) == str(os.getpid())
 
 
 class HangingVolume:
@@ -57,11 +63,11 @@ class HangingVolume:
 
     def __init__(self, mount: Path) -> None:
         self._mount, self._image = mount, mount.with_suffix(".image")
-        self._hangs: subprocess.Popen[bytes] | None = None
+        self._freezer: subprocess.Popen[bytes] | None = None
 
     def make(self) -> None:
         """Create and mount the volume. Raises VolumeUnavailable."""
-        if not _inside():
+        if not _in_own_namespace():
             raise VolumeUnavailable(
                 "a volume that hangs needs a mount namespace of its own, from the program unshare (package util-linux)"
             )
@@ -72,51 +78,51 @@ class HangingVolume:
         _run("mount", "-o", "loop", str(self._image), str(self._mount))
 
     def hang(self, seconds: float) -> bool:
-        """Make writers wait, for at most `seconds`. Returns False if they already wait, or if the freeze fails. Reading
-        still works.
+        """Make writers wait, for at most `seconds`. Returns False if writers already wait, or if the freeze fails.
+        Reading still works.
         """
-        if self._hangs is not None and self._hangs.poll() is None:
+        if self._freezer is not None and self._freezer.poll() is None:
             return False
-        self.go_on()
-        command = ["sh", "-c", HANG, "sh", str(self._mount), f"{seconds:.1f}"]
-        self._hangs = subprocess.Popen(
+        self.resume()
+        command = ["sh", "-c", FREEZE_SCRIPT, "sh", str(self._mount), f"{seconds:.1f}"]
+        self._freezer = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C must not end the script between freeze and thaw
         )
-        assert self._hangs.stdout is not None
-        answered, _, _ = select.select([self._hangs.stdout], [], [], SECONDS)
-        if answered and self._hangs.stdout.readline():
+        assert self._freezer.stdout is not None
+        readable, _, _ = select.select([self._freezer.stdout], [], [], SECONDS)
+        if readable and self._freezer.stdout.readline():
             return True
-        self.go_on()
+        self.resume()
         return False
 
-    def go_on(self) -> bool:
+    def resume(self) -> bool:
         """Let writers continue. Returns whether the volume was hanging."""
-        if self._hangs is None:
+        if self._freezer is None:
             return False
-        assert self._hangs.stdin is not None
-        assert self._hangs.stdout is not None
-        self._hangs.stdin.close()
+        assert self._freezer.stdin is not None
+        assert self._freezer.stdout is not None
+        self._freezer.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # a freeze that still waits thaws later
-            self._hangs.wait(SECONDS)
-        self._hangs.stdout.close()
-        self._hangs = None
+            self._freezer.wait(SECONDS)
+        self._freezer.stdout.close()
+        self._freezer = None
         return True
 
     def close(self, keep: bool = False) -> None:
         """Unmount the volume. With `keep`, the folder then has the volume's content."""
-        self.go_on()
-        aside = self._mount.with_suffix(".kept")
+        self.resume()
+        copied = self._mount.with_suffix(".kept")
         if keep:
             # files may vanish while they are copied
-            subprocess.run(["cp", "-a", str(self._mount), str(aside)], check=False, capture_output=True)
+            subprocess.run(["cp", "-a", str(self._mount), str(copied)], check=False, capture_output=True)
         subprocess.run(["umount", "--lazy", str(self._mount)], check=False, capture_output=True, timeout=SECONDS)
-        if aside.exists():
+        if copied.exists():
             shutil.rmtree(self._mount, ignore_errors=True)
-            aside.rename(self._mount)
+            copied.rename(self._mount)
         self._image.unlink(missing_ok=True)
 
 

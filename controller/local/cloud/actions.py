@@ -20,7 +20,9 @@ def own_action(groups: Groups, call: Call) -> Answer | None:
     if call.action == "CompleteLifecycleAction":
         return _complete(groups, call)
     if call.action == "RecordLifecycleActionHeartbeat":
-        groups.heartbeat(_required(call, "AutoScalingGroupName"), _required(call, "LifecycleHookName"), *_which(call))
+        groups.heartbeat(
+            _required(call, "AutoScalingGroupName"), _required(call, "LifecycleHookName"), *_token_or_instance(call)
+        )
         return auto_scaling_answer(call.action)
     if call.action == "TerminateInstanceInAutoScalingGroup":
         return _terminate(groups, call)
@@ -38,7 +40,7 @@ def _required(call: Call, name: str) -> str:
     return value
 
 
-def _which(call: Call) -> tuple[str | None, str | None]:
+def _token_or_instance(call: Call) -> tuple[str | None, str | None]:
     token, instance_id = call.form.get("LifecycleActionToken"), call.form.get("InstanceId")
     if token is None and instance_id is None:
         raise ApiError("ValidationError", "Either InstanceId or LifecycleActionToken must be specified")
@@ -50,7 +52,7 @@ def _complete(groups: Groups, call: Call) -> Answer:
     result = _required(call, "LifecycleActionResult")
     if result not in ("CONTINUE", "ABANDON"):
         raise ApiError("ValidationError", f"Invalid lifecycle action result {result}")
-    groups.complete(group, hook, "CONTINUE" if result == "CONTINUE" else "ABANDON", *_which(call))
+    groups.complete(group, hook, "CONTINUE" if result == "CONTINUE" else "ABANDON", *_token_or_instance(call))
     return auto_scaling_answer(call.action)
 
 

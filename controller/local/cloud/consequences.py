@@ -15,7 +15,7 @@ from dyntrain.controller.local.calls import Answer, Call
 from dyntrain.controller.local.cloud.groups import Groups
 from dyntrain.controller.local.cloud.instances import Instances
 from dyntrain.controller.local.cloud.past import Past
-from dyntrain.controller.local.cloud.stacks import complete, let_go
+from dyntrain.controller.local.cloud.stacks import complete_stack, prepare_deletion
 from dyntrain.controller.local.cloud.tags import Snapshot, TagWatch
 from dyntrain.controller.local.events import Origin
 from dyntrain.controller.local.lambdas.bus import Bus
@@ -52,7 +52,7 @@ class Consequences:
         instances: Instances,
         groups: Groups,
         options: Options,
-        written: Callable[[], None],
+        on_table_write: Callable[[], None],
         past: Past,
     ) -> None:
         self._account = account
@@ -60,7 +60,7 @@ class Consequences:
         self._instances = instances
         self._groups = groups
         self._options = options
-        self._written = written
+        self._on_table_write = on_table_write
         self._past = past
         self._tags = TagWatch(account, bus)
 
@@ -71,7 +71,7 @@ class Consequences:
                 self._past.before_tags_change(instance_id)
             return Prepared(tags)
         if call.service == "cloudformation" and call.action == "DeleteStack":
-            let_go(self._account, call.form["StackName"])
+            prepare_deletion(self._account, call.form["StackName"])
         if call.service == "autoscaling" and call.action == "CreateAutoScalingGroup":
             # moto would launch instances at once; `after` sets the real capacity, and `Groups` launches
             return Prepared({}, {**call.form, "DesiredCapacity": "0"})
@@ -87,11 +87,11 @@ class Consequences:
         if call.service == "autoscaling":
             self._autoscaling(call, prepared)
         elif call.service == "cloudformation" and call.action == "CreateStack":
-            for group, hook in complete(self._account, call.form["StackName"]):
-                self._groups.hook_put(group, hook)
+            for group, hook in complete_stack(self._account, call.form["StackName"]):
+                self._groups.announce_hook(group, hook)
             self._groups.reconcile()
         elif call.service == "dynamodb" and call.action in WRITES:
-            self._written()
+            self._on_table_write()
         elif call.service == "events" and call.action == "PutEvents":
             self._put_events(call, answer)
         return answer
@@ -125,11 +125,11 @@ class Consequences:
         text = answer.body.decode()
         ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", text)
         for instance_id in dict.fromkeys(ids):
-            moto: Any = self._account.ec2.get_instance(instance_id)
-            old, old_name = str(moto.private_ip), str(moto.private_dns_name)
+            moto_instance: Any = self._account.ec2.get_instance(instance_id)
+            old_address, old_host_name = str(moto_instance.private_ip), str(moto_instance.private_dns_name)
             self._instances.launched(instance_id)
-            text = text.replace(f">{old}<", f">{moto.private_ip}<").replace(
-                f">{old_name}<", f">{moto.private_dns_name}<"
+            text = text.replace(f">{old_address}<", f">{moto_instance.private_ip}<").replace(
+                f">{old_host_name}<", f">{moto_instance.private_dns_name}<"
             )
             if self._options.launch_tags_emit:
                 self._tags.emit({instance_id: {}})
@@ -144,7 +144,7 @@ class Consequences:
             desired = call.number("DesiredCapacity")
             group.desired_capacity = group.min_size if desired is None else desired
         if call.action == "PutLifecycleHook":
-            self._groups.hook_put(call.form["AutoScalingGroupName"], call.form["LifecycleHookName"])
+            self._groups.announce_hook(call.form["AutoScalingGroupName"], call.form["LifecycleHookName"])
         if prepared.group_members:
             self._groups.end_all(list(prepared.group_members))
         if not call.action.startswith("Describe"):

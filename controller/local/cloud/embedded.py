@@ -34,14 +34,14 @@ from dyntrain.controller.local.cloud.instances import Instances
 from dyntrain.controller.local.cloud.past import Past
 from dyntrain.controller.local.cloud.references import add_public_images, resolve_references
 from dyntrain.controller.local.cloud.reservations import Reservations
-from dyntrain.controller.local.cloud.templates import read_fast
+from dyntrain.controller.local.cloud.templates import use_fast_parser
 from dyntrain.controller.local.disturbance import Disturbance
 from dyntrain.controller.local.errors import ResourcesInvalid
 from dyntrain.controller.local.lambdas.bus import Bus
 from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
 from dyntrain.controller.local.lambdas.functions import Lambdas, execution_environments
 from dyntrain.controller.local.lambdas.packaged import INHERITED, packaged
-from dyntrain.controller.local.lambdas.rules import Rules, parse_function, together
+from dyntrain.controller.local.lambdas.rules import Rules, merged_rules, parse_function
 from dyntrain.controller.local.lambdas.schedule import Schedule
 from dyntrain.controller.local.lambdas.stream import Stream
 from dyntrain.controller.local.listening import listen
@@ -82,18 +82,18 @@ class Cloud:
         app_directory: Path | None = None,
         options: Options | None = None,
     ) -> None:
-        base = options if options is not None else Options()
-        self.options = replace(base, schedule_scale=base.schedule_scale * resync_seconds / DEFAULT_RESYNC)
+        unscaled = options if options is not None else Options()
+        self.options = replace(unscaled, schedule_scale=unscaled.schedule_scale * resync_seconds / DEFAULT_RESYNC)
         self._port = port
         self._app = app
         self._app_directory = app_directory or checkout() or PACKAGED_APP
-        self._given_state_dir = state_dir
+        self._requested_state_dir = state_dir
         self._session = boto3.Session(
             aws_access_key_id="local", aws_secret_access_key="local", region_name=self.options.region
         )
         self._session_lock = threading.Lock()  # sessions are not thread-safe, clients are
         self.network = Namespaces() if self.options.namespaces else None
-        self._undo = ExitStack()
+        self._clean_up = ExitStack()
         self.table = ""
         self.rules = Rules((), (), ())
 
@@ -178,24 +178,24 @@ class Cloud:
     def _start(self) -> None:
         self._make_state_dir()
         self.trace = Trace(self.logs / "trace.jsonl")
-        self._undo.callback(self.trace.close)
+        self._clean_up.callback(self.trace.close)
         if self.network is not None:
-            self._undo.callback(self.network.stop)
+            self._clean_up.callback(self.network.stop)
             self.network.start()
         listener = listen(self._host, self._port)
-        self._undo.callback(listener.close)
+        self._clean_up.callback(listener.close)
         self._port = listener.getsockname()[1]
         self._assemble()
         self.spawner.start()
-        self._undo.callback(self.spawner.stop)
+        self._clean_up.callback(self.spawner.stop)
         self._serve(listener)
-        self._undo.callback(self.stream.stop)
-        self._undo.callback(self.lambdas.stop)
+        self._clean_up.callback(self.stream.stop)
+        self._clean_up.callback(self.lambdas.stop)
         self._deploy()
         self.bus.use(self.rules)
         self.agenda.start()
-        self._undo.callback(self.agenda.stop)
-        self._undo.callback(self.instances.stop)
+        self._clean_up.callback(self.agenda.stop)
+        self._clean_up.callback(self.instances.stop)
         self.instances.start()
         self.groups.start()
         self.stream.start(self.rules.streams)
@@ -203,19 +203,19 @@ class Cloud:
 
     def stop(self) -> None:
         """Stop everything. Safe to call twice and after a failed start."""
-        self._undo.close()
+        self._clean_up.close()
 
     def _assemble(self) -> None:
         if self.options.machines and self.options.machine_command is None and self.options.bare is None:
             self.options = replace(self.options, machine_command=(*unit_command(), "--volume", VOLUME))
         options = self.options
-        read_fast()
+        use_fast_parser()
         resolve_references()
         self.account = Account(options.region)
         add_public_images(self.account)
         self.signer = Signer()
         self.spawner = Spawner()
-        self.agenda = Agenda(self.trace.complain)
+        self.agenda = Agenda(self.trace.write_error)
         self.dead_letters = DeadLetters(self.account, self.state_dir / "dead-letters.jsonl")
         environments = execution_environments(
             self.spawner,
@@ -255,11 +255,11 @@ class Cloud:
         )
 
     def _make_state_dir(self) -> None:
-        if self._given_state_dir is None:
+        if self._requested_state_dir is None:
             self.state_dir = Path(tempfile.mkdtemp(prefix="dyntrain-cloud-"))
-            self._undo.callback(shutil.rmtree, self.state_dir, ignore_errors=True)
+            self._clean_up.callback(shutil.rmtree, self.state_dir, ignore_errors=True)
         else:
-            self.state_dir = self._given_state_dir.absolute()
+            self.state_dir = self._requested_state_dir.absolute()
         self.logs = self.state_dir / "logs"
         for directory in (self.logs, self.state_dir / "machines", self.state_dir / SHARED):
             directory.mkdir(parents=True, exist_ok=True)
@@ -280,7 +280,7 @@ class Cloud:
             server.server_close()
             thread.join(10.0)
 
-        self._undo.callback(close)
+        self._clean_up.callback(close)
 
     def _deploy(self) -> None:
         """Create the controller's stack from the template of `make deploy`, and register its functions with Lambda and
@@ -302,11 +302,11 @@ class Cloud:
                 f"the controller's stack could not be created: {error!r}; see {self.trace.path}"
             ) from error
         self.table = str(parameter["Value"])
-        self.rules = together(rules for _function, rules in parsed_functions)
+        self.rules = merged_rules(rules for _function, rules in parsed_functions)
         self.dead_letters.use({function.name: function.destination for function, _rules in parsed_functions})
         # in AWS, the stage's configuration has the public keys of the region
-        own = {IDENTITY_KEYS: self.signer.public_key, **self.options.handler_environment}
-        self.lambdas.start([function for function, _rules in parsed_functions], own)
+        configuration = {IDENTITY_KEYS: self.signer.public_key, **self.options.handler_environment}
+        self.lambdas.start([function for function, _rules in parsed_functions], configuration)
 
     def _handler_variables(self) -> dict[str, str]:
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}

@@ -68,10 +68,10 @@ class Front:
         except ApiError as refusal:
             answer = refused(call, refusal)
         except NotImplementedError:
-            named = f"{call.service}:{call.action}"
-            answer = refused(call, ApiError("InvalidAction", f"the embedded cloud does not support {named}", 400))
+            operation = f"{call.service}:{call.action}"
+            answer = refused(call, ApiError("InvalidAction", f"the embedded cloud does not support {operation}", 400))
         except Exception:  # noqa: BLE001 - moto may raise anything; the client then gets AWS's internal error
-            self._trace.complain(traceback.format_exc())
+            self._trace.write_error(traceback.format_exc())
             answer = refused(
                 call,
                 ApiError(
@@ -111,16 +111,16 @@ class Front:
     def _ask_moto(self, environ: Environ, body: bytes) -> Answer:
         answer: list[Any] = []
 
-        def listen(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
+        def start_moto_response(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
             answer[:] = [int(status.split()[0]), headers]
 
-        inner = {
+        moto_environ = {
             **environ,
             "wsgi.input": io.BytesIO(body),
             "CONTENT_LENGTH": str(len(body)),
             "HTTP_X_MOTO_ACCOUNT_ID": self._account.number,
         }
-        chunks = self._moto(inner, listen)
+        chunks = self._moto(moto_environ, start_moto_response)
         try:
             data = b"".join(chunks)
         finally:
@@ -128,6 +128,8 @@ class Front:
             if close is not None:
                 close()
         status, headers = answer
-        kind = next((value for name, value in headers if name.lower() == "content-type"), "text/xml")
-        rest = tuple((name, value) for name, value in headers if name.lower() not in ("content-type", "content-length"))
-        return Answer(status, kind, data, rest)
+        content_type = next((value for name, value in headers if name.lower() == "content-type"), "text/xml")
+        other_headers = tuple(
+            (name, value) for name, value in headers if name.lower() not in ("content-type", "content-length")
+        )
+        return Answer(status, content_type, data, other_headers)

@@ -47,15 +47,15 @@ WATCH_SECONDS = 0.25
 
 @dataclass
 class Instance:
-    """An instance. `shown` is the state in describe calls. `life` grows with each change of state, so that late timers
-    know that they are outdated.
+    """An instance. `shown` is the state in describe calls. `state_version` grows with each change of state, so that a
+    late timer knows that it is outdated.
     """
 
     instance_id: str
     address: str
     state: InstanceState = "pending"
     shown: InstanceState = "pending"
-    life: int = 0
+    state_version: int = 0
     machine: Machine | None = None
     notice: tuple[str, float] | None = None
     rebalance_at: float | None = None
@@ -110,7 +110,7 @@ class Instances:
         for machine in machines:
             machine.close()
 
-    def known(self) -> set[str]:
+    def known_ids(self) -> set[str]:
         with self._account.lock:
             return set(self._instances)
 
@@ -133,25 +133,25 @@ class Instances:
             self._adjust(instance)
             self._show(instance, "pending")
             self._enter(instance, "pending")
-            self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
+            self._agenda.after(self._options.boot_delay, self._if_unchanged(instance, self._boot))
 
     def terminating(self, instance_id: str) -> None:
         """Shut down the machine of an instance that moto has already terminated; the states change over time, as in
         EC2.
         """
-        self._go_down(instance_id, "shutting-down", self._terminated)
+        self._go_down(instance_id, "shutting-down", self._enter_terminated)
 
     def stopping(self, instance_id: str) -> None:
-        self._go_down(instance_id, "stopping", self._now_stopped)
+        self._go_down(instance_id, "stopping", self._enter_stopped)
 
     def starting(self, instance_id: str) -> None:
         with self._account.lock:
             instance = self._instances[instance_id]
             self._show(instance, instance.shown)
             if instance.state == "stopped":
-                self._moto(instance_id).launch_time = utcnow()  # the launch time of this start
+                self._moto_instance(instance_id).launch_time = utcnow()  # the launch time of this start
                 self._enter(instance, "pending")
-                self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
+                self._agenda.after(self._options.boot_delay, self._if_unchanged(instance, self._boot))
 
     def rebooting(self, instance_id: str) -> None:
         """Shut the machine down and boot it again from its disk. EC2 shows the instance as running all the time."""
@@ -162,14 +162,17 @@ class Instances:
                 instance.reboots = True
                 instance.machine.shut_down()  # `_watch` then boots the machine again
 
-    def profile_replaced(self, association: str) -> None:
+    def profile_replaced(self, association_id: str) -> None:
         """Write the new instance profile into moto's object. Without this, describe calls would still show the former
         profile.
         """
         with self._account.lock:
-            for one in self._account.ec2.iam_instance_profile_associations.values():
-                if one.association_id == association:
-                    one.instance.iam_instance_profile = {"Arn": one.iam_instance_profile.arn, "Id": association}
+            for association in self._account.ec2.iam_instance_profile_associations.values():
+                if association.association_id == association_id:
+                    association.instance.iam_instance_profile = {
+                        "Arn": association.iam_instance_profile.arn,
+                        "Id": association_id,
+                    }
 
     def interrupt(self, instance_id: str, seconds: float) -> None:
         """Interrupt a Spot instance. The notice comes now, in the machine's metadata service and as an event; the
@@ -178,7 +181,7 @@ class Instances:
         with self._account.lock:
             self._instances[instance_id].notice = ("terminate", time.time() + seconds)
             self._bus.publish(events.spot_interruption(self._bus.origin(), instance_id, "terminate"))
-        self._agenda.after(seconds, lambda: self._take_back(instance_id))
+        self._agenda.after(seconds, lambda: self._end_interrupted(instance_id))
 
     def recommend_rebalance(self, instance_id: str) -> None:
         with self._account.lock:
@@ -186,18 +189,21 @@ class Instances:
             self._bus.publish(events.rebalance_recommendation(self._bus.origin(), instance_id))
             self.on_recommendation(instance_id)
 
-    def _take_back(self, instance_id: str) -> None:
+    def _end_interrupted(self, instance_id: str) -> None:
         with self._account.lock:
             if self._instances[instance_id].state not in ("shutting-down", "terminated"):
                 self._account.ec2.terminate_instances([instance_id])
-                self._say_why(instance_id, "Server.SpotInstanceTermination")
+                self._set_reason(instance_id, "Server.SpotInstanceTermination")
                 self.terminating(instance_id)
 
     def _switched_off(self, instance: Instance) -> None:
         """Stop or terminate the instance of a machine that switched itself off, by the instance's shutdown
         behaviour.
         """
-        backend, behaviour = self._account.ec2, self._moto(instance.instance_id).instance_initiated_shutdown_behavior
+        backend, behaviour = (
+            self._account.ec2,
+            self._moto_instance(instance.instance_id).instance_initiated_shutdown_behavior,
+        )
         self._trace.write("machine-off", instance=instance.instance_id, behaviour=str(behaviour))
         if behaviour == "terminate":
             backend.terminate_instances([instance.instance_id])
@@ -205,30 +211,30 @@ class Instances:
         else:
             backend.stop_instances([instance.instance_id])
             self.stopping(instance.instance_id)
-        self._say_why(instance.instance_id, "Client.InstanceInitiatedShutdown")
+        self._set_reason(instance.instance_id, "Client.InstanceInitiatedShutdown")
 
-    def _say_why(self, instance_id: str, code: str) -> None:
+    def _set_reason(self, instance_id: str, code: str) -> None:
         """Set the reason of the state (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html)."""
-        self._moto(instance_id).state_reason = StateReason(f"{code}: set by the embedded cloud", code)
+        self._moto_instance(instance_id).state_reason = StateReason(f"{code}: set by the embedded cloud", code)
 
     # ---- states
 
-    def _step(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
+    def _if_unchanged(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
         """A callable for the agenda. It runs `action`, unless the instance's state has changed or the cloud has stopped
         since then.
         """
-        life = instance.life
+        state_version = instance.state_version
 
         def run() -> None:
             with self._account.lock:
-                if instance.life == life and not self._stopped:
+                if instance.state_version == state_version and not self._stopped:
                     action(instance)
 
         return run
 
     def _enter(self, instance: Instance, state: InstanceState) -> None:
         instance.state = state
-        instance.life += 1
+        instance.state_version += 1
         self._agenda.after(self._options.describe_lag, lambda: self._show_later(instance, state))
         self._bus.publish(events.state_change(self._bus.origin(), instance.instance_id, state))
         self.on_state(instance.instance_id, state)
@@ -239,14 +245,14 @@ class Instances:
 
     def _show(self, instance: Instance, state: InstanceState) -> None:
         instance.shown = state
-        shown = self._moto(instance.instance_id)._state
-        shown.name, shown.code = state, CODES[state]
+        moto_state = self._moto_instance(instance.instance_id)._state
+        moto_state.name, moto_state.code = state, CODES[state]
 
     def _boot(self, instance: Instance) -> None:
         self._power_on(instance)
         self._enter(instance, "running")
 
-    def _go_down(self, instance_id: str, state: InstanceState, done: Callable[[Instance], None]) -> None:
+    def _go_down(self, instance_id: str, state: InstanceState, when_off: Callable[[Instance], None]) -> None:
         with self._account.lock:
             instance = self._instances[instance_id]
             self._show(instance, instance.shown)
@@ -256,24 +262,26 @@ class Instances:
                 if instance.machine is not None:
                     instance.machine.shut_down()
                 self._enter(instance, state)
-                self._await_off(instance, done)
+                self._await_off(instance, when_off)
 
-    def _await_off(self, instance: Instance, done: Callable[[Instance], None]) -> None:
+    def _await_off(self, instance: Instance, when_off: Callable[[Instance], None]) -> None:
         if instance.machine is not None and instance.machine.on:
-            self._agenda.after(POLL_SECONDS, self._step(instance, lambda same: self._await_off(same, done)))
+            self._agenda.after(
+                POLL_SECONDS, self._if_unchanged(instance, lambda current: self._await_off(current, when_off))
+            )
             return
         if instance.machine is not None:
             instance.machine.close()
             instance.machine = None
-        done(instance)
+        when_off(instance)
 
-    def _terminated(self, instance: Instance) -> None:
+    def _enter_terminated(self, instance: Instance) -> None:
         if self._network is not None:
             self._network.remove(instance.instance_id)
         self._addresses.free(instance.address)
         self._enter(instance, "terminated")
 
-    def _now_stopped(self, instance: Instance) -> None:
+    def _enter_stopped(self, instance: Instance) -> None:
         self._enter(instance, "stopped")
 
     # ---- machines
@@ -286,8 +294,8 @@ class Instances:
         job = job_command(user_data, root)
         bootstraps = "node_bootstrap" in user_data
         volume, place = self._volumes.of(user_data), self._place(instance)
-        words = (self._options.machine_command or ()) if bootstraps else ()
-        command = job or tuple(str(volume) if word == VOLUME else word for word in words)
+        unit_words = (self._options.machine_command or ()) if bootstraps else ()
+        command = job or tuple(str(volume) if word == VOLUME else word for word in unit_words)
         machine = self._bare(instance, root, place, volume) or Machine(
             self._spawner,
             root,
@@ -336,7 +344,7 @@ class Instances:
 
         def tokens_required() -> bool:
             with self._account.lock:
-                return bool(self._moto(instance.instance_id).metadata_options.http_tokens == "required")
+                return bool(self._moto_instance(instance.instance_id).metadata_options.http_tokens == "required")
 
         if self._network is None:
             return Place(tokens_required=tokens_required)
@@ -354,8 +362,8 @@ class Instances:
                 if instance.machine.switched_itself_off:
                     self._switched_off(instance)
                 else:
-                    why = "machine-reboots" if instance.reboots else "machine-died"
-                    self._trace.write(why, instance=instance.instance_id)
+                    trace_kind = "machine-reboots" if instance.reboots else "machine-died"
+                    self._trace.write(trace_kind, instance=instance.instance_id)
                     instance.reboots = False
                     instance.machine.close()
                     self._power_on(instance)
@@ -363,41 +371,41 @@ class Instances:
 
     def _metadata(self, instance: Instance) -> Tree:
         with self._account.lock:
-            moto = self._moto(instance.instance_id)
-            shows_tags = moto.metadata_options.instance_metadata_tags == "enabled"
+            moto_instance = self._moto_instance(instance.instance_id)
+            shows_tags = moto_instance.metadata_options.instance_metadata_tags == "enabled"
             facts = InstanceFacts(
                 instance_id=instance.instance_id,
-                image_id=moto.image_id,
-                instance_type=moto.instance_type,
+                image_id=moto_instance.image_id,
+                instance_type=moto_instance.instance_type,
                 address=instance.address,
-                zone=str(moto.availability_zone),
+                zone=str(moto_instance.availability_zone),
                 region=self._account.region,
                 account=self._account.number,
-                launched_at=moto.launch_time.timestamp(),
+                launched_at=moto_instance.launch_time.timestamp(),
                 tags=self._account.instance_tags(instance.instance_id) if shows_tags else None,
                 target_state=self.target_state(instance.instance_id),
                 notice=instance.notice,
                 rebalance_at=instance.rebalance_at,
                 user_data=self._user_data(instance.instance_id),
-                launch_index=int(moto.ami_launch_index),
+                launch_index=int(moto_instance.ami_launch_index),
             )
         return metadata(facts, self.signer, time.time())
 
     # ---- moto's objects
 
-    def _moto(self, instance_id: str) -> Any:
+    def _moto_instance(self, instance_id: str) -> Any:
         return self._account.ec2.get_instance(instance_id)
 
     def _user_data(self, instance_id: str) -> str:
-        data = self._moto(instance_id).user_data
+        data = self._moto_instance(instance_id).user_data
         return "" if data is None else str(data.decode())
 
     def _adjust(self, instance: Instance) -> None:
         """Write values into moto's object that moto leaves out: the cloud's address, and the launch template's metadata
         options and instance profile.
         """
-        moto = self._moto(instance.instance_id)
-        for interface in moto.nics.values():
+        moto_instance = self._moto_instance(instance.instance_id)
+        for interface in moto_instance.nics.values():
             interface.private_ip_address = instance.address
             interface.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": instance.address}]
         tags = self._account.instance_tags(instance.instance_id)
@@ -408,7 +416,7 @@ class Instances:
         if profile := version.data.get("IamInstanceProfile", {}).get("Arn"):
             self._account.ec2.associate_iam_instance_profile(instance.instance_id, iam_instance_profile_arn=profile)
         options = version.data.get("MetadataOptions", {})
-        if moto.metadata_options.http_tokens == "optional":
-            moto.metadata_options.http_tokens = options.get("HttpTokens", "optional")
-        if moto.metadata_options.instance_metadata_tags == "disabled":
-            moto.metadata_options.instance_metadata_tags = options.get("InstanceMetadataTags", "disabled")
+        if moto_instance.metadata_options.http_tokens == "optional":
+            moto_instance.metadata_options.http_tokens = options.get("HttpTokens", "optional")
+        if moto_instance.metadata_options.instance_metadata_tags == "disabled":
+            moto_instance.metadata_options.instance_metadata_tags = options.get("InstanceMetadataTags", "disabled")

@@ -31,11 +31,11 @@ def check(account: Account, call: Call) -> None:
     if call.service == "pricing":
         raise ApiError("AccessDeniedException", "the embedded cloud has no price list")
     if call.service in ("ec2", "autoscaling"):
-        _not_reserved(call)
+        _no_reserved_tags(call)
     if call.service == "ssm" and call.action == "PutParameter":
         _parameter_size(call.document)
     elif call.service == "ec2" and call.action == "CreateTags":
-        _known(account, call)
+        _taggable(account, call)
     elif call.service == "ec2" and call.action in PROTECTIONS:
         _unprotected(account, call)
     elif call.service == "autoscaling":
@@ -43,18 +43,20 @@ def check(account: Account, call: Call) -> None:
         if call.action == "SetDesiredCapacity":
             _desired_capacity(account, call)
         elif call.action in ("CreateAutoScalingGroup", "UpdateAutoScalingGroup"):
-            _sizes(account, call)
+            _group_sizes(account, call)
         elif call.action == "PutLifecycleHook":
-            _hook(call)
+            _hook_timeout(call)
         elif call.action == "DeleteAutoScalingGroup":
-            _empty(account, call)
+            _group_empty(account, call)
 
 
 def _instances(account: Account) -> dict[str, Any]:
-    return {one.id: one for reservation in account.ec2.reservations.values() for one in reservation.instances}
+    return {
+        instance.id: instance for reservation in account.ec2.reservations.values() for instance in reservation.instances
+    }
 
 
-def _not_reserved(call: Call) -> None:
+def _no_reserved_tags(call: Call) -> None:
     for name, key in call.form.items():
         if _TAG_KEY.fullmatch(name) and key.lower().startswith(RESERVED):
             code = "InvalidParameterValue" if call.service == "ec2" else "ValidationError"
@@ -62,13 +64,17 @@ def _not_reserved(call: Call) -> None:
             raise ApiError(code, f"Value ( {key} ) for parameter key is invalid. {reason}")
 
 
-def _known(account: Account, call: Call) -> None:
+def _taggable(account: Account, call: Call) -> None:
     instances = _instances(account)
     for resource in call.values("ResourceId"):
         if resource.startswith("i-") and resource not in instances:
             raise ApiError("InvalidInstanceID.NotFound", f"The instance ID '{resource}' does not exist")
-        shown = resource in instances and instances[resource].metadata_options.instance_metadata_tags == "enabled"
-        for key in refused_keys(call.form[name] for name in call.form if name.endswith(".Key")) if shown else ():
+        tags_in_metadata = (
+            resource in instances and instances[resource].metadata_options.instance_metadata_tags == "enabled"
+        )
+        for key in (
+            refused_keys(call.form[name] for name in call.form if name.endswith(".Key")) if tags_in_metadata else ()
+        ):
             raise ApiError(
                 "InvalidParameterValue",
                 f"'{key}' is not a valid tag key. Tag keys must match pattern ({PATTERN}), and must not be a reserved "
@@ -137,29 +143,31 @@ def _desired_capacity(account: Account, call: Call) -> None:
         )
 
 
-def _sizes(account: Account, call: Call) -> None:
+def _group_sizes(account: Account, call: Call) -> None:
     group = _named_group(account, call) if call.action == "UpdateAutoScalingGroup" else None
-    least, most, desired = call.number("MinSize"), call.number("MaxSize"), call.number("DesiredCapacity")
-    least = group.min_size if least is None and group is not None else least
-    most = group.max_size if most is None and group is not None else most
-    if least is None or most is None:
+    min_size, max_size, desired = call.number("MinSize"), call.number("MaxSize"), call.number("DesiredCapacity")
+    min_size = group.min_size if min_size is None and group is not None else min_size
+    max_size = group.max_size if max_size is None and group is not None else max_size
+    if min_size is None or max_size is None:
         return
-    if least > most:
-        raise ApiError("ValidationError", f"Max bound, {most}, must be greater than or equal to min bound, {least}")
-    if desired is not None and not least <= desired <= most:
+    if min_size > max_size:
+        raise ApiError(
+            "ValidationError", f"Max bound, {max_size}, must be greater than or equal to min bound, {min_size}"
+        )
+    if desired is not None and not min_size <= desired <= max_size:
         raise ApiError(
             "ValidationError",
-            f"Desired capacity:{desired} must be between the specified min size:{least} and max size:{most}",
+            f"Desired capacity:{desired} must be between the specified min size:{min_size} and max size:{max_size}",
         )
 
 
-def _hook(call: Call) -> None:
+def _hook_timeout(call: Call) -> None:
     timeout = call.number("HeartbeatTimeout")
     if timeout is not None and not 30 <= timeout <= 7200:
         raise ApiError("ValidationError", "HeartbeatTimeout must be between 30 and 7200 seconds, inclusive")
 
 
-def _empty(account: Account, call: Call) -> None:
+def _group_empty(account: Account, call: Call) -> None:
     if call.form.get("ForceDelete", "false").lower() != "true" and _named_group(account, call).instance_states:
         raise ApiError(
             "ResourceInUse",

@@ -30,7 +30,7 @@ Tags = dict[str, str]
 
 
 @dataclass(frozen=True)
-class GroupThen:
+class PastGroup:
     """A group's state that describe calls show from `since` on. `states` are copies of moto's objects."""
 
     since: float
@@ -39,7 +39,7 @@ class GroupThen:
 
 
 def _content(desired: int | None, states: Sequence[Any]) -> tuple[Any, ...]:
-    members = [(one.instance.id, one.lifecycle_state, one.protected_from_scale_in) for one in states]
+    members = [(state.instance.id, state.lifecycle_state, state.protected_from_scale_in) for state in states]
     return (desired, *members)
 
 
@@ -52,14 +52,14 @@ class Past:
         self._tags: dict[
             str, list[tuple[float, Tags | None]]
         ] = {}  # (end of the time in which describe calls show the tags, tags); None: no instance yet
-        self._groups: dict[str, list[GroupThen]] = {}
+        self._groups: dict[str, list[PastGroup]] = {}
 
     def launched(self, instance_id: str) -> None:
-        self._tags[instance_id] = [(self._shows(), None)]
+        self._tags[instance_id] = [(self._visible_from(), None)]
 
     def before_tags_change(self, instance_id: str) -> None:
         history = self._tags.get(instance_id, [])
-        until = self._shows(after=history[-1][0] if history else 0.0)
+        until = self._visible_from(after=history[-1][0] if history else 0.0)
         kept = [entry for entry in history if entry[0] > self._clock() - KEPT_SECONDS]
         self._tags[instance_id] = [*kept, (until, self._account.instance_tags(instance_id))]
 
@@ -71,24 +71,24 @@ class Past:
             history = self._groups.get(name, [])
             if history and _content(history[-1].desired, history[-1].states) == _content(desired, states):
                 continue
-            kept = [then for then in history[:-1] if then.since > now - KEPT_SECONDS] + history[-1:]
-            since = self._shows(after=history[-1].since) if history else now
-            self._groups[name] = [*kept, GroupThen(since, desired, tuple(copy.copy(state) for state in states))]
+            kept = [past_group for past_group in history[:-1] if past_group.since > now - KEPT_SECONDS] + history[-1:]
+            since = self._visible_from(after=history[-1].since) if history else now
+            self._groups[name] = [*kept, PastGroup(since, desired, tuple(copy.copy(state) for state in states))]
 
-    def _shows(self, after: float = 0.0) -> float:
+    def _visible_from(self, after: float = 0.0) -> float:
         """The time from which describe calls show a change of now: never before earlier changes."""
         return max(after, self._clock() + self._chance.uniform(0.0, self._behind))
 
     @contextmanager
     def shown(self, call: Call, age: float) -> Iterator[None]:
         """A context in which moto's describe calls answer as they did `age` seconds ago."""
-        at, late = self._clock() - age, age or self._behind
+        at, lag = self._clock() - age, age or self._behind
         if call.service == "autoscaling":
             self.note_groups()  # record what the call may change
-        if late and call.service == "ec2" and call.action in OF_INSTANCES:
+        if lag and call.service == "ec2" and call.action in OF_INSTANCES:
             with self._instances_at(at):
                 yield
-        elif late and call.service == "autoscaling" and call.action in OF_GROUPS:
+        elif lag and call.service == "autoscaling" and call.action in OF_GROUPS:
             with self._groups_at(at):
                 yield
         else:
@@ -110,18 +110,20 @@ class Past:
                 hidden.add(instance_id)
                 ec2.tags[instance_id] = {}
             else:
-                ec2.tags[instance_id] = self._part(shown[1] if len(shown) > 1 else kept_tags[instance_id])
-        kept_instances = [(one, one.instances) for one in ec2.reservations.values()] if hidden else []
-        for one, instances in kept_instances:
-            one.instances = [instance for instance in instances if instance.id not in hidden]
+                ec2.tags[instance_id] = self._random_part(shown[1] if len(shown) > 1 else kept_tags[instance_id])
+        kept_instances = (
+            [(reservation, reservation.instances) for reservation in ec2.reservations.values()] if hidden else []
+        )
+        for reservation, instances in kept_instances:
+            reservation.instances = [instance for instance in instances if instance.id not in hidden]
         try:
             yield
         finally:
             ec2.tags.update(kept_tags)
-            for one, instances in kept_instances:
-                one.instances = instances
+            for reservation, instances in kept_instances:
+                reservation.instances = instances
 
-    def _part(self, tags: Tags | None) -> Tags:
+    def _random_part(self, tags: Tags | None) -> Tags:
         return (
             {}
             if tags is None
@@ -134,8 +136,8 @@ class Past:
         kept = {name: (group.desired_capacity, group.instance_states) for name, group in groups.items()}
         for name, group in groups.items():
             history = self._groups[name]
-            then = next((one for one in reversed(history) if one.since <= at), history[0])
-            group.desired_capacity, group.instance_states = then.desired, list(then.states)
+            shown_group = next((past_group for past_group in reversed(history) if past_group.since <= at), history[0])
+            group.desired_capacity, group.instance_states = shown_group.desired, list(shown_group.states)
         try:
             yield
         finally:

@@ -31,14 +31,14 @@ AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x
 
 def add_public_images(account: Account) -> None:
     """Add the images' parameters to moto's own parameters: through the API, no account may write below /aws/service."""
-    known: Any = ssm_backends[account.number][account.region]
+    parameters: Any = ssm_backends[account.number][account.region]
     for name in PUBLIC_IMAGES:
-        image = copy(known.get_parameter(AMAZON_LINUX))
+        image = copy(parameters.get_parameter(AMAZON_LINUX))
         image.name = name
-        known._parameters[name].append(image)
+        parameters._parameters[name].append(image)
 
 
-def _of_a_wait(get_att: Any, resources_map: Any) -> bool:
+def _is_wait_condition(get_att: Any, resources_map: Any) -> bool:
     if not isinstance(get_att, list):
         return False
     declared = resources_map._resource_json_map.get(get_att[0], {})
@@ -55,18 +55,18 @@ def resolve_references() -> None:
         return
 
     def clean_json(resource_json: Any, resources_map: Any) -> Any:
-        if isinstance(resource_json, dict) and _of_a_wait(resource_json.get("Fn::GetAtt"), resources_map):
+        if isinstance(resource_json, dict) and _is_wait_condition(resource_json.get("Fn::GetAtt"), resources_map):
             return "{}"  # moto creates no wait condition, so the condition has no data
         cleaned = original(resource_json, resources_map)
         if isinstance(cleaned, list):
-            cleaned = [one for one in cleaned if one is not None]  # AWS::NoValue, which moto leaves in lists
+            cleaned = [item for item in cleaned if item is not None]  # AWS::NoValue, which moto leaves in lists
         return (
-            _REFERENCE.sub(lambda match: value(match[1], resources_map), cleaned)
+            _REFERENCE.sub(lambda match: parameter_value(match[1], resources_map), cleaned)
             if isinstance(cleaned, str)
             else cleaned
         )
 
-    def value(name: str, resources_map: Any) -> str:
+    def parameter_value(name: str, resources_map: Any) -> str:
         parameter = ssm_backends[resources_map._account_id][resources_map._region_name].get_parameter(name)
         if parameter is None:
             raise ValidationError(message=f"Parameters: [ssm:{name}] cannot be found.")

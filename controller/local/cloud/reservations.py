@@ -117,12 +117,16 @@ class Reservations:
             return _answer(
                 call.action,
                 "reservedInstancesSet",
-                [_purchase_fields(one) for one in reserved if not states or one.state in states],
+                [
+                    _purchase_fields(reservation)
+                    for reservation in reserved
+                    if not states or reservation.state in states
+                ],
             )
         return _answer(
             call.action,
             "capacityReservationSet",
-            [_capacity_fields(one) for one in capacity if not states or one.state in states],
+            [_capacity_fields(reservation) for reservation in capacity if not states or reservation.state in states],
         )
 
 
@@ -135,39 +139,45 @@ def _filtered_states(call: Call) -> list[str]:
     return [value for prefix in prefixes for value in call.values(f"{prefix}.Value")]
 
 
-def _purchase_fields(one: ReservedInstances) -> dict[str, str]:
-    place = {"scope": "Region"} if one.zone is None else {"scope": "Availability Zone", "availabilityZone": one.zone}
+def _purchase_fields(purchase: ReservedInstances) -> dict[str, str]:
+    place = (
+        {"scope": "Region"}
+        if purchase.zone is None
+        else {"scope": "Availability Zone", "availabilityZone": purchase.zone}
+    )
     return place | {
-        "reservedInstancesId": one.id,
-        "instanceType": one.instance_type,
-        "instanceCount": str(one.count),
-        "productDescription": one.platform,
-        "instanceTenancy": one.tenancy,
-        "state": one.state,
-        "start": timestamp(one.start),
-        "end": timestamp(one.end),
-        "duration": str(int(one.end - one.start)),
+        "reservedInstancesId": purchase.id,
+        "instanceType": purchase.instance_type,
+        "instanceCount": str(purchase.count),
+        "productDescription": purchase.platform,
+        "instanceTenancy": purchase.tenancy,
+        "state": purchase.state,
+        "start": timestamp(purchase.start),
+        "end": timestamp(purchase.end),
+        "duration": str(int(purchase.end - purchase.start)),
         "offeringClass": "standard",
         "offeringType": "No Upfront",
         "currencyCode": "USD",
     }
 
 
-def _capacity_fields(one: CapacityReservation) -> dict[str, str]:
+def _capacity_fields(reservation: CapacityReservation) -> dict[str, str]:
     ends = (
-        {"endDateType": "unlimited"} if one.end is None else {"endDateType": "limited", "endDate": timestamp(one.end)}
+        {"endDateType": "unlimited"}
+        if reservation.end is None
+        else {"endDateType": "limited", "endDate": timestamp(reservation.end)}
     )
     return ends | {
-        "capacityReservationId": one.id,
-        "instanceType": one.instance_type,
-        "instancePlatform": one.platform,
-        "availabilityZone": one.zone,
-        "tenancy": one.tenancy,
-        "totalInstanceCount": str(one.total),
-        "availableInstanceCount": str(one.total - one.used),
-        "instanceMatchCriteria": one.criteria,
-        "reservationType": one.kind,
-        "state": one.state,
+        "capacityReservationId": reservation.id,
+        "instanceType": reservation.instance_type,
+        "instancePlatform": reservation.platform,
+        "availabilityZone": reservation.zone,
+        "tenancy": reservation.tenancy,
+        "totalInstanceCount": str(reservation.total),
+        "availableInstanceCount": str(reservation.total - reservation.used),
+        "instanceMatchCriteria": reservation.criteria,
+        "reservationType": reservation.kind,
+        "state": reservation.state,
     }
 
 

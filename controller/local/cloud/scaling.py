@@ -22,7 +22,7 @@ class MemberView:
     replaced: bool = False
 
 
-def missing(members: list[MemberView], desired: int) -> int:
+def missing_count(members: list[MemberView], desired: int) -> int:
     return max(0, desired - len(_counted(members)))
 
 
@@ -38,17 +38,19 @@ def surplus(members: list[MemberView], desired: int) -> list[str]:
     return [member.instance_id for member in free[: max(0, len(counted) - desired)]]
 
 
-def succeeded(members: list[MemberView], desired: int) -> list[str]:
+def replaceable(members: list[MemberView], desired: int) -> list[str]:
     """Instances to terminate because their replacements are in service, after a rebalance recommendation
     (https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-capacity-rebalancing.html).
     """
     if sum(member.lifecycle_state == "InService" for member in _counted(members)) < desired:
         return []
-    return [it.instance_id for it in members if it.replaced and it.lifecycle_state in COMING_OR_IN_SERVICE]
+    return [
+        member.instance_id for member in members if member.replaced and member.lifecycle_state in COMING_OR_IN_SERVICE
+    ]
 
 
 def _counted(members: list[MemberView]) -> list[MemberView]:
-    return [it for it in members if it.lifecycle_state in COMING_OR_IN_SERVICE and not it.replaced]
+    return [member for member in members if member.lifecycle_state in COMING_OR_IN_SERVICE and not member.replaced]
 
 
 def relaunch_delay(failures: int, first: float) -> float:

@@ -21,11 +21,11 @@ _Loader.add_multi_constructor("", yaml_tag_constructor)
 _Loader.add_constructor("!Condition", lambda _loader, node: {"Condition": node.value})
 
 
-def parsed(template: str) -> dict[str, Any]:
+def parse_template(template: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(template) if template.startswith("{") else _Loader(template).get_single_data()
     return document
 
 
-def read_fast() -> None:
+def use_fast_parser() -> None:
     """Make moto's CloudFormation parse templates with this module. Safe to repeat."""
-    Stack.parse_template = staticmethod(parsed)  # type: ignore[method-assign]
+    Stack.parse_template = staticmethod(parse_template)  # type: ignore[method-assign]

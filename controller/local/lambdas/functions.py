@@ -56,8 +56,8 @@ class Invocation:
 
 
 class FairQueue:
-    """A queue that serves functions in turn, because Lambda scales each function separately. Within a function it is
-    first in, first out.
+    """A queue that serves functions in turn, because Lambda scales each function separately. Invocations of one
+    function keep their order.
     """
 
     def __init__(self) -> None:

@@ -12,8 +12,8 @@ class AddressesExhausted(Exception):
 
 
 def on_loopback(port: int, blocks: int = 64) -> list[str]:
-    """Addresses for a cloud without namespaces. They are in 127.0.0.0/8, all of whose addresses processes can bind on
-    Linux.
+    """Addresses for a cloud without namespaces, in 127.0.0.0/8: on Linux, processes can bind every address of this
+    network.
 
     The endpoint's `port` is unique on the host, so it selects the block 127.<port / 256>.<port % 256>.<n>. When a block
     is full, the next port's block follows.

@@ -81,7 +81,7 @@ def document(facts: InstanceFacts) -> str:
 
 
 def credentials(facts: InstanceFacts, now: float) -> str:
-    """Credentials in the format that boto3 expects of an instance role. They have no meaning, because moto checks no
+    """Credentials in the format that boto3 expects of an instance role. The values are dummies, because moto checks no
     signatures.
     """
     return json.dumps(

@@ -39,8 +39,8 @@ def checkout() -> Path | None:
 
 
 def node_python() -> str:
-    """The interpreter for nodes. In a checkout, an environment below `build/nodes` is built for each state of the
-    sources and gives its interpreter; otherwise it is this process's. Raises InstallationFailed.
+    """The Python interpreter for nodes. In a checkout, it belongs to an environment below `build/nodes`, built for each
+    state of the sources; otherwise it is this process's interpreter. Raises InstallationFailed.
     """
     root = checkout()
     return sys.executable if root is None else str(installed(root) / "bin" / "python")

@@ -39,8 +39,8 @@ class Place:
 
 
 class Machine:
-    """One boot of a machine. As on EC2, its programs get credentials and region from the metadata service, not from
-    their environment.
+    """One boot of a machine. As on EC2, the machine's programs get credentials and region from the metadata service,
+    not from the environment.
     """
 
     def __init__(

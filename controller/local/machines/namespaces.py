@@ -125,7 +125,9 @@ class Namespaces:
             raise
 
     def remove(self, host: str) -> None:
-        """Remove the host, if it exists. Its processes must have ended, because they keep the namespace alive."""
+        """Remove the host, if it exists. The host's processes must have ended, because a process keeps its namespace
+        alive.
+        """
         with self._lock:
             link = self._links.pop(host, None)
         if link is not None:
@@ -265,7 +267,7 @@ def _tc(namespace: str | None, *command: str) -> bool:
 
 
 def _ip(*commands: str, inside: str | None = None) -> None:
-    """Run commands of `ip` until one fails. Raises NamespacesUnavailable with its output."""
+    """Run commands of `ip` until one fails. Raises NamespacesUnavailable with the output of `ip`."""
     where = [] if inside is None else ["-netns", inside]
     argv = ["ip", *where, "-batch", "-"]
     process = subprocess.run(

@@ -2,8 +2,8 @@
 
 This process mounts an overlay over the shared root, joins new control groups, connects the machine to the package
 registries and starts systemd-nspawn, which boots the machine's systemd. All mounts are in this process's mount
-namespace, and all processes of the machine are its descendants, so nothing outlives it. The signals are those of
-`init_process`.
+namespace, and all processes of the machine are its descendants, so nothing outlives it. This process handles the same
+signals as `init_process`.
 """
 
 from __future__ import annotations
