@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from dyntrain.controller.local.pace import HERE, RECENT, Pace, slowness
+from dyntrain.controller.local.pace import RECENT, THIS_HOST, Pace, slowness
 
 NAP = 0.02
 STILL = 0.1  # seconds too late; below that somebody else had the processor for a moment
@@ -57,7 +57,7 @@ class Lateness:
             self.nap()
 
 
-LATENESS = Lateness(HERE)
+LATENESS = Lateness(THIS_HOST)
 BEGAN = pytest.StashKey[float]()
 PATIENCE = "patience"
 

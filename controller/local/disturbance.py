@@ -57,15 +57,17 @@ class Disturbance:
         are not `losable`, because AWS delivers them at least once.
         """
         with self._lock:
-            now = self.disorder
-            if losable and self._happens("event lost", now.lost):
+            disorder = self.disorder
+            if losable and self._happens("event lost", disorder.lost):
                 return []
             delays = [
-                delay + self._chance.uniform(0, now.late_seconds) if self._happens("event late", now.late) else delay
+                delay + self._chance.uniform(0, disorder.late_seconds)
+                if self._happens("event late", disorder.late)
+                else delay
                 for delay in usual
             ]
-            if self._happens("event doubled", now.doubled):
-                delays.append(self._chance.uniform(0, now.late_seconds))
+            if self._happens("event doubled", disorder.doubled):
+                delays.append(self._chance.uniform(0, disorder.late_seconds))
             return delays
 
     def age(self) -> float:
@@ -79,8 +81,8 @@ class Disturbance:
             if self._happens(f"throttled {call.service}", self.disorder.throttled.get(call.service, 0.0)):
                 raise THROTTLED[call.service]
 
-    def _happens(self, what: str, fraction: float) -> bool:
+    def _happens(self, kind: str, fraction: float) -> bool:
         happens = fraction > 0 and self._chance.random() < fraction
         if happens:
-            self.counts[what] += 1
+            self.counts[kind] += 1
         return happens

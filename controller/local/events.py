@@ -94,15 +94,15 @@ def lifecycle_action(
     origin: Origin, group_arn: str, group: str, hook: str, token: str, instance_id: str, transition: Transition
 ) -> Event:
     word = "launch" if transition == LAUNCHING else "terminate"
-    ends = ("EC2", "AutoScalingGroup") if transition == LAUNCHING else ("AutoScalingGroup", "EC2")
+    route = ("EC2", "AutoScalingGroup") if transition == LAUNCHING else ("AutoScalingGroup", "EC2")
     detail = {
         "LifecycleActionToken": token,
         "AutoScalingGroupName": group,
         "LifecycleHookName": hook,
         "EC2InstanceId": instance_id,
         "LifecycleTransition": transition,
-        "Origin": ends[0],
-        "Destination": ends[1],
+        "Origin": route[0],
+        "Destination": route[1],
     }
     return envelope(origin, "aws.autoscaling", f"EC2 Instance-{word} Lifecycle Action", [group_arn], detail)
 

@@ -23,5 +23,5 @@ def read_line(descriptor: int, deadline: Deadline, pending: bytes = b"") -> tupl
             if not chunk:
                 raise EOFError
             pending += chunk
-    line, _, rest = pending.partition(b"\n")
-    return line, rest
+    line, _, unread = pending.partition(b"\n")
+    return line, unread

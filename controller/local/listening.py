@@ -12,17 +12,17 @@ from dyntrain.controller.local.errors import PortInUse
 
 def listen(host: str, port: int, option: str = "--port") -> socket.socket:
     """Listen on a port; 0 means any free port. Raises PortInUse, which says what to do."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((host, port))
-        listening.listen(128)
+        listener.bind((host, port))
+        listener.listen(128)
     except OSError as error:
-        listening.close()
+        listener.close()
         in_use = error.errno == errno.EADDRINUSE
-        why = "is in use; stop what listens there or" if in_use else f"cannot be used ({error.strerror});"
-        raise PortInUse(f"port {port} on {host} {why} choose another with {option}") from error
-    return listening
+        problem = "is in use; stop what listens there or" if in_use else f"cannot be used ({error.strerror});"
+        raise PortInUse(f"port {port} on {host} {problem} choose another with {option}") from error
+    return listener
 
 
 def must_be_free(host: str, ports: Mapping[str, int]) -> None:

@@ -16,10 +16,8 @@ import threading
 import time
 from collections.abc import Callable
 
-BEHIND_THE_CLOUD = (
-    5  # niceness of the machines, so that training does not delay the handlers, which have other processors in AWS
-)
-WORK = (sys.executable, "-S", "-c", f"import os; os.nice({BEHIND_THE_CLOUD}); import asyncio, ssl, email.message")
+MACHINE_NICENESS = 5  # so that training does not delay the handlers, which have processors of their own in AWS
+WORK = (sys.executable, "-S", "-c", f"import os; os.nice({MACHINE_NICENESS}); import asyncio, ssl, email.message")
 REFERENCE = 0.15  # seconds that WORK takes on the idle reference host
 HEADROOM = 2.0  # factor for load that changes during a wait
 FRESH = 20.0  # seconds for which a measurement counts as current
@@ -73,8 +71,8 @@ def seconds_of_work() -> float:
     return time.monotonic() - began
 
 
-HERE = Pace(seconds_of_work)
-slowness, patient, paced = HERE.slowness, HERE.patient, HERE.paced
+THIS_HOST = Pace(seconds_of_work)
+slowness, patient, paced = THIS_HOST.slowness, THIS_HOST.patient, THIS_HOST.paced
 
 
 class Deadline:
@@ -82,7 +80,7 @@ class Deadline:
     may have come later.
     """
 
-    def __init__(self, seconds: float, pace: Pace = HERE, headroom: float = HEADROOM) -> None:
+    def __init__(self, seconds: float, pace: Pace = THIS_HOST, headroom: float = HEADROOM) -> None:
         self._pace, self._seconds, self._began = pace, seconds * headroom, pace.clock()
         self.bound = self._seconds * pace.slowness(look=False)
 

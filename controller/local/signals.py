@@ -40,7 +40,7 @@ class Ending:
                     raise Ended(number)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
+def _raise_ended(number: int, frame: FrameType | None) -> None:
     for ending in ENDING:
         signal.signal(ending, signal.SIG_IGN)
     raise Ended(number)
@@ -55,12 +55,12 @@ def ended_by_signals() -> Iterator[Ending]:
     with closing(read_end), closing(write_end):
         write_end.setblocking(False)
         # Python writes the numbers of signals to this socket, whichever thread is interrupted
-        woken = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
-        unheard = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
-        before = {number: signal.signal(number, _end) for number in ENDING if number not in unheard}
+        former_descriptor = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
+        ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+        former_handlers = {number: signal.signal(number, _raise_ended) for number in ENDING if number not in ignored}
         try:
             yield Ending(read_end)
         finally:
-            for number, handler in before.items():
+            for number, handler in former_handlers.items():
                 signal.signal(number, handler)
-            signal.set_wakeup_fd(woken)
+            signal.set_wakeup_fd(former_descriptor)

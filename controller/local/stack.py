@@ -75,7 +75,9 @@ def create_stack(
     except (OSError, BotoCoreError, ClientError) as error:
         raise ProvisionFailed(f"the stack of cluster {name} could not be created: {error}") from error
     groups = cloud.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
-    members = {group["AutoScalingGroupName"]: [one["InstanceId"] for one in group["Instances"]] for group in groups}
+    members = {
+        group["AutoScalingGroupName"]: [instance["InstanceId"] for instance in group["Instances"]] for group in groups
+    }
     master = next(iter(members[f"{name}-master"]), None)
     return Cluster(name, launch_template_name(name), f"{name}-workers", master, tuple(members[f"{name}-base"]))
 
@@ -85,7 +87,7 @@ def _put_wheel(cloud: Cloud, bucket: str, wheel: Path | None) -> None:
     machines that do not run their user data and install nothing.
     """
     s3 = cloud.client("s3")
-    if bucket not in [one["Name"] for one in s3.list_buckets()["Buckets"]]:
+    if bucket not in [existing["Name"] for existing in s3.list_buckets()["Buckets"]]:
         s3.create_bucket(Bucket=bucket)
     if wheel is None:
         s3.put_object(Bucket=bucket, Key=WHEEL, Body=b"")
@@ -108,12 +110,12 @@ def create_jobs_stack(cloud: Cloud) -> None:
         raise ProvisionFailed(f"the stack of jobs could not be created: {error}") from error
 
 
-def digits_command(epochs: int, *more: str, python: str = "python") -> tuple[str, ...]:
+def digits_command(epochs: int, *extra_arguments: str, python: str = "python") -> tuple[str, ...]:
     """The command that trains on the handwritten digits, run in the volume where the prepare script writes them. 0
     epochs means without end.
     """
     words = ("-m", "dyntrain.training.examples.digits", "--epochs", str(epochs), "--data", prepare_digits.NAME)
-    return (python, *words, *more)
+    return (python, *words, *extra_arguments)
 
 
 def write_prepare_script(shared: Path) -> Path:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 from dyntrain.controller.local.guide import guide
-from dyntrain.controller.local.own_command import PYTHON, current_folder, must_be_there, on_bare_machines
+from dyntrain.controller.local.own_command import PYTHON, check_command, current_folder, on_bare_machines
 from dyntrain.controller.local.signals import Ended, ended_by_signals
 from dyntrain.training.protocol.slots import node_of, slot_of
 
@@ -52,7 +52,7 @@ class Up:
 
     def own_command(self) -> tuple[tuple[str, ...], Path | None]:
         """The user's command as the machines run it, and the folder in which they run it; None means the shared volume.
-        Raises CommandNotThere.
+        Raises CommandNotFound.
         """
         if not self.command:
             return (), None
@@ -61,7 +61,7 @@ class Up:
             return on_bare_machines(self.command, volume), None
         folder = current_folder()
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        must_be_there(self.command, folder, path)
+        check_command(self.command, folder, path)
         return self.command, folder
 
 
@@ -69,11 +69,11 @@ def serve(chosen: Up) -> None:
     """Run the cloud until Ctrl-C or another signal, which raises Ended. Raises LocalCloudError if the cloud cannot
     start.
     """
-    own, folder = chosen.own_command()
+    user_command, folder = chosen.own_command()
     if chosen.machines == "bare":
-        _serve_bare(chosen, own)
+        _serve_bare(chosen, user_command)
         return
-    _doing("starting the embedded cloud")
+    _print_progress("starting the embedded cloud")
     from dyntrain.controller.local.cloud.embedded import Cloud
     from dyntrain.controller.local.options import Options
     from dyntrain.controller.local.stack import create_jobs_stack, create_stack, digits_command, write_prepare_script
@@ -83,16 +83,16 @@ def serve(chosen: Up) -> None:
         ended_by_signals() as ending,
         Cloud(port=chosen.port, state_dir=chosen.directory, resync_seconds=resync_seconds, options=options) as cloud,
     ):
-        _doing(f"the cloud listens at {cloud.endpoint}; creating the cluster {chosen.name}")
+        _print_progress(f"the cloud listens at {cloud.endpoint}; creating the cluster {chosen.name}")
         write_prepare_script(cloud.state_dir / "shared")
-        command = own or digits_command(chosen.epochs or 0)
-        parameters = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder, chosen.workers_per_node)
+        command = user_command or digits_command(chosen.epochs or 0)
+        parameters = {"WorkerCount": str(chosen.base_workers)} | template_parameters(folder, chosen.workers_per_node)
         cluster = create_stack(cloud, chosen.name, command, parameters, {"resync_seconds": resync_seconds})
         create_jobs_stack(cloud)
         wait(chosen, cloud, cluster, ending)
 
 
-def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
+def _serve_bare(chosen: Up, user_command: tuple[str, ...]) -> None:
     from dyntrain.controller.local.cloud.embedded import Cloud
     from dyntrain.controller.local.machines.bare import image
     from dyntrain.controller.local.options import Options
@@ -100,7 +100,7 @@ def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
 
     if chosen.wheel is None:
         raise click.UsageError("--machines bare needs --wheel: this project's wheel, as `uv build --wheel` makes it")
-    _doing("making the image of a bare system, which takes a minute the first time")
+    _print_progress("making the image of a bare system, which takes a minute the first time")
     root = image.make(BARE, template_text())
     options = Options(namespaces=True, bare=root, machine_stop=BARE_STOP_SECONDS)
     with (
@@ -109,24 +109,24 @@ def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
             port=chosen.port, state_dir=chosen.directory, resync_seconds=chosen.resync_seconds, options=options
         ) as cloud,
     ):
-        _doing(f"the cloud listens at {cloud.endpoint}; creating the stack {chosen.name}")
+        _print_progress(f"the cloud listens at {cloud.endpoint}; creating the stack {chosen.name}")
         fill_volume(cloud.state_dir / "shared")
-        command = own or digits_command(chosen.epochs or 0, python=PYTHON)
-        parameters = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"} | runs_in(
+        command = user_command or digits_command(chosen.epochs or 0, python=PYTHON)
+        parameters = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"} | template_parameters(
             None, chosen.workers_per_node
         )
         cluster = create_stack(cloud, chosen.name, command, parameters, wheel=chosen.wheel)
         wait(chosen, cloud, cluster, ending)
 
 
-def runs_in(folder: Path | None, workers_per_node: int = 1) -> dict[str, str]:
+def template_parameters(folder: Path | None, workers_per_node: int = 1) -> dict[str, str]:
     """Parameters of the cluster's template for a command that runs in `folder`, with `workers_per_node` processes on
     each node.
     """
     # moto would take ${...} for a reference of the template
-    place = {} if folder is None else {"working_directory": json.dumps(str(folder)).replace("$", "\\u0024")}
-    many = {} if workers_per_node == 1 else {"workers_per_node": str(workers_per_node)}
-    fields = ", ".join(f'"{name}": {value}' for name, value in {**place, **many}.items())
+    folder_field = {} if folder is None else {"working_directory": json.dumps(str(folder)).replace("$", "\\u0024")}
+    workers_field = {} if workers_per_node == 1 else {"workers_per_node": str(workers_per_node)}
+    fields = ", ".join(f'"{name}": {value}' for name, value in {**folder_field, **workers_field}.items())
     return {"NodeFields": fields} if fields else {}
 
 
@@ -136,42 +136,46 @@ def wait(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:
         if chosen.dashboard:
             from dyntrain.controller.local.viewer import dashboard
 
-            _doing("starting the dashboard")
+            _print_progress("starting the dashboard")
             page = dashboard(
                 cloud.environment, cloud.state_dir, chosen.dashboard_port, allow_changes=chosen.allow_changes
             )
-            shown = stack.enter_context(page)
-            click.echo(f"Dashboard: {shown}#/cluster/{cluster.name}\n")
-        click.echo(guide(cloud, cluster, _what_runs(chosen)))
+            address = stack.enter_context(page)
+            click.echo(f"Dashboard: {address}#/cluster/{cluster.name}\n")
+        click.echo(guide(cloud, cluster, _job_description(chosen)))
         if not chosen.quiet:
-            stack.callback(_story(cloud, cluster))
+            stack.callback(_print_events(cloud, cluster))
         try:
             ending.wait()
         except Ended:
-            _doing("stopping")
+            _print_progress("stopping")
             raise
 
 
-def _what_runs(chosen: Up) -> str:
+def _job_description(chosen: Up) -> str:
     if not chosen.command:
         return "LeNet on handwritten digits"
-    where = "the shared volume" if chosen.machines == "bare" else Path.cwd()
-    return f"{shlex.join(chosen.command)}, in {where}"
+    folder = "the shared volume" if chosen.machines == "bare" else Path.cwd()
+    return f"{shlex.join(chosen.command)}, in {folder}"
 
 
-def _story(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
+def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
     """Print the events of the cluster and the job below the guide, as the demo does. Returns the function that ends
     this.
     """
     from dyntrain.controller.local.demo.display import PlainDisplay
-    from dyntrain.controller.local.demo.narration import Telling
+    from dyntrain.controller.local.demo.narration import Narrator
     from dyntrain.controller.local.demo.observer import Observer
 
     click.echo(f"\nEvents of the cluster and its job (of quick epochs, one in {EPOCH_SECONDS:.0f} s):\n")
     display = PlainDisplay()
-    observer = Observer(cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.tell, every=LOOK_SECONDS)
-    again = f"`dyntrain cluster restart {cluster.name}` begins the job again"
-    observer.on_event = Telling(display, lambda instance: log_of(cloud.state_dir, instance), again, EPOCH_SECONDS).hear
+    observer = Observer(
+        cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.show_line, every=LOOK_SECONDS
+    )
+    hint = f"`dyntrain cluster restart {cluster.name}` begins the job again"
+    observer.on_event = Narrator(
+        display, lambda instance: log_of(cloud.state_dir, instance), hint, EPOCH_SECONDS
+    ).show_event
     observer.start()
     return observer.end
 
@@ -184,6 +188,6 @@ def log_of(state_dir: Path, instance: str) -> Path | None:
     return next((place for place in places if instance and place.exists()), None)
 
 
-def _doing(what: str) -> None:
+def _print_progress(activity: str) -> None:
     """Print progress on stderr, for anything slow."""
-    click.echo(f"{what} ...", err=True)
+    click.echo(f"{activity} ...", err=True)

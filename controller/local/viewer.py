@@ -26,7 +26,7 @@ def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_c
     process. `files` is the cloud's directory. The thread that enters the context must live as long. Raises
     LocalCloudError with the command's output if the dashboard does not start.
     """
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DYNTRAIN_"))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DYNTRAIN_"))}
     command = (
         "-m",
         "dyntrain",
@@ -43,13 +43,13 @@ def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_c
     log = files / "logs" / "dashboard.log"  # no pipe, because nobody would read the later output
     log.parent.mkdir(exist_ok=True)
     with (
-        log.open("w") as complaints,
+        log.open("w") as error_log,
         subprocess.Popen(
             argv,
-            env={**plain, **environment},
+            env={**inherited, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=complaints,
+            stderr=error_log,
             start_new_session=True,  # Ctrl-C goes to the cloud, which ends the dashboard in order
         ) as process,
     ):

@@ -9,7 +9,7 @@ import pytest
 from dyntrain.controller.core.history.trail import ActionDone, Entry, StatusChanged
 from dyntrain.controller.local.demo.observer import Observations
 from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
-from dyntrain.controller.local.demo.statuses import announced_statuses, once_removed
+from dyntrain.controller.local.demo.statuses import announced_statuses, wait_until_removed
 from dyntrain.controller.local.pace import slowness
 from dyntrain.controller.loops.ports import TrailEntry
 from dyntrain.training.audit import Audit
@@ -42,9 +42,9 @@ def test_statuses_are_the_tags_that_were_written_each_once_and_nothing_else() ->
 
 def test_the_end_is_waited_for_since_the_trail_is_written_after_what_it_tells() -> None:
     answers = [written(tagged(ONE, "ADDED")), written(tagged(ONE, "ADDED"), tagged(ONE, "REMOVED"))]
-    assert once_removed(lambda: answers.pop(0), {ONE}, 30.0) == {ONE: [(0, "ADDED"), (1, "REMOVED")]}
+    assert wait_until_removed(lambda: answers.pop(0), {ONE}, 30.0) == {ONE: [(0, "ADDED"), (1, "REMOVED")]}
     slowness()  # measured before the short wait
-    assert once_removed(lambda: written(tagged(ONE, "ADDED")), {ONE}, 0.01) == {ONE: [(0, "ADDED")]}
+    assert wait_until_removed(lambda: written(tagged(ONE, "ADDED")), {ONE}, 0.01) == {ONE: [(0, "ADDED")]}
 
 
 LIFE = ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED")

@@ -23,7 +23,7 @@ from botocore.utils import InstanceMetadataFetcher
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from dyntrain.controller.local.errors import AppNotLoaded, PortInUse
-from dyntrain.controller.local.pace import BEHIND_THE_CLOUD, patient
+from dyntrain.controller.local.pace import MACHINE_NICENESS, patient
 from local_toycloud import QUIET, ToyCloud, toy_cloud
 from waiting import wait_for
 
@@ -100,7 +100,7 @@ def test_what_runs_on_machines_does_not_hold_up_the_cloud(machines: ToyCloud) ->
     """
     pids = pids_of(machines, machines.run_instance(UserData=BOOTSTRAP))
     assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids} == {
-        min(19, os.getpriority(os.PRIO_PROCESS, 0) + BEHIND_THE_CLOUD)
+        min(19, os.getpriority(os.PRIO_PROCESS, 0) + MACHINE_NICENESS)
     }
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from dyntrain.controller.cli.answers.log_sources import files_of
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.local import command
-from dyntrain.controller.local.demo.narration import Telling
+from dyntrain.controller.local.demo.narration import Narrator
 from dyntrain.controller.local.demo.observer import Observer
 from dyntrain.controller.local.stack import digits_command
 from dyntrain.controller.local.up import LOG, Up, log_of
@@ -28,11 +28,11 @@ class Terminal:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def tell(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         assert "\n" not in line
         self.lines.append(line)
 
-    def epoch(self, epoch: events.Segment) -> None:
+    def show_epoch(self, epoch: events.Segment) -> None:
         self.lines.append(f"epoch {epoch.epoch}")
 
     def close(self) -> None: ...
@@ -40,9 +40,9 @@ class Terminal:
 
 def printed(*heard: events.Event, log: Path | None = None, afterwards: str = "") -> list[str]:
     terminal = Terminal()
-    telling = Telling(terminal, lambda instance: log if instance == ONE else None, afterwards)
+    telling = Narrator(terminal, lambda instance: log if instance == ONE else None, afterwards)
     for event in heard:
-        telling.hear(event)
+        telling.show_event(event)
     return terminal.lines
 
 
@@ -88,13 +88,13 @@ def test_what_a_script_writes_does_not_move_the_terminal() -> None:
 def test_of_quick_epochs_some_are_told_and_those_that_matter() -> None:
     """Two lines a second took what was to be pasted out of sight, and the joins with them."""
     terminal = Terminal()
-    telling = Telling(terminal, every=5.0)
+    telling = Narrator(terminal, every=5.0)
     trained = [
         events.Segment.model_construct(epoch=n, at=100.0 + n, generation=1 if n < 8 else 2, pids={ONE: 7})
         for n in range(11)
     ]
     for event in [*trained, events.Finished(position=AT, at=111.0), *trained[:2]]:
-        telling.hear(event)
+        telling.show_event(event)
     assert [line for line in terminal.lines if line.startswith("epoch")] == [
         *("epoch 0", "epoch 5", "epoch 8", "epoch 10"),
         "epoch 0",

@@ -21,13 +21,8 @@ from dyntrain.controller.local.errors import LocalCloudError
 SIZE = 8 << 30  # bytes at most; the sparse file takes only the used space
 SECONDS = 60.0
 NAMESPACE_VARIABLE = "DYNTRAIN_MOUNT_NAMESPACE"
-UNSHARE_MOUNTS = (
-    "unshare",
-    "--mount",
-    "--propagation",
-    "private",
-    "--",
-)  # prefix: run a command in a new mount namespace
+# the prefix that runs a command in a new mount namespace
+UNSHARE_MOUNTS = ("unshare", "--mount", "--propagation", "private", "--")
 # The script prints a line when the file system is frozen. It thaws the file system after the time limit, or when its
 # input ends with the calling process. The script ignores SIGPIPE, because it must thaw even if nobody reads the line.
 # `cat` waits for the input, because `read` of sh knows no time limit.

@@ -265,7 +265,7 @@ class Instances:
                 self._await_off(instance, when_off)
 
     def _await_off(self, instance: Instance, when_off: Callable[[Instance], None]) -> None:
-        if instance.machine is not None and instance.machine.on:
+        if instance.machine is not None and instance.machine.is_on:
             self._agenda.after(
                 POLL_SECONDS, self._if_unchanged(instance, lambda current: self._await_off(current, when_off))
             )
@@ -293,7 +293,7 @@ class Instances:
         user_data = self._user_data(instance.instance_id)
         job = job_command(user_data, root)
         bootstraps = "node_bootstrap" in user_data
-        volume, place = self._volumes.of(user_data), self._place(instance)
+        volume, place = self._volumes.folder_for(user_data), self._place(instance)
         unit_words = (self._options.machine_command or ()) if bootstraps else ()
         command = job or tuple(str(volume) if word == VOLUME else word for word in unit_words)
         machine = self._bare(instance, root, place, volume) or Machine(
@@ -357,7 +357,7 @@ class Instances:
             if self._stopped:
                 return
             for instance in self._instances.values():
-                if instance.state != "running" or instance.machine is None or instance.machine.on:
+                if instance.state != "running" or instance.machine is None or instance.machine.is_on:
                     continue
                 if instance.machine.switched_itself_off:
                     self._switched_off(instance)

@@ -30,9 +30,9 @@ NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"}  # of
 class Display(Protocol):
     """Show lines and epochs to a user. Safe to call from any thread."""
 
-    def tell(self, line: str) -> None: ...
+    def show_line(self, line: str) -> None: ...
 
-    def epoch(self, epoch: Segment) -> None: ...
+    def show_epoch(self, epoch: Segment) -> None: ...
 
     def close(self) -> None: ...
 
@@ -43,13 +43,13 @@ class PlainDisplay:
     def __init__(self) -> None:
         self._began = time.monotonic()
 
-    def tell(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         with suppress(OSError):
             sys.stdout.write(f"{time.monotonic() - self._began:6.1f}  {line}\n")
             sys.stdout.flush()
 
-    def epoch(self, epoch: Segment) -> None:
-        self.tell(epoch_line(epoch))
+    def show_epoch(self, epoch: Segment) -> None:
+        self.show_line(epoch_line(epoch))
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
@@ -63,12 +63,12 @@ class LiveDisplay:
         self._live = Live(self._render(), console=console, refresh_per_second=4)
         self._live.start()
 
-    def tell(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         with self._lock:
             self._recent.append(f"{time.monotonic() - self._began:6.1f}  {line}")
             self._live.update(self._render())
 
-    def epoch(self, epoch: Segment) -> None:
+    def show_epoch(self, epoch: Segment) -> None:
         with self._lock:
             self._epochs.append(epoch)
             self._live.update(self._render())
@@ -97,24 +97,24 @@ class PictureDisplay:
 
     def __init__(self, shown: Display, picture: Path) -> None:
         self._shown, self._picture, self._began = shown, picture, time.monotonic()
-        self._paper = Console(record=True, width=PICTURE_COLUMNS, file=io.StringIO(), highlight=False)
+        self._recorder = Console(record=True, width=PICTURE_COLUMNS, file=io.StringIO(), highlight=False)
 
-    def tell(self, line: str) -> None:
-        self._shown.tell(line)
+    def show_line(self, line: str) -> None:
+        self._shown.show_line(line)
         if not line.startswith(ASIDE):
             self._write(line, "bold" if line.startswith(">") else "")
 
-    def epoch(self, epoch: Segment) -> None:
-        self._shown.epoch(epoch)
+    def show_epoch(self, epoch: Segment) -> None:
+        self._shown.show_epoch(epoch)
         self._write(epoch_line(epoch), "cyan")
 
     def close(self) -> None:
         self._shown.close()
         self._picture.parent.mkdir(parents=True, exist_ok=True)
-        self._paper.save_svg(str(self._picture), title="make demo")
+        self._recorder.save_svg(str(self._picture), title="make demo")
 
     def _write(self, line: str, style: str) -> None:
-        self._paper.print(f"{time.monotonic() - self._began:6.1f}  {line}", style=style, markup=False)
+        self._recorder.print(f"{time.monotonic() - self._began:6.1f}  {line}", style=style, markup=False)
 
 
 class PatientDisplay:
@@ -122,32 +122,32 @@ class PatientDisplay:
 
     def __init__(self, shown: Display, every: float = QUIET_SECONDS) -> None:
         self._shown, self._every = shown, every
-        self._what, self._last_shown = "", time.monotonic()
+        self._activity, self._last_shown = "", time.monotonic()
         self._closed = threading.Event()
-        self._beat = threading.Thread(target=self._run, name="display-activity", daemon=True)
-        self._beat.start()
+        self._thread = threading.Thread(target=self._run, name="display-activity", daemon=True)
+        self._thread.start()
 
-    def doing(self, what: str) -> None:
+    def set_activity(self, activity: str) -> None:
         """Set the activity to repeat; "" repeats nothing."""
-        self._what = what
+        self._activity = activity
 
-    def tell(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         self._last_shown = time.monotonic()
-        self._shown.tell(line)
+        self._shown.show_line(line)
 
-    def epoch(self, epoch: Segment) -> None:
+    def show_epoch(self, epoch: Segment) -> None:
         self._last_shown = time.monotonic()
-        self._shown.epoch(epoch)
+        self._shown.show_epoch(epoch)
 
     def close(self) -> None:
         self._closed.set()
-        self._beat.join()
+        self._thread.join()
         self._shown.close()
 
     def _run(self) -> None:
         while not self._closed.wait(self._every / 8):
-            if self._what and time.monotonic() - self._last_shown >= self._every:
-                self.tell(f"{ASIDE}{self._what}")
+            if self._activity and time.monotonic() - self._last_shown >= self._every:
+                self.show_line(f"{ASIDE}{self._activity}")
 
 
 def choose_display(picture: Path | None = None) -> PatientDisplay:
@@ -162,8 +162,8 @@ def epoch_line(epoch: Segment) -> str:
     """
     metrics = "  ".join(_metric(name, value) for name, value in epoch.metrics.items())
     part = f" up to sample {epoch.end.offset}" if epoch.end.offset else ""
-    formed = f"generation {epoch.generation}  workers {epoch.workers}"
-    return printable(f"epoch {epoch.epoch:2d}{part}  {formed}  {epoch.rate:5.0f} samples/s  {metrics}".rstrip())
+    membership = f"generation {epoch.generation}  workers {epoch.workers}"
+    return printable(f"epoch {epoch.epoch:2d}{part}  {membership}  {epoch.rate:5.0f} samples/s  {metrics}".rstrip())
 
 
 def _metric(name: str, value: float) -> str:

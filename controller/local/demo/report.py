@@ -34,7 +34,7 @@ def build_report(
     """Build the report. `statuses` are from the controller's audit trail; `joins` and `leaves` are the demo's
     requests.
     """
-    epochs = [_epoch(event) for event in observations.of(Segment) if not event.end.offset]
+    epochs = [_epoch(event) for event in observations.of_type(Segment) if not event.end.offset]
     return {
         "epochs": epochs,
         "statuses": {instance: [status for _, status in history] for instance, history in statuses.items()},
@@ -42,7 +42,7 @@ def build_report(
         "statuses_seen": _times(observations.statuses),
         "joins": [_join(observations, request, mount) for request in joins],
         "leaves": [_leave(observations, request) for request in leaves],
-        "pauses_seconds": [event.seconds for event in observations.of(Pause)],
+        "pauses_seconds": [event.seconds for event in observations.of_type(Pause)],
         "epochs_audited": len(audit.epochs),
         "samples_lost": audit.lost,
         "samples_doubled": audit.doubled,
@@ -57,10 +57,10 @@ def pids_unchanged(observations: Observations) -> bool:
     one.
     """
     pids: dict[str, set[int]] = {}
-    for event in observations.of(Segment):
+    for event in observations.of_type(Segment):
         for instance, pid in event.pids.items():
             pids.setdefault(instance, set()).add(pid)
-    return bool(pids) and all(len(own) == 1 for own in pids.values())
+    return bool(pids) and all(len(instance_pids) == 1 for instance_pids in pids.values())
 
 
 def shortcomings(report: dict[str, Any]) -> list[str]:
@@ -73,7 +73,7 @@ def shortcomings(report: dict[str, Any]) -> list[str]:
     if report["instances_left_running"]:
         problems.append(f"left running: {', '.join(report['instances_left_running'])}")
     for source in ("told", "seen"):
-        for instance, line in goes_back(report, report[f"statuses_{source}"]):
+        for instance, line in unexplained_changes(report, report[f"statuses_{source}"]):
             problems.append(f"{instance}, statuses_{source}: {line}")
     order = ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED"]
     for leave in report["leaves"]:
@@ -86,13 +86,15 @@ def shortcomings(report: dict[str, Any]) -> list[str]:
     return problems
 
 
-def goes_back(report: dict[str, Any], statuses: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
+def unexplained_changes(
+    report: dict[str, Any], statuses: Mapping[str, list[dict[str, Any]]]
+) -> Iterator[tuple[str, str]]:
     """Status changes that none of the demo's requests explains, as (instance, sentence)."""
     requests = [(join["instance"], join["requested_at"], Cause.JOIN_REQUESTED) for join in report["joins"]]
     requests += [(leave["instance"], leave["requested_at"], Cause.LET_GO) for leave in report["leaves"]]
     for instance, history in statuses.items():
-        happened = [(at, cause) for about, at, cause in requests if about == instance]
-        for line in unexplained([(entry["at"], entry["status"]) for entry in history], happened):
+        causes = [(at, cause) for requested_instance, at, cause in requests if requested_instance == instance]
+        for line in unexplained([(entry["at"], entry["status"]) for entry in history], causes):
             yield instance, line
 
 
@@ -115,7 +117,7 @@ def _epoch(event: Segment) -> dict[str, Any]:
 
 
 def _join(observations: Observations, request: Request, mount: Path) -> dict[str, Any]:
-    joined = next((event for event in observations.of(Joined) if event.instance == request.instance), None)
+    joined = next((event for event in observations.of_type(Joined) if event.instance == request.instance), None)
     return {
         "instance": request.instance,
         "requested_at": request.requested_at,
@@ -126,8 +128,8 @@ def _join(observations: Observations, request: Request, mount: Path) -> dict[str
 
 
 def _leave(observations: Observations, request: Request) -> dict[str, Any]:
-    forming = next((event for event in observations.of(Forming) if request.instance in event.leaving), None)
-    leave = next((event for event in observations.of(Left) if event.instance == request.instance), None)
+    forming = next((event for event in observations.of_type(Forming) if request.instance in event.leaving), None)
+    leave = next((event for event in observations.of_type(Left) if event.instance == request.instance), None)
     return {
         "instance": request.instance,
         "requested_at": request.requested_at,

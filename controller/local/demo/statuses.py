@@ -41,7 +41,9 @@ def announced_statuses(entries: Iterable[TrailEntry]) -> Statuses:
     return statuses
 
 
-def once_removed(read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float) -> Statuses:
+def wait_until_removed(
+    read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float
+) -> Statuses:
     """Wait until all `instances` are announced as removed, but at most `seconds` of an idle host; return the statuses.
     The controller writes the trail of a pass after its actions.
     """

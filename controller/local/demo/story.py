@@ -17,10 +17,10 @@ from typing import Any
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.demo.display import PatientDisplay, choose_display
-from dyntrain.controller.local.demo.narration import Telling
+from dyntrain.controller.local.demo.narration import Narrator
 from dyntrain.controller.local.demo.observer import Observations, Observer
 from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
-from dyntrain.controller.local.demo.statuses import once_removed, trail
+from dyntrain.controller.local.demo.statuses import trail, wait_until_removed
 from dyntrain.controller.local.stack import Cluster, create_stack, digits_command, write_prepare_script
 from dyntrain.controller.local.viewer import dashboard
 from dyntrain.training import events
@@ -50,54 +50,54 @@ class Story:
     def run(self) -> None:
         """Run all steps. Raises TimeoutError when a step shows no effect in time."""
         ec2, autoscaling = self.cloud.client("ec2"), self.cloud.client("autoscaling")
-        self._wait(lambda seen: len(seen.of(events.Joined)) > len(self.cluster.workers), "the base nodes train")
+        self._wait(lambda seen: len(seen.of_type(events.Joined)) > len(self.cluster.workers), "the base nodes train")
 
-        self.display.tell(f"> run-instances from {self.cluster.launch_template}")
+        self.display.show_line(f"> run-instances from {self.cluster.launch_template}")
         began = time.time()
         answer = ec2.run_instances(
             LaunchTemplate={"LaunchTemplateName": self.cluster.launch_template}, MinCount=1, MaxCount=1
         )
-        first = str(answer["Instances"][0]["InstanceId"])
-        self._joins(first, began)
+        launched_instance = str(answer["Instances"][0]["InstanceId"])
+        self._wait_for_join(launched_instance, began)
 
-        self.display.tell(f"> set-desired-capacity {self.cluster.group} 1")
+        self.display.show_line(f"> set-desired-capacity {self.cluster.group} 1")
         began = time.time()
         known = set(self.observer.observations.states)
         autoscaling.set_desired_capacity(AutoScalingGroupName=self.cluster.group, DesiredCapacity=1)
         self._wait(lambda seen: bool(set(seen.states) - known), "the group launches an instance")
-        second = next(iter(set(self.observer.observations.states) - known))
-        self._joins(second, began)
+        group_instance = next(iter(set(self.observer.observations.states) - known))
+        self._wait_for_join(group_instance, began)
 
-        self.display.tell(f"> delete-tags {first} {ELASTIC_TAG.of(self.cluster.name)}")
+        self.display.show_line(f"> delete-tags {launched_instance} {ELASTIC_TAG.of(self.cluster.name)}")
         began = time.time()
-        ec2.delete_tags(Resources=[first], Tags=[{"Key": ELASTIC_TAG.of(self.cluster.name)}])
-        self._leaves(first, began)
+        ec2.delete_tags(Resources=[launched_instance], Tags=[{"Key": ELASTIC_TAG.of(self.cluster.name)}])
+        self._wait_for_leave(launched_instance, began)
 
-        self.display.tell(f"> set-desired-capacity {self.cluster.group} 0")
+        self.display.show_line(f"> set-desired-capacity {self.cluster.group} 0")
         began = time.time()
         autoscaling.set_desired_capacity(AutoScalingGroupName=self.cluster.group, DesiredCapacity=0)
-        self._leaves(second, began)
+        self._wait_for_leave(group_instance, began)
 
-        epochs = len(self.observer.observations.of(events.Segment))
-        self._wait(lambda seen: len(seen.of(events.Segment)) > epochs, "an epoch ends with the remaining workers")
-        self.display.tell("> the demo is over; the job would train on")
+        epochs = len(self.observer.observations.of_type(events.Segment))
+        self._wait(lambda seen: len(seen.of_type(events.Segment)) > epochs, "an epoch ends with the remaining workers")
+        self.display.show_line("> the demo is over; the job would train on")
 
-    def _joins(self, instance: str, began: float) -> None:
+    def _wait_for_join(self, instance: str, began: float) -> None:
         self.joins.append(Request(instance, began))
         self._wait(lambda seen: seen.status(instance) == "ADDED", f"{instance} is ADDED")
 
-    def _leaves(self, instance: str, began: float) -> None:
+    def _wait_for_leave(self, instance: str, began: float) -> None:
         self.leaves.append(Request(instance, began))
         self._wait(lambda seen: seen.states.get(instance) == "terminated", f"{instance} is terminated")
 
-    def _wait(self, what: Callable[[Observations], bool], description: str) -> None:
-        def done(seen: Observations) -> bool:
+    def _wait(self, condition: Callable[[Observations], bool], description: str) -> None:
+        def condition_holds(seen: Observations) -> bool:
             if any(isinstance(event, events.Finished | events.Failed) for event in seen.events):
                 raise TimeoutError(f"the training ended too early for this: {description}; give more --epochs")
-            return what(seen)
+            return condition(seen)
 
-        self.display.doing(f"waiting until {description}")
-        self.observer.wait_for(done, STEP_SECONDS, description)
+        self.display.set_activity(f"waiting until {description}")
+        self.observer.wait_for(condition_holds, STEP_SECONDS, description)
 
 
 def run_demo(
@@ -112,19 +112,19 @@ def run_demo(
     """
     display = choose_display(picture)
     with ExitStack() as stack:
-        closing = stack.enter_context(ExitStack())
-        closing.callback(display.close)
-        display.doing("the embedded cloud starts")
+        display_stack = stack.enter_context(ExitStack())
+        display_stack.callback(display.close)
+        display.set_activity("the embedded cloud starts")
         cloud = stack.enter_context(Cloud(port=port, resync_seconds=5.0))
-        display.tell(f"embedded cloud at {cloud.endpoint}")
-        display.doing("the page starts")
+        display.show_line(f"embedded cloud at {cloud.endpoint}")
+        display.set_activity("the page starts")
         page = f"{stack.enter_context(dashboard(cloud.environment, cloud.state_dir, 0))}#/cluster/{CLUSTER}"
-        display.tell(f"dashboard, {'until Ctrl-C' if stay else 'while this runs (--stay: longer)'}: {page}")
+        display.show_line(f"dashboard, {'until Ctrl-C' if stay else 'while this runs (--stay: longer)'}: {page}")
         report, problems, page_input = _play(cloud, display, epochs)
-        display.doing("" if stay else "the cloud stops")
+        display.set_activity("" if stay else "the cloud stops")
         if stay is None:
             stack.close()
-        closing.close()
+        display_stack.close()
         _write(report_path, report, problems, page_input)
         if stay is not None:
             print(f"the cluster trains on, and the page stays until Ctrl-C: {page}")
@@ -152,12 +152,12 @@ def _play(
     events.
     """
     mount = cloud.state_dir / "shared"
-    display.doing("the cluster's stack is created")
+    display.set_activity("the cluster's stack is created")
     write_prepare_script(mount)
     command = digits_command(epochs, "--size", "48", "--batch-size", "100")
     cluster = create_stack(cloud, CLUSTER, command, policy={"resync_seconds": 5.0})
-    observer = Observer(cloud.client("ec2"), CLUSTER, mount, display.tell)
-    observer.on_event = Telling(display).hear
+    observer = Observer(cloud.client("ec2"), CLUSTER, mount, display.show_line)
+    observer.on_event = Narrator(display).show_event
     observer.start()
     story = Story(cloud, cluster, observer, display)
     problems = []
@@ -165,15 +165,15 @@ def _play(
         story.run()
     except TimeoutError as error:
         problems.append(str(error))
-    display.doing("waiting until all elastic instances have ended")
+    display.set_activity("waiting until all elastic instances have ended")
     with suppress(TimeoutError):  # the report names instances that still run
         observer.wait_for(lambda seen: not seen.left_running(), RELEASE_SECONDS, "the end of all elastic instances")
     observer.stop()
-    display.doing("the job's samples are audited")
+    display.set_activity("the job's samples are audited")
     audit = _audit(observer)
     dynamodb = cloud.client("dynamodb")
-    left = {leave.instance for leave in story.leaves}
-    statuses = once_removed(lambda: trail(dynamodb, cloud.table, CLUSTER), left, RELEASE_SECONDS)
+    left_instances = {leave.instance for leave in story.leaves}
+    statuses = wait_until_removed(lambda: trail(dynamodb, cloud.table, CLUSTER), left_instances, RELEASE_SECONDS)
     report = build_report(observer.observations, statuses, audit, story.joins, story.leaves, mount)
     history = observer.observations.events
     page_input = (

@@ -49,7 +49,7 @@ class ExecutionEnvironment:
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
-    def deployed(self, variables: Mapping[str, str]) -> None:
+    def add_variables(self, variables: Mapping[str, str]) -> None:
         """Add the variables of the function's configuration to the process's environment."""
         self._environment = {**self._environment, **variables}
 
@@ -58,7 +58,7 @@ class ExecutionEnvironment:
         self.kill()
         if self._closed:
             raise AppNotLoaded("the cloud is stopping")
-        reading, writing = os.pipe()
+        read_end, write_end = os.pipe()
         try:
             with self._log.open("ab") as log:
                 self._process = self._spawner.spawn(
@@ -68,7 +68,7 @@ class ExecutionEnvironment:
                         "dyntrain.controller.local.lambdas.runtime",
                         self._app,
                         "--answers",
-                        str(writing),
+                        str(write_end),
                         "--parent",
                         str(os.getpid()),
                     ),
@@ -76,19 +76,21 @@ class ExecutionEnvironment:
                     directory=self._directory,
                     stdin=subprocess.PIPE,
                     output=log,
-                    keep=(writing,),
+                    keep=(write_end,),
                 )
         finally:
-            os.close(writing)
-        self._answers, self._pending = reading, b""
+            os.close(write_end)
+        self._answers, self._pending = read_end, b""
         try:
-            hello = self._read(Deadline(LOAD_SECONDS))
+            first_answer = self._read(Deadline(LOAD_SECONDS))
         except Died as error:
             raise AppNotLoaded(
                 f"the handlers' process of {self._app!r} ended before the app was loaded; see {self._log}"
             ) from error
-        if not hello["ok"]:
-            raise AppNotLoaded(f"the Chalice app {self._app!r} cannot be loaded: {hello['error']}; see {self._log}")
+        if not first_answer["ok"]:
+            raise AppNotLoaded(
+                f"the Chalice app {self._app!r} cannot be loaded: {first_answer['error']}; see {self._log}"
+            )
 
     def invoke(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         """Run a handler and return its answer. `timeout` is the function's, in seconds; on a busy host the handler gets

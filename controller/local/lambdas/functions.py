@@ -132,8 +132,8 @@ class Lambdas:
         """
         self._timeouts = {function.name: function.timeout for function in functions}
         for environment in self._environments:
-            for one in (*(function.variables for function in functions), variables):
-                environment.deployed(one)
+            for function_variables in (*(function.variables for function in functions), variables):
+                environment.add_variables(function_variables)
         for thread in self._threads:
             thread.start()
 
@@ -183,7 +183,7 @@ class Lambdas:
             if invocation.answer is not None:
                 _answer(invocation, outcome)
             elif not outcome.ok:
-                self._again(invocation, outcome)
+                self._handle_failure(invocation, outcome)
 
     def _run(self, environment: ExecutionEnvironment, invocation: Invocation) -> InvocationResult:
         timeout = self._options.handler_timeout or self._timeouts.get(invocation.function, DEFAULT_TIMEOUT)
@@ -204,7 +204,7 @@ class Lambdas:
             return InvocationResult("ok", result=answer["result"])
         return InvocationResult("error", answer["error_type"], answer["error"])
 
-    def _again(self, invocation: Invocation, outcome: InvocationResult) -> None:
+    def _handle_failure(self, invocation: Invocation, outcome: InvocationResult) -> None:
         delays = self._options.retry_delays
         if invocation.attempt > len(delays):
             self._dead_letters.put(
@@ -216,8 +216,8 @@ class Lambdas:
                 outcome.error,
             )
             return
-        later = Invocation(invocation.function, invocation.event, invocation.request_id, invocation.attempt + 1)
-        self._agenda.after(delays[invocation.attempt - 1], lambda: self._retry(later))
+        next_attempt = Invocation(invocation.function, invocation.event, invocation.request_id, invocation.attempt + 1)
+        self._agenda.after(delays[invocation.attempt - 1], lambda: self._retry(next_attempt))
 
     def _retry(self, invocation: Invocation) -> None:
         self._queue.put(invocation)

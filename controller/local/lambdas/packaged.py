@@ -26,7 +26,7 @@ ZIP = "deployment.zip"
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")
 
 
-def named(template: dict[str, Any], config: Mapping[str, Any], stage: str) -> dict[str, Any]:
+def with_stage_defaults(template: dict[str, Any], config: Mapping[str, Any], stage: str) -> dict[str, Any]:
     """The template with defaults for the parameters: the stage and its tag suffix. `StageIdentity` gets the stage's way
     of verifying identity documents.
     """
@@ -49,10 +49,10 @@ def packaged(app: str, directory: Path) -> str:
 
     Raises AppNotLoaded, or ResourcesInvalid when a file in `.chalice` cannot be read.
     """
-    here = directory / ".chalice"
+    chalice_folder = directory / ".chalice"
     try:
-        config = json.loads((here / "config.json").read_text(encoding="utf-8"))
-        (here / "resources.yaml").read_text(encoding="utf-8")
+        config = json.loads((chalice_folder / "config.json").read_text(encoding="utf-8"))
+        (chalice_folder / "resources.yaml").read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ResourcesInvalid(f"cannot read a file of the controller's stack: {error}") from error
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
@@ -106,9 +106,9 @@ def template_of(app: Any, directory: Path) -> dict[str, Any]:
     builder = ResourceBuilder(ApplicationGraphBuilder(), DependencyBuilder(), BuildStage(steps=steps))
     options = PackageOptions(TypedAWSClient(botocore.session.Session()))
     template = SAMTemplateGenerator(config, options).generate(builder.construct_resources(config, STAGE))
-    more = yaml.safe_load((directory / ".chalice" / "resources.yaml").read_text(encoding="utf-8"))
-    merged: dict[str, Any] = TemplateDeepMerger().merge(more, template)
-    return named(merged, config_file, STAGE)
+    resources = yaml.safe_load((directory / ".chalice" / "resources.yaml").read_text(encoding="utf-8"))
+    merged: dict[str, Any] = TemplateDeepMerger().merge(resources, template)
+    return with_stage_defaults(merged, config_file, STAGE)
 
 
 def main() -> int:

@@ -68,20 +68,20 @@ def main() -> None:
     answers: IO[str]
     with os.fdopen(arguments.answers, "w", encoding="utf-8") as answers:
 
-        def say(answer: dict[str, Any]) -> None:
+        def write_answer(answer: dict[str, Any]) -> None:
             answers.write(json.dumps(answer) + "\n")
             answers.flush()
 
         try:
             app = load(arguments.app)
-            say({"ok": True})
+            write_answer({"ok": True})
         # importing the app runs its code; the cloud reports the error to the user
         except Exception as error:  # noqa: BLE001
             traceback.print_exc()
-            say({"ok": False, "error": f"{type(error).__name__}: {error}"})
+            write_answer({"ok": False, "error": f"{type(error).__name__}: {error}"})
             raise SystemExit(1) from None
         for line in sys.stdin:
-            say(invoke(app, json.loads(line)))
+            write_answer(invoke(app, json.loads(line)))
             sys.stdout.flush()
 
 

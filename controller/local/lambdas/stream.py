@@ -50,9 +50,9 @@ def shuffled_by_item(records: list[Record], chance: random.Random) -> list[Recor
     queues: dict[str, deque[Record]] = defaultdict(deque)
     for record in records:
         queues[item_key(record)].append(record)
-    turns = [key for key, queue in queues.items() for _ in queue]
-    chance.shuffle(turns)
-    return [queues[key].popleft() for key in turns]
+    key_order = [key for key, queue in queues.items() for _ in queue]
+    chance.shuffle(key_order)
+    return [queues[key].popleft() for key in key_order]
 
 
 class Lane:
@@ -105,7 +105,7 @@ class Stream:
         self._dead_letters = dead_letters
         self._options = options
         self._random = random.Random(options.seed)
-        self._written = threading.Event()
+        self._table_written = threading.Event()
         self._stopping = threading.Event()
         self._routes: list[tuple[StreamRule, list[Lane]]] = []
         self._threads: list[threading.Thread] = []
@@ -124,14 +124,14 @@ class Stream:
 
     def wake(self) -> None:
         """Make the reader look for new records, because a table was written."""
-        self._written.set()
+        self._table_written.set()
 
     def stop(self) -> None:
         """Stop all lanes. Call this after the handlers' pool has been stopped: a lane first waits for the result of its
         batch.
         """
         self._stopping.set()
-        self._written.set()
+        self._table_written.set()
         for _rule, lanes in self._routes:
             for lane in lanes:
                 lane.stop()
@@ -141,8 +141,8 @@ class Stream:
     def _read(self) -> None:
         positions: Counter[str] = Counter()
         while not self._stopping.is_set():
-            self._written.wait(IDLE_SECONDS)
-            self._written.clear()
+            self._table_written.wait(IDLE_SECONDS)
+            self._table_written.clear()
             for rule, lanes in self._routes:
                 records = self._records(rule.stream_arn, positions[rule.function])
                 positions[rule.function] += len(records)

@@ -19,7 +19,9 @@ def on_loopback(port: int, blocks: int = 64) -> list[str]:
     is full, the next port's block follows.
     """
     ports = [(port + block) % 65536 for block in range(blocks)]
-    return [f"127.{one // 256}.{one % 256}.{host + 2}" for one in ports for host in range(PER_BLOCK)]
+    return [
+        f"127.{block_port // 256}.{block_port % 256}.{host + 2}" for block_port in ports for host in range(PER_BLOCK)
+    ]
 
 
 class Addresses:

@@ -99,7 +99,7 @@ def credentials(facts: InstanceFacts, now: float) -> str:
 
 def metadata(facts: InstanceFacts, signer: Signer, now: float) -> Tree:
     """The whole tree below the metadata service's root."""
-    described = document(facts)
+    identity_document = document(facts)
     domain = "ec2.internal" if facts.region == "us-east-1" else f"{facts.region}.compute.internal"
     host = f"ip-{facts.address.replace('.', '-')}.{domain}"
     leaves: Tree = {
@@ -126,7 +126,7 @@ def metadata(facts: InstanceFacts, signer: Signer, now: float) -> Tree:
         leaves["events"] = {"recommendations": {"rebalance": json.dumps({"noticeTime": timestamp(facts.rebalance_at)})}}
     root: Tree = {
         "meta-data": leaves,
-        "dynamic": {"instance-identity": {"document": described, "signature": signer.sign(described)}},
+        "dynamic": {"instance-identity": {"document": identity_document, "signature": signer.sign(identity_document)}},
     }
     if facts.user_data:
         root["user-data"] = facts.user_data

@@ -74,26 +74,26 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         if self.path != "/latest/api/token":
-            self._say(404)
+            self._respond(404)
             return
         if self.headers.get("X-Forwarded-For"):
-            self._say(403)
+            self._respond(403)
             return
         ttl = self.headers.get(TTL_HEADER, "")
         if not ttl.isdecimal() or not 1 <= int(ttl) <= LONGEST_TTL:
-            self._say(400)
+            self._respond(400)
             return
-        self._say(200, self.service.tokens.issue(int(ttl)), {TTL_HEADER: ttl})
+        self._respond(200, self.service.tokens.issue(int(ttl)), {TTL_HEADER: ttl})
 
     def do_GET(self) -> None:
         token = self.headers.get(TOKEN_HEADER)
         if not self.service.tokens.valid(token) and (token is not None or self.service.tokens_required()):
-            self._say(401)
+            self._respond(401)
             return
         value = find(self.service.metadata(), urllib.parse.urlsplit(self.path).path)
-        self._say(404, NOT_FOUND) if value is None else self._say(200, value)
+        self._respond(404, NOT_FOUND) if value is None else self._respond(200, value)
 
-    def _say(self, status: int, body: str = "", headers: dict[str, str] | None = None) -> None:
+    def _respond(self, status: int, body: str = "", headers: dict[str, str] | None = None) -> None:
         data = body.encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/plain")

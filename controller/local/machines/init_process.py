@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from dyntrain.controller.local.pace import BEHIND_THE_CLOUD
+from dyntrain.controller.local.pace import MACHINE_NICENESS
 from dyntrain.training.host.parentage import adopt_orphans, descendants, die_with_parent, kill_all
 
 FIRST_DELAY = 0.5
@@ -92,9 +92,9 @@ class Init:
             if self._child is not None and pid == self._child.pid:
                 self._child.returncode = code
                 self._child = None
-                self._ended(code, time.monotonic())
+                self._on_program_end(code, time.monotonic())
 
-    def _ended(self, code: int, now: float) -> None:
+    def _on_program_end(self, code: int, now: float) -> None:
         if not self._stopping and self._switches_off(code):
             print(f"init: the program ended with exit code {code}, and the machine switches itself off", flush=True)
             self._done = self._off = True
@@ -130,21 +130,21 @@ class Init:
 
 def reap() -> list[tuple[int, int]]:
     """Collect ended children, also adopted processes, as (pid, exit code or -signal)."""
-    ended = []
+    ended_children = []
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 break
-            ended.append((pid, os.waitstatus_to_exitcode(status)))
-    return ended
+            ended_children.append((pid, os.waitstatus_to_exitcode(status)))
+    return ended_children
 
 
 def power_off() -> None:
     """Kill all descendants repeatedly until none is left: a process may fork while it is being killed."""
     until = time.monotonic() + KILL_SECONDS
-    while (left := descendants(os.getpid())) and time.monotonic() < until:
-        kill_all(left)
+    while (remaining := descendants(os.getpid())) and time.monotonic() < until:
+        kill_all(remaining)
         reap()
         time.sleep(0.005)
     print("init: off", flush=True)
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--off-with-program", action="store_true")
     arguments = parser.parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    os.nice(BEHIND_THE_CLOUD)
+    os.nice(MACHINE_NICENESS)
     adopt_orphans()
     die_with_parent(arguments.parent, CLOUD_GONE)
     off_with_program = bool(arguments.off_with_program)

@@ -54,8 +54,8 @@ def unit_command() -> tuple[str, ...]:
     unit.read_string(files("dyntrain.node_bootstrap").joinpath("dyntrain-node.service").read_text(encoding="utf-8"))
     words = shlex.split(unit["Service"]["ExecStart"])[1:]
     if "--user" in words:
-        at = words.index("--user")
-        del words[at : at + 2]
+        position = words.index("--user")
+        del words[position : position + 2]
     return (node_python(), *words)
 
 
@@ -66,38 +66,38 @@ def installed(root: Path) -> Path:
     environments = root / "build" / "nodes"
     environments.mkdir(parents=True, exist_ok=True)
     with _locked(environments / ".lock"):
-        here = environments / _digest(root)
-        if not (here / COMPLETE).exists():
-            _forget_old(environments)
-            _install(root, here)
-        (here / COMPLETE).touch()
-        return here
+        environment = environments / _digest(root)
+        if not (environment / COMPLETE).exists():
+            _remove_old(environments)
+            _install(root, environment)
+        (environment / COMPLETE).touch()
+        return environment
 
 
 def _digest(root: Path) -> str:
     """A digest of the sources, the Python version and the folder of this environment."""
     digest = hashlib.sha256(f"{sys.version}\n{sys.prefix}\n".encode())
     for name in SOURCES:
-        place = root / name
-        for path in [place] if place.is_file() else sorted(place.rglob("*")):
+        source = root / name
+        for path in [source] if source.is_file() else sorted(source.rglob("*")):
             if path.is_file() and path.parent.name != "__pycache__":
                 content = path.read_bytes()
                 digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:16]
 
 
-def _install(root: Path, here: Path) -> None:
+def _install(root: Path, environment: Path) -> None:
     uv = root / "build" / "tools" / "uv" / "bin" / "uv"
     if not uv.exists():
         raise InstallationFailed(f"embedded nodes need {uv} to build and install their wheel; run `make setup`")
-    with tempfile.TemporaryDirectory(prefix="wheel-", dir=here.parent) as scratch:
+    with tempfile.TemporaryDirectory(prefix="wheel-", dir=environment.parent) as scratch:
         _run(
             uv, "build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", scratch, str(root)
         )
         wheel = next(Path(scratch).glob("*.whl"))
-        _run(uv, "venv", "--clear", "--python", sys.executable, str(here))
-        _run(uv, "pip", "install", "--no-deps", "--compile-bytecode", "--python", str(here), str(wheel))
-    packages = next(here.glob("lib/python*/site-packages"))
+        _run(uv, "venv", "--clear", "--python", sys.executable, str(environment))
+        _run(uv, "pip", "install", "--no-deps", "--compile-bytecode", "--python", str(environment), str(wheel))
+    packages = next(environment.glob("lib/python*/site-packages"))
     # Python reads no .pth files in a folder that a .pth file names, so the checkout's editable install is not found.
     (packages / "third_party.pth").write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
 
@@ -114,11 +114,11 @@ def _run(uv: Path, *arguments: str) -> None:
         raise InstallationFailed(f"the embedded nodes' wheel could not be installed: {process.stderr.strip()}")
 
 
-def _forget_old(environments: Path) -> None:
-    for other in environments.iterdir():
-        complete = other / COMPLETE
+def _remove_old(environments: Path) -> None:
+    for environment in environments.iterdir():
+        complete = environment / COMPLETE
         if complete.exists() and complete.stat().st_mtime < time.time() - KEEP_SECONDS:
-            shutil.rmtree(other, ignore_errors=True)
+            shutil.rmtree(environment, ignore_errors=True)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ def job_command(user_data: str, root: Path) -> tuple[str, ...]:
     if program_and_arguments is None:
         return ()
     program, arguments = program_and_arguments
-    place = root / "opt" / "dyntrain-job" / "node.pyz"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(program)
-    return (sys.executable, str(place), *arguments)
+    program_path = root / "opt" / "dyntrain-job" / "node.pyz"
+    program_path.parent.mkdir(parents=True, exist_ok=True)
+    program_path.write_bytes(program)
+    return (sys.executable, str(program_path), *arguments)

@@ -112,7 +112,7 @@ class Machine:
             )
 
     @property
-    def on(self) -> bool:
+    def is_on(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -123,7 +123,7 @@ class Machine:
         return self._process is not None and self._process.poll() == OFF_BY_ITSELF
 
     def shut_down(self) -> None:
-        """Ask the machine's init process to shut down. `on` turns false at the latest soon after the stop time."""
+        """Ask the machine's init process to shut down. `is_on` turns false at the latest soon after the stop time."""
         self._signal(signal.SIGTERM)
 
     def cut_power(self) -> None:
@@ -140,8 +140,8 @@ class Machine:
                 self._process.wait()
             until = time.monotonic() + OFF_SECONDS
             # Processes remain only if the init process was killed; the marker in their environment identifies them.
-            while (left := with_environment(self._marker)) and time.monotonic() < until:
-                kill_all(left)
+            while (remaining := with_environment(self._marker)) and time.monotonic() < until:
+                kill_all(remaining)
                 time.sleep(0.01)
             self._process = None
         self._imds.stop()

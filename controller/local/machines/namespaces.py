@@ -72,7 +72,7 @@ class Namespaces:
             raise NamespacesUnavailable("network namespaces need root and the program `ip` (package iproute2)")
         sweep()
         try:
-            with _one_at_a_time():
+            with _network_lock():
                 self._prefix = _free_prefix(os.getpid())
                 _ip(
                     f"link add name {self.name} type bridge",
@@ -152,12 +152,12 @@ class Namespaces:
 
     def cut(self, host: str) -> bool:
         """Cut the host's link silently: packets are lost in both directions. Returns False for an unknown host."""
-        return self._set(host, "down")
+        return self._set_link_state(host, "down")
 
     def mend(self, host: str) -> bool:
-        return self._set(host, "up")
+        return self._set_link_state(host, "up")
 
-    def _set(self, host: str, state: str) -> bool:
+    def _set_link_state(self, host: str, state: str) -> bool:
         link = self._links.get(host)
         if link is not None:
             with contextlib.suppress(NamespacesUnavailable):  # the host was removed meanwhile
@@ -170,31 +170,33 @@ class Namespaces:
         link = self._links.get(host)
         if link is None:
             return False
-        ends = [
-            _tc(where, "replace", "dev", device, "root", "tbf", "rate", f"{megabits:g}mbit", *BUCKET)
-            for where, device in ((None, link), (link, "eth0"))
+        results = [
+            _tc(namespace, "replace", "dev", device, "root", "tbf", "rate", f"{megabits:g}mbit", *BUCKET)
+            for namespace, device in ((None, link), (link, "eth0"))
         ]
-        if not all(ends):  # the host is being removed
+        if not all(results):  # the host is being removed
             self.speed_up(host)
-        return all(ends)
+        return all(results)
 
     def speed_up(self, host: str) -> bool:
         link = self._links.get(host)
         if link is None:
             return False
-        ends = [_tc(where, "delete", "dev", device, "root") for where, device in ((None, link), (link, "eth0"))]
-        return all(ends)
+        results = [
+            _tc(namespace, "delete", "dev", device, "root") for namespace, device in ((None, link), (link, "eth0"))
+        ]
+        return all(results)
 
 
 def sweep() -> list[str]:
     """Remove namespaces and links of owners that have ended; returns the names."""
-    left = []
+    removed = []
     for name in sorted(_names("/run/netns") | _names("/sys/class/net")):
         owned = OWNED.match(name)
         if owned and ended(int(owned[1], 16)):
             _remove(name)
-            left.append(name)
-    return left
+            removed.append(name)
+    return removed
 
 
 def _listen_inside(namespace: str, address: str, port: int) -> socket.socket:
@@ -229,12 +231,12 @@ def _remove(name: str) -> None:
 
 
 @contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
+def _network_lock() -> Iterator[None]:
     """A lock of this host, under which a process looks for a free network and takes it. The kernel lets two bridges
     have one address, and packets would then go to the wrong bridge.
     """
-    with open(LOCK, "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with open(LOCK, "w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield
 
 
@@ -244,9 +246,9 @@ def _free_prefix(start: int) -> str:
         ["ip", "-json", "address"], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )
     used = {
-        ".".join(one["local"].split(".")[:3])
+        ".".join(address["local"].split(".")[:3])
         for link in json.loads(answer.stdout or "[]")
-        for one in link.get("addr_info", [])
+        for address in link.get("addr_info", [])
     }
     for number in range(NETWORKS):
         block = (start + number) % NETWORKS
@@ -258,8 +260,8 @@ def _free_prefix(start: int) -> str:
 
 def _tc(namespace: str | None, *command: str) -> bool:
     """Set traffic control. Returns False if the name no longer exists, or if the host is too busy."""
-    where = [] if namespace is None else ["-n", namespace]
-    argv = ["tc", *where, "qdisc", *command]
+    namespace_options = [] if namespace is None else ["-n", namespace]
+    argv = ["tc", *namespace_options, "qdisc", *command]
     try:
         return subprocess.run(argv, capture_output=True, timeout=COMMAND_SECONDS, check=False).returncode == 0
     except subprocess.TimeoutExpired:
@@ -268,8 +270,8 @@ def _tc(namespace: str | None, *command: str) -> bool:
 
 def _ip(*commands: str, inside: str | None = None) -> None:
     """Run commands of `ip` until one fails. Raises NamespacesUnavailable with the output of `ip`."""
-    where = [] if inside is None else ["-netns", inside]
-    argv = ["ip", *where, "-batch", "-"]
+    namespace_options = [] if inside is None else ["-netns", inside]
+    argv = ["ip", *namespace_options, "-batch", "-"]
     process = subprocess.run(
         argv, input="\n".join(commands) + "\n", capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )

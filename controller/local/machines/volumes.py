@@ -21,12 +21,12 @@ class Volumes:
         self._state_dir = state_dir
         self._folders: dict[str, Path] = {}
 
-    def of(self, user_data: str) -> Path:
+    def folder_for(self, user_data: str) -> Path:
         """The folder for a machine with that user data. Raises OSError if the folder cannot be created."""
-        named = MOUNTED.search(user_data)
-        if named is None:
+        file_system = MOUNTED.search(user_data)
+        if file_system is None:
             return self._state_dir / SHARED
-        name = f"{SHARED}-{named[1]}" if self._folders else SHARED
-        folder = self._folders.setdefault(named[1], self._state_dir / name)
+        name = f"{SHARED}-{file_system[1]}" if self._folders else SHARED
+        folder = self._folders.setdefault(file_system[1], self._state_dir / name)
         folder.mkdir(parents=True, exist_ok=True)
         return folder

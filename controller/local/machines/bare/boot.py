@@ -21,7 +21,7 @@ from pathlib import Path
 from dyntrain.controller.local.machines import namespaces
 from dyntrain.controller.local.machines.bare.stand_ins import DOWNLOADS, SHARED
 from dyntrain.controller.local.machines.init_process import CLOUD_GONE, SIGNALS, Init
-from dyntrain.controller.local.pace import BEHIND_THE_CLOUD
+from dyntrain.controller.local.pace import MACHINE_NICENESS
 from dyntrain.training.host.parentage import adopt_orphans, die_with_parent, ended
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
@@ -110,7 +110,7 @@ def nspawn(root: Path, arguments: argparse.Namespace) -> list[str]:
     ]
 
 
-def way_out(network: str) -> None:
+def connect_to_registries(network: str) -> None:
     """Connect the machine to the package registries, in user space: without forwarding or firewall rules in this host's
     kernel.
     """
@@ -137,9 +137,9 @@ def main() -> None:
     parser.add_argument("--lend", action="append", default=[], help="path of this host that the machine sees read-only")
     parser.add_argument("--stop-seconds", type=float, required=True)
     arguments = parser.parse_args()
-    way_out(arguments.network)  # before the signals are blocked: slirp4netns would inherit this
+    connect_to_registries(arguments.network)  # before the signals are blocked: slirp4netns would inherit this
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    os.nice(BEHIND_THE_CLOUD)
+    os.nice(MACHINE_NICENESS)
     adopt_orphans()
     die_with_parent(arguments.parent, CLOUD_GONE)
     root = mount_root(arguments.image, arguments.disk)

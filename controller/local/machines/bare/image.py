@@ -53,7 +53,9 @@ def make(folder: Path, template: str) -> Path:
     """
     check_host(os.geteuid())
     packages = packages_of(template)
-    recipe = repr((SUITE, stand_ins.OF_THE_IMAGE, stand_ins.FILES, stand_ins.EFS_FILES, stand_ins.LOGIN_USER, packages))
+    recipe = repr(
+        (SUITE, stand_ins.IMAGE_PACKAGES, stand_ins.FILES, stand_ins.EFS_FILES, stand_ins.LOGIN_USER, packages)
+    )
     root = folder.absolute() / f"root-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -62,20 +64,22 @@ def make(folder: Path, template: str) -> Path:
             return root
         for old in folder.glob("*root-*"):
             shutil.rmtree(old)
-        aside = root.with_name(f".{root.name}")
+        unfinished_root = root.with_name(f".{root.name}")
         # In a mount namespace of its own, mmdebstrap's mounts vanish with its process.
         argv = ["unshare", "--mount", "mmdebstrap", "--variant=minbase", "--skip=cleanup/apt/cache"]
-        argv += [f"--include={','.join(stand_ins.OF_THE_IMAGE)}"]
+        argv += [f"--include={','.join(stand_ins.IMAGE_PACKAGES)}"]
         argv += [f'--customize-hook=chroot "$1" useradd --create-home --shell /bin/bash {stand_ins.LOGIN_USER}']
         argv += [f'--customize-hook=chroot "$1" apt-get install -y -q --download-only {" ".join(packages)}']
         try:
-            subprocess.run([*argv, SUITE, str(aside)], check=True, timeout=MAKE_SECONDS, capture_output=True, text=True)
-            for copied in ("resolv.conf", "hostname"):  # mmdebstrap copies these files from this host
-                (aside / "etc" / copied).unlink(missing_ok=True)
-            (aside / "etc/machine-id").write_text("")
-            stand_ins.install(aside)
+            subprocess.run(
+                [*argv, SUITE, str(unfinished_root)], check=True, timeout=MAKE_SECONDS, capture_output=True, text=True
+            )
+            for name in ("resolv.conf", "hostname"):  # mmdebstrap copies these files from this host
+                (unfinished_root / "etc" / name).unlink(missing_ok=True)
+            (unfinished_root / "etc/machine-id").write_text("")
+            stand_ins.install(unfinished_root)
         except (OSError, subprocess.SubprocessError) as error:
             output = getattr(error, "stderr", None) or str(error)
             raise BareUnavailable(f"the root of bare machines could not be built: {output[-2000:]}") from error
-        aside.rename(root)
+        unfinished_root.rename(root)
     return root

@@ -61,10 +61,10 @@ class BareMachine(Machine):
         settings, downloads = self.root / "host.conf", resources.image.parent / "pip"
         for folder in (self.root, downloads):
             folder.mkdir(parents=True, exist_ok=True)
-        lent = host.variables(os.environ, f"{self._place.services},{METADATA[0]}")
-        lent |= {"AWS_ENDPOINT_URL": self._endpoint, "PIP_CACHE_DIR": DOWNLOADS, "OMP_NUM_THREADS": "1"}
+        host_variables = host.variables(os.environ, f"{self._place.services},{METADATA[0]}")
+        host_variables |= {"AWS_ENDPOINT_URL": self._endpoint, "PIP_CACHE_DIR": DOWNLOADS, "OMP_NUM_THREADS": "1"}
         settings.touch(mode=0o600)  # an index's address may have a password in it
-        settings.write_text(host.unit_environment(lent), encoding="utf-8")
+        settings.write_text(host.unit_environment(host_variables), encoding="utf-8")
         options = {
             "parent": os.getpid(),
             "image": resources.image,

@@ -3,7 +3,7 @@ pip, systemd, mount, and the user data's own text.
 
 | user data or node expects | stands in for it here | source |
 |---|---|---|
-| Ubuntu's server image | Debian bookworm, with `OF_THE_IMAGE` installed, which that image has too | (1) |
+| Ubuntu's server image | Debian bookworm, with `IMAGE_PACKAGES` installed, which that image has too | (1) |
 | its user `ubuntu`, made by cloud-init before user data runs | a user of that name | (2) |
 | cloud-init, which runs user data once, as root | `user-data.service` and its script | (2) |
 | github.com/aws/efs-utils v1.36.0 with `build-deb.sh` | a repository on the machine with this tag and script | (3) |
@@ -31,7 +31,7 @@ import os
 import subprocess
 from pathlib import Path
 
-OF_THE_IMAGE = (
+IMAGE_PACKAGES = (
     "systemd",
     "systemd-sysv",
     "dbus",
@@ -118,9 +118,13 @@ def install(root: Path) -> None:
     (root / SHARED.strip("/")).mkdir(parents=True)
     repository = root / "usr/share/efs-utils"
     _write(repository, EFS_FILES)
-    who = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "PATH": os.environ.get("PATH", os.defpath)}
+    git_environment = {
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+        "PATH": os.environ.get("PATH", os.defpath),
+    }
     for part in ("AUTHOR", "COMMITTER"):
-        who |= {f"GIT_{part}_NAME": "nobody", f"GIT_{part}_EMAIL": "nobody@localhost"}
+        git_environment |= {f"GIT_{part}_NAME": "nobody", f"GIT_{part}_EMAIL": "nobody@localhost"}
     for words in (
         ["init", "--quiet"],
         ["add", "."],
@@ -128,7 +132,11 @@ def install(root: Path) -> None:
         ["tag", EFS_TAG],
     ):
         subprocess.run(
-            ["git", "-C", str(repository), *words], check=True, timeout=GIT_SECONDS, env=who, capture_output=True
+            ["git", "-C", str(repository), *words],
+            check=True,
+            timeout=GIT_SECONDS,
+            env=git_environment,
+            capture_output=True,
         )
 
 
