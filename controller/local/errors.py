@@ -16,7 +16,7 @@ class InstallationFailed(LocalCloudError):
 
 
 class PortInUse(LocalCloudError):
-    """Raised when a port cannot be used: another program listens there, or this user may not."""
+    """Raised when a port cannot be used: another program listens there, or this user may not use the port."""
 
 
 class AppNotLoaded(LocalCloudError):

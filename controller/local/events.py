@@ -108,7 +108,7 @@ def lifecycle_action(
 
 
 def test_notification(origin: Origin, group_arn: str, group: str, transition: Transition) -> Event:
-    """The test event that Auto Scaling sends for a new hook. Its detail has no transition
+    """The test event that Auto Scaling sends for a new hook. The event's detail has no transition
     (https://docs.aws.amazon.com/autoscaling/ec2/userguide/prepare-for-lifecycle-notifications.html).
     """
     word = "launch" if transition == LAUNCHING else "terminate"

@@ -17,8 +17,8 @@ NAME = "dyntrain"
 
 
 def folder_of_commands(started_as: str, interpreter: str) -> Path:
-    """The folder of the running `dyntrain` program, for a shell's PATH. For a program that runs as a module, the folder
-    of its interpreter.
+    """The folder of the running `dyntrain` program, for a shell's PATH. If `dyntrain` runs as a module, this is the
+    interpreter's folder.
     """
     program = Path(started_as)
     return (program if program.name == NAME and program.is_file() else Path(interpreter)).absolute().parent

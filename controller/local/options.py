@@ -14,15 +14,15 @@ class Options:
 
     `schedule_scale` multiplies the period of every scheduled rule, and `hook_scale` every lifecycle hook's timeout: 1.0
     is AWS's pace. Describe calls show a state change `describe_lag` after its event, and a change of tags or groups up
-    to `behind` later. `launch_tags_emit` makes tags given at launch emit a tag change event, which AWS does not
+    to `behind` later. With `launch_tags_emit`, tags given at launch emit a tag change event, which AWS does not
     promise. `namespaces` gives each machine a network namespace of its own, which needs root; otherwise machines share
     the loopback. `handler_timeout` replaces each function's own timeout. `stream_window` is the time in which a batch
     of changes is collected; the deployed value is one second.
 
-    `machine_command` is the command of machines whose user data asks for node_bootstrap. `--root DIR` is appended, and
-    the folder of the machine's volume replaces `machines.volumes.VOLUME`. None means the command of the node's systemd
-    unit, from an installed dyntrain (`machines.installation`). `bare` is the root of bare machines (`machines.bare`),
-    which need `namespaces`.
+    `machine_command` is the command of machines whose user data asks for node_bootstrap. The cloud appends `--root
+    DIR`, and replaces `machines.volumes.VOLUME` by the folder of the machine's volume. Without `machine_command`,
+    machines run the node's systemd unit from an installed dyntrain (`machines.installation`). `bare` is the root of
+    bare machines (`machines.bare`), which need `namespaces`.
     """
 
     region: str = "us-east-1"

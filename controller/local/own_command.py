@@ -17,7 +17,7 @@ NO_SCRIPT = {PYTHONS: "cm", SHELLS: "cs"}  # short options after which the code 
 
 
 class CommandNotFound(LocalCloudError):
-    """Raised when the command's program or script does not exist, or the folder in which to run it."""
+    """Raised when the command's program, script or folder does not exist."""
 
 
 def current_folder() -> Path:

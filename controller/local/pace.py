@@ -1,4 +1,4 @@
-"""How slow this host is at the moment, to stretch time limits: a laptop or a shared builder may be busy.
+"""Measure how slow this host is at the moment, to stretch time limits: a laptop or a shared builder may be busy.
 
 All time limits of the tests use this module, too. Each limit is written generously for an idle host, and multiplied by
 this host's slowness. A limit ends a hang; no limit judges the speed.
@@ -38,7 +38,7 @@ class Pace:
 
     def slowness(self, look: bool = True) -> float:
         """How many times slower than the reference host this host recently was at its slowest; at least 1. With `look`
-        false, no measurement is made, which would take a moment.
+        false, the call is quick, because it makes no measurement.
         """
         with self._lock:
             if look and (not self._measured or self.clock() - self._measured[-1][0] > FRESH):
@@ -66,7 +66,7 @@ class Pace:
 
 def seconds_of_work() -> float:
     began = time.monotonic()
-    with contextlib.suppress(subprocess.TimeoutExpired):  # the time until the cut-off is exact enough
+    with contextlib.suppress(subprocess.TimeoutExpired):  # the time until the cut-off is the measurement
         subprocess.run(WORK, stdin=subprocess.DEVNULL, timeout=LONGEST, check=False)
     return time.monotonic() - began
 
@@ -76,8 +76,8 @@ slowness, patient, paced = THIS_HOST.slowness, THIS_HOST.patient, THIS_HOST.pace
 
 
 class Deadline:
-    """A deadline that moves on a slow host. `passed` measures the host again before it returns True, because the load
-    may have come later.
+    """A deadline that a slow host delays. `passed` measures the host again before it returns True, because the load may
+    have come later.
     """
 
     def __init__(self, seconds: float, pace: Pace = THIS_HOST, headroom: float = HEADROOM) -> None:

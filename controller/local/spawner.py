@@ -30,7 +30,7 @@ class Spawner:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and with it children that still run."""
+        """End the thread. Children that still run die with the thread."""
         self._requests.put(None)
         self._thread.join(SPAWN_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Create a cluster in the embedded cloud through CloudFormation, from the template that people deploy."""
+"""Create a cluster in the embedded cloud through CloudFormation, from the template that users deploy."""
 
 from __future__ import annotations
 

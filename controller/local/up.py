@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 BARE = Path("build/bare")
 BARE_STOP_SECONDS = 90.0  # systemd's own limit for a unit that does not stop
-EPOCH_SECONDS = 5.0  # between lines about epochs, which would otherwise scroll the guide away within a minute
-LOOK_SECONDS = 0.5  # between observations of the cluster, for hours
+EPOCH_SECONDS = 5.0  # least time between two epoch lines, so that the guide stays visible
+LOOK_SECONDS = 0.5  # between two observations of the cluster
 LOG = "var/log/dyntrain/worker.log"
 
 
@@ -160,8 +160,8 @@ def _job_description(chosen: Up) -> str:
 
 
 def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
-    """Print the events of the cluster and the job below the guide, as the demo does. Returns the function that ends
-    this.
+    """Print the events of the cluster and the job below the guide, as the demo does. Returns the function that stops
+    the printing.
     """
     from dyntrain.controller.local.demo.display import PlainDisplay
     from dyntrain.controller.local.demo.narration import Narrator
@@ -181,13 +181,13 @@ def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
 
 
 def log_of(state_dir: Path, instance: str) -> Path | None:
-    """The log of the worker on the instance, or of the slot's worker; None if there is no log."""
+    """The log of the instance's worker, or of the worker in a slot; None if there is no log."""
     machine, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
     log = LOG.replace(".log", f"-{slot}.log") if slot else LOG
-    places = (machine / log, machine / "disk" / "upper" / log)  # plain, bare
+    places = (machine / log, machine / "disk" / "upper" / log)  # of a plain machine, of a bare machine
     return next((place for place in places if instance and place.exists()), None)
 
 
 def _print_progress(activity: str) -> None:
-    """Print progress on stderr, for anything slow."""
+    """Print a slow activity on stderr."""
     click.echo(f"{activity} ...", err=True)

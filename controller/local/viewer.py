@@ -23,7 +23,7 @@ STOP_SECONDS = 10.0
 @contextmanager
 def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_changes: bool = False) -> Iterator[str]:
     """A context that runs the dashboard and gives its address. The dashboard ends with the block, and with this
-    process. `files` is the cloud's directory. The thread that enters the context must live as long. Raises
+    process. `files` is the cloud's directory. The thread that enters the context must live until the block ends. Raises
     LocalCloudError with the command's output if the dashboard does not start.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DYNTRAIN_"))}

@@ -41,7 +41,7 @@ QUIET_SECONDS = 240.0  # limit for reaching the requested state after the last f
 VERDICT_SECONDS = 1.5
 CLEAN_VERDICTS = 3  # so many clean verdicts in a row are needed
 RESYNC_SECONDS = 5.0
-# The simulated users untag many machines that never reported, and answer no alarm that would release held endings.
+# Without `hold_endings`, many machines may end before their first report: the simulated users answer no alarm.
 POLICY = {"resync_seconds": RESYNC_SECONDS, "hold_endings": False}
 LEAST_SECONDS = 60.0
 LEDGER_POLL_SECONDS = 0.2
@@ -84,7 +84,7 @@ class StepMonitor:
             if self._last_growth:
                 self._stalls.append(Standstill(self._last_growth, now))
                 if now - self._last_growth > PRINTED_STALL_SECONDS:
-                    self._print_line(f"a training step again, after {now - self._last_growth:.0f} s without steps")
+                    self._print_line(f"the job trains again, after {now - self._last_growth:.0f} s without a step")
             size, self._last_growth = written, now
             self.first_step.set()
 
@@ -141,7 +141,7 @@ class StateReader:
         return len(self._epochs())
 
     def _epochs(self) -> list[Segment]:
-        """The segments that ended an epoch."""
+        """The job's segments that reached the end of an epoch."""
         return [event for event in self.events() if isinstance(event, Segment) and not event.end.offset]
 
     def events(self) -> list[Event]:

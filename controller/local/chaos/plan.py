@@ -132,7 +132,7 @@ CHANGE_WEIGHTS = ((Wish.LAUNCH, 3), (Wish.UNTAG, 3), (Wish.RETAG, 1), (Wish.CAPA
 
 def faults(seed: int, duration: float, links: bool = False, volume: bool = False) -> tuple[Fault, ...]:
     """The faults in order of time, from 0 to `duration` seconds. With `links`, some faults cut or slow a link. With
-    `volume`, some faults make the volume hang. These options only add faults.
+    `volume`, some faults make the volume hang. `links` and `volume` only add faults.
     """
     chance = random.Random(f"faults {seed}")
 
@@ -182,8 +182,9 @@ P = TypeVar("P", bound=Fault | Change)
 
 
 def stretched(planned: Sequence[P], factor: float, duration: float) -> tuple[P, ...]:
-    """Stretch the plan by `factor`, for a slow host, and drop entries that then come after `duration`. Without this, no
-    worker of a slow host would reach its first step between two faults, and the job would rightly give up.
+    """Stretch the plan by `factor`, for a slow host, and drop entries that then come after `duration`. Without
+    stretching, no worker of a slow host would reach its first step between two faults, and the job would rightly give
+    up.
     """
     return tuple(replace(entry, at=entry.at * factor) for entry in planned if entry.at * factor < duration)
 

@@ -9,7 +9,7 @@ from typing import Any
 from dyntrain.training import events
 from dyntrain.training.events import Event
 
-# The cause that delayed the job until an event of the type came. Other events delay nothing.
+# For each type of event, the cause of the delay that the event ends. Other types of events end no delay.
 _CAUSES: dict[type[Any], str] = {
     events.WorkerStarted: "starts",
     events.WorkerReady: "starts",

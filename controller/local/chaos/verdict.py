@@ -48,7 +48,7 @@ class Verdict:
 def judge(observed: ClusterState, wishes: Wishes) -> Verdict:
     verdict = Verdict()
     if observed.job != "running":
-        verdict.stuck.append(f"the job is {observed.job or 'silent'}")
+        verdict.stuck.append(f"the job is {observed.job or 'silent: it does not report'}")
     if observed.capacity != wishes.capacity:
         verdict.stuck.append(f"the group's desired capacity is {observed.capacity}, users requested {wishes.capacity}")
     if len(observed.grouped) != wishes.capacity:
@@ -133,7 +133,7 @@ def problems(contents: Mapping[str, Any]) -> list[str]:
     """The problems in the written report, one line each; a clean run has none."""
     lines = [f"stuck: {line}" for line in contents["stuck"]] + [f"left over: {line}" for line in contents["orphans"]]
     if contents["samples_lost"] is None:
-        lines.append("there is no ledger to audit")
+        lines.append("the job has no ledger, so its samples cannot be audited")
     elif contents["samples_lost"] or contents["samples_doubled"]:
         lines.append(f"{contents['samples_lost']} samples lost, {contents['samples_doubled']} doubled")
     if contents["final_accuracy"] is None or contents["final_accuracy"] < GOOD_ACCURACY:

@@ -108,7 +108,7 @@ class HangingVolume:
         return True
 
     def close(self, keep: bool = False) -> None:
-        """Unmount the volume. With `keep`, the folder then has the volume's content."""
+        """Unmount the volume. With `keep`, copy its content into the folder."""
         self.resume()
         copied = self._mount.with_suffix(".kept")
         if keep:

@@ -66,7 +66,7 @@ class _QuietHandler(MotoRequestHandler):
 
 class Cloud:
     """An embedded cloud. `resync_seconds` replaces the period of rules that run every minute; longer periods are scaled
-    alike.
+    by the same factor.
 
     `app_directory` holds the Chalice app and its `.chalice` folder; None means the checkout, or the app in the
     installed wheel. Without `state_dir`, the files lie in a temporary folder that `stop` removes. `start` raises
@@ -128,9 +128,7 @@ class Cloud:
 
     @property
     def client_environment(self) -> dict[str, str]:
-        """The environment for a user's program: that of this process, with all AWS settings replaced by this
-        cloud's.
-        """
+        """The environment of this process with all AWS settings replaced by this cloud's, for a user's program."""
         return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | self.environment
 
     def client(self, service: str) -> Any:

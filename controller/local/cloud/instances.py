@@ -220,8 +220,8 @@ class Instances:
     # ---- states
 
     def _if_unchanged(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
-        """A callable for the agenda. It runs `action`, unless the instance's state has changed or the cloud has stopped
-        since then.
+        """A callable for the agenda, which runs `action` unless the instance's state has changed or the cloud has
+        stopped.
         """
         state_version = instance.state_version
 
@@ -352,7 +352,7 @@ class Instances:
         return Place(self._network.gateway, entrance, tokens_required)
 
     def _watch(self) -> None:
-        """Boot machines again that reboot, or whose init process was killed, as after a kernel panic."""
+        """Boot a machine again when it reboots, or when its init process was killed, as after a kernel panic."""
         with self._account.lock:
             if self._stopped:
                 return
@@ -401,8 +401,8 @@ class Instances:
         return "" if data is None else str(data.decode())
 
     def _adjust(self, instance: Instance) -> None:
-        """Write values into moto's object that moto leaves out: the cloud's address, and the launch template's metadata
-        options and instance profile.
+        """Complete moto's instance object with the cloud's address, and with the launch template's metadata options and
+        instance profile.
         """
         moto_instance = self._moto_instance(instance.instance_id)
         for interface in moto_instance.nics.values():

@@ -1,6 +1,6 @@
 """Keep earlier states of tags and groups, so that describe calls lag as in AWS.
 
-A describe call may show an old state. It may also omit a new instance or a part of the instance's tags:
+A describe call may show an old state, omit a new instance, or show only a part of its tags:
 https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
 AWS gives no bound for this lag; the controller's policy has one (`settling_seconds`). The caller holds the account's
 lock.
@@ -49,9 +49,8 @@ class Past:
         self._behind = behind
         self._clock = clock
         self._chance = random.Random(f"past {seed}")
-        self._tags: dict[
-            str, list[tuple[float, Tags | None]]
-        ] = {}  # (end of the time in which describe calls show the tags, tags); None: no instance yet
+        # (time until which describe calls show the tags, tags); None: describe calls show no instance
+        self._tags: dict[str, list[tuple[float, Tags | None]]] = {}
         self._groups: dict[str, list[PastGroup]] = {}
 
     def launched(self, instance_id: str) -> None:
@@ -76,7 +75,7 @@ class Past:
             self._groups[name] = [*kept, PastGroup(since, desired, tuple(copy.copy(state) for state in states))]
 
     def _visible_from(self, after: float = 0.0) -> float:
-        """The time from which describe calls show a change of now: never before earlier changes."""
+        """The time from which describe calls show a present change. Earlier changes are always visible first."""
         return max(after, self._clock() + self._chance.uniform(0.0, self._behind))
 
     @contextmanager

@@ -29,8 +29,8 @@ def missing_count(members: list[MemberView], desired: int) -> int:
 def surplus(members: list[MemberView], desired: int) -> list[str]:
     """Instances to terminate: first instances that are not in service yet, then the newest.
 
-    AWS's default policy weighs zones, the launch template's age and the billing hour. None of these matters with one
-    zone, one template and billing by the second. Scale-in protection starts at InService.
+    AWS's default policy weighs zones, the launch template's age and the billing hour. These criteria do not matter with
+    one zone, one template and billing by the second. Scale-in protection starts at InService.
     """
     counted = _counted(members)
     free = [member for member in counted if not (member.protected and member.lifecycle_state == "InService")]

@@ -1,9 +1,9 @@
-"""Complete CloudFormation stacks with the parts that moto leaves out. These are a group's capacity rebalancing, stack
-tags and lifecycle hooks; a table's stream and time to live; a role's managed policies; and the transform of
+"""Complete CloudFormation stacks with the parts that moto leaves out: a group's capacity rebalancing, stack tags and
+lifecycle hooks; a table's stream and time to live; a role's managed policies; and the transform of
 `AWS::Serverless::Function`.
 
-Resources of types that moto does not know are not created, and nothing waits for them: wait conditions, alarms, the
-state of mount targets.
+moto creates no wait conditions, no alarms and no state of mount targets, and this module waits for none of these
+resources.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ _COMPLETE = {GROUP: _complete_group, TABLE: _complete_table, ROLE: _complete_rol
 
 
 def prepare_deletion(account: Account, name: str) -> None:
-    """Prepare a stack for deletion: remove resources that moto would leave or refuse to delete. These are parts of a
-    network, roles' attached policies, and groups that somebody has deleted already.
+    """Prepare a stack for deletion: remove resources that moto would leave or refuse to delete. Such resources are
+    parts of a network, roles' attached policies, and groups that are already deleted.
     """
     stack = next(
         (
@@ -144,7 +144,7 @@ _PREPARATIONS = {  # in order: a resource comes before the resources that it dep
 
 
 def functions(account: Account, name: str) -> list[dict[str, Any]]:
-    """The resolved properties of the stack's functions. A function's own variables take precedence over those of
+    """The resolved properties of the stack's functions. A function's own variables take precedence over variables of
     `Globals`.
     """
     stack = account.cloudformation.get_stack(name)

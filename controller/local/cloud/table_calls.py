@@ -1,8 +1,8 @@
 """Pass frequent calls to DynamoDB tables directly to moto's handler.
 
 The usual path through moto takes half a second for a query of a thousand items, in one thread; in a burst, every call
-would wait. DynamoDB itself answers in milliseconds. A refused call has changed nothing, so it is repeated on moto's
-usual path, which words the error.
+would wait. DynamoDB itself answers in milliseconds. A refused call has changed nothing, so moto's usual path repeats
+the call and words the error.
 """
 
 from __future__ import annotations

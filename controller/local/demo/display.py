@@ -24,7 +24,7 @@ EPOCHS = 8
 PICTURE_COLUMNS = 112
 QUIET_SECONDS = 2.0
 ASIDE = "... "  # prefix of repeated progress lines, which a picture leaves out
-NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"}  # of the demo's own metrics
+NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"}  # shown names of the demo's metrics
 
 
 class Display(Protocol):

@@ -54,7 +54,9 @@ class Narrator:
                 self._training_instance = next(iter(event.pids), self._training_instance)
                 self._epoch(event)
             case events.Pause():
-                self._display.show_line(f"survivors paused {event.seconds:.2f} s for generation {event.generation}")
+                self._display.show_line(
+                    f"remaining workers paused {event.seconds:.2f} s for generation {event.generation}"
+                )
             case events.Joined() | events.Left():
                 line = f"{event.instance}  {event.event} (worker pid {event.pid}, generation {event.generation})"
                 self._display.show_line(line)

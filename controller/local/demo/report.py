@@ -69,9 +69,9 @@ def shortcomings(report: dict[str, Any]) -> list[str]:
     if report["samples_lost"] or report["samples_doubled"]:
         problems.append(f"{report['samples_lost']} samples lost, {report['samples_doubled']} doubled")
     if not report["survivor_pids_unchanged"]:
-        problems.append("a survivor's process id changed")
+        problems.append("the process id of a remaining worker changed")
     if report["instances_left_running"]:
-        problems.append(f"left running: {', '.join(report['instances_left_running'])}")
+        problems.append(f"elastic instances still run: {', '.join(report['instances_left_running'])}")
     for source in ("told", "seen"):
         for instance, line in unexplained_changes(report, report[f"statuses_{source}"]):
             problems.append(f"{instance}, statuses_{source}: {line}")
@@ -79,7 +79,7 @@ def shortcomings(report: dict[str, Any]) -> list[str]:
     for leave in report["leaves"]:
         statuses = report["statuses"].get(leave["instance"], [])
         if statuses != order:
-            problems.append(f"{leave['instance']} went through {statuses} instead of {order}")
+            problems.append(f"{leave['instance']} had the statuses {statuses} instead of {order}")
         if leave["terminated_at"] is None:
             problems.append(f"{leave['instance']} was not terminated")
     problems += [f"{join['instance']} never joined" for join in report["joins"] if join["joined_at"] is None]

@@ -44,8 +44,8 @@ def announced_statuses(entries: Iterable[TrailEntry]) -> Statuses:
 def wait_until_removed(
     read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float
 ) -> Statuses:
-    """Wait until all `instances` are announced as removed, but at most `seconds` of an idle host; return the statuses.
-    The controller writes the trail of a pass after its actions.
+    """Wait until all `instances` are announced as removed, or until a limit of `seconds` on an idle host; return the
+    statuses. The controller writes the trail after the actions of a pass.
     """
     deadline = Deadline(seconds)
     while True:

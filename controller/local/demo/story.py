@@ -140,7 +140,7 @@ def _write(
     print(summary(report, report_path))
     if page_input is not None:
         write_page(report_path.with_suffix(".html"), *page_input)
-        print(f"page to look at     {report_path.with_suffix('.html')}")
+        print(f"page               {report_path.with_suffix('.html')}")
     for problem in problems:
         print(f"PROBLEM: {problem}")
 

@@ -1,6 +1,6 @@
 """Store invocations that failed at every attempt, in a file and in the SQS queue that the function's stack names.
 
-The body is that of Lambda's on-failure destination:
+The body has the format of Lambda's on-failure destination:
 https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-retain-records.html
 """
 

@@ -93,8 +93,8 @@ class ExecutionEnvironment:
             )
 
     def invoke(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """Run a handler and return its answer. `timeout` is the function's, in seconds; on a busy host the handler gets
-        more time. Raises TimedOut or Died; the next call then starts another process.
+        """Run a handler and return its answer. `timeout` is the function's time limit in seconds; a busy host gets more
+        time. Raises TimedOut or Died; the next call then starts another process.
         """
         if self._process is None or self._process.poll() is not None:
             try:
@@ -108,11 +108,11 @@ class ExecutionEnvironment:
             self._process.stdin.flush()
         except OSError as error:
             self.kill()
-            raise Died("the handler process ended") from error
+            raise Died("the handler process ended before its answer") from error
         return self._read(Deadline(timeout, headroom=1.0))
 
     def interrupt(self) -> None:
-        """Kill the process from another thread, and start no other. A waiting `invoke` raises Died."""
+        """Kill the process from another thread, and prevent a new start. A waiting `invoke` raises Died."""
         self._closed = True
         process = self._process
         if process is not None:
@@ -140,6 +140,6 @@ class ExecutionEnvironment:
             raise TimedOut("the handler did not answer in time and was killed") from error
         except EOFError as error:
             self.kill()
-            raise Died("the handler process ended") from error
+            raise Died("the handler process ended before its answer") from error
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -127,8 +127,8 @@ class Lambdas:
         return [pid for environment in self._environments if (pid := environment.pid) is not None]
 
     def start(self, functions: Sequence[Function], variables: Mapping[str, str]) -> None:
-        """Register the functions and start the threads. The functions share the processes, and so the variables of all
-        functions; `variables` take precedence.
+        """Register the functions and start the threads. All functions share the processes, and therefore all variables;
+        `variables` take precedence.
         """
         self._timeouts = {function.name: function.timeout for function in functions}
         for environment in self._environments:
@@ -163,7 +163,7 @@ class Lambdas:
 
     def _work(self, environment: ExecutionEnvironment) -> None:
         if environment is self._environments[0]:
-            with contextlib.suppress(AppNotLoaded):  # the first invocation reports it again
+            with contextlib.suppress(AppNotLoaded):  # the first invocation reports the error again
                 environment.load()
         while (invocation := self._queue.get()) is not None:
             started = time.monotonic()

@@ -83,7 +83,7 @@ def period_of(expression: str) -> float:
 
 
 def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
-    """Parse a function. `properties` are those of an `AWS::Serverless::Function` with all references resolved. Raises
+    """Parse a function. `properties` belong to an `AWS::Serverless::Function`, with all references resolved. Raises
     AppNotLoaded for a schedule that is no rate.
     """
     name = str(properties["Handler"]).rpartition(".")[2]

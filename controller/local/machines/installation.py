@@ -60,8 +60,8 @@ def unit_command() -> tuple[str, ...]:
 
 
 def installed(root: Path) -> Path:
-    """Build the environment if it does not exist, and return its folder. Of concurrent processes, one builds and the
-    others wait.
+    """Build the environment if it does not exist, and return its folder. If several processes run this at once, one
+    builds and the others wait.
     """
     environments = root / "build" / "nodes"
     environments.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A job's program on a machine that is a process: the program that the user data would start, without the user data's
+"""The program of a job's node on a plain machine: the same program as in the user data, but without the user data's
 user and packages.
 """
 
@@ -11,8 +11,8 @@ from dyntrain.controller.jobs.submission.user_data import program_of
 
 
 def job_command(user_data: str, root: Path) -> tuple[str, ...]:
-    """The command of the job's program; empty for a machine that is no node of a job. The program's file is written
-    where the user data would write it.
+    """The command of the job's program; empty for a machine that is no node of a job. Also writes the program's file,
+    to the path in the user data.
     """
     program_and_arguments = program_of(user_data)
     if program_and_arguments is None:

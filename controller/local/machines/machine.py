@@ -1,4 +1,4 @@
-"""A machine that is a process, with its init process, its metadata service and its root folder."""
+"""A plain machine is a process: it has an init process, a metadata service and a root folder."""
 
 from __future__ import annotations
 
@@ -18,13 +18,8 @@ from dyntrain.controller.local.spawner import Spawner
 from dyntrain.training.host.parentage import kill_all, with_environment
 
 OFF_SECONDS = 5.0
-_INHERITED = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "TMPDIR",
-)  # no variable that changes where Python finds modules
+# no variable that changes where Python finds modules
+_INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 
 
 @dataclass(frozen=True)
@@ -58,9 +53,8 @@ class Machine:
         self._off_with_program = off_with_program
         self.root = root
         self._command = (*command, "--root", str(root)) if command else ()
-        self._programs = (
-            [str(Path(command[0]).parent)] if command else []
-        )  # so that `python` is the machine's interpreter
+        # first in PATH, so that `python` is the machine's interpreter
+        self._programs = [str(Path(command[0]).parent)] if command else []
         self._endpoint = endpoint
         self._stop_seconds = stop_seconds
         self._place = place

@@ -1,9 +1,9 @@
 """Hosts as network namespaces: each machine has an address and a link of its own, and the link can be cut or slowed.
-Linux, root and iproute2 are needed.
+Network namespaces need Linux, root and iproute2.
 
 A bridge on this host connects the machines. The cloud's endpoint and the metadata services listen on the bridge's
-address. Names contain the process id of their owner. Therefore the next owner can find and remove the namespaces of a
-killed owner.
+address. Each name contains the process id of the owner. Therefore the next owner can find and remove the namespaces of
+a killed owner.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ from pathlib import Path
 from dyntrain.controller.local.errors import LocalCloudError
 from dyntrain.training.host.parentage import ended
 
-NETWORKS = (
-    512  # /24 networks in 198.18.0.0/15, which RFC 2544 reserves for tests, so that no real host has a route there
-)
+NETWORKS = 512  # /24 networks in 198.18.0.0/15, which RFC 2544 reserves for tests: no real host is there
 COMMAND_SECONDS = 20.0
 BUCKET = ("burst", "256kb", "latency", "50ms")  # options of the filter that slows a link
 LOCK = "/run/dyntrain-networks.lock"  # held for milliseconds, and freed by the kernel when its owner dies
@@ -47,7 +45,9 @@ def available() -> bool:
 
 
 class Namespaces:
-    """A network of hosts. Methods may be called from any thread. `stop` removes everything, and is safe to repeat."""
+    """A network of hosts. Methods may be called from any thread. `stop` removes all hosts and the bridge, and is safe
+    to repeat.
+    """
 
     def __init__(self) -> None:
         self.name = f"dt{os.getpid():x}-{next(_numbers):x}"
@@ -106,7 +106,7 @@ class Namespaces:
         return ("ip", "netns", "exec", link)
 
     def _make(self, link: str, address: str) -> None:
-        """Create the host's namespace and link; on an error, remove everything again."""
+        """Create the host's namespace and link. After an error, nothing of the host is left."""
         inner = (
             "link set dev lo up",
             f"address add {address}/24 dev eth0",
@@ -134,12 +134,12 @@ class Namespaces:
             _remove(link)
 
     def service(self, host: str, address: str, port: int) -> socket.socket:
-        """A listening socket of this process at an address that only the host sees, such as a metadata service's. The
-        host's default route is removed, because a bare machine gets another one. Raises NamespacesUnavailable or
-        OSError.
+        """A listening socket of this process at an address that only the host sees, such as the metadata service's
+        address. The host's default route is removed, because a bare machine gets another route. Raises
+        NamespacesUnavailable or OSError.
         """
         link = self._links[host]
-        with contextlib.suppress(NamespacesUnavailable):  # an earlier boot did it
+        with contextlib.suppress(NamespacesUnavailable):  # an earlier boot has set this address
             _ip(f"address add {address}/32 dev lo", "route del default", inside=link)
         with ThreadPoolExecutor(1) as thread:  # the thread enters the namespace, and ends there
             return thread.submit(_listen_inside, f"/run/netns/{link}", address, port).result(COMMAND_SECONDS)
@@ -223,8 +223,8 @@ def _names(folder: str) -> set[str]:
 
 
 def _remove(name: str) -> None:
-    """Remove the link, then the namespace. The link ends at once; a namespace stays until its last process and socket
-    are gone.
+    """Remove the link, then the namespace. The link ends at once, but a namespace stays until its last process and
+    socket are gone.
     """
     for argv in (["link", "delete", "dev", name], ["netns", "delete", name]):
         subprocess.run(["ip", *argv], capture_output=True, timeout=COMMAND_SECONDS, check=False)
@@ -232,8 +232,8 @@ def _remove(name: str) -> None:
 
 @contextlib.contextmanager
 def _network_lock() -> Iterator[None]:
-    """A lock of this host, under which a process looks for a free network and takes it. The kernel lets two bridges
-    have one address, and packets would then go to the wrong bridge.
+    """A lock of this host for a process that looks for a free network and takes it. The kernel lets two bridges have
+    the same address, and packets would then go to the wrong bridge.
     """
     with open(LOCK, "w") as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX)
@@ -259,7 +259,7 @@ def _free_prefix(start: int) -> str:
 
 
 def _tc(namespace: str | None, *command: str) -> bool:
-    """Set traffic control. Returns False if the name no longer exists, or if the host is too busy."""
+    """Set traffic control with `tc`. Returns False if the link no longer exists, or if the host is too busy."""
     namespace_options = [] if namespace is None else ["-n", namespace]
     argv = ["tc", *namespace_options, "qdisc", *command]
     try:

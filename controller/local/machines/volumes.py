@@ -13,7 +13,7 @@ MOUNTED = re.compile(r"^FILE_SYSTEM=(fs-[0-9a-z]+)", re.MULTILINE)  # as in the 
 
 
 class Volumes:
-    """The folders of all file systems. The first mounted file system gets the folder `shared`, which is easy to find.
+    """The folders of all file systems. The first mounted file system gets the folder `shared`, which users find easily.
     Machines whose user data names no file system use this folder, too.
     """
 

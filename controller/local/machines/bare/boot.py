@@ -59,7 +59,7 @@ def join_control_groups() -> list[Path]:
     for hierarchy in hierarchies():
         group = hierarchy / f"dyntrain-bare-{os.getpid()}"
         group.mkdir(exist_ok=True)
-        for name in ("cpuset.cpus", "cpuset.mems"):  # version 1 takes no process before these are set
+        for name in ("cpuset.cpus", "cpuset.mems"):  # version 1 accepts no process before these files are set
             if hierarchy.name == "cpuset":
                 (group / name).write_text((hierarchy / name).read_text())
         (group / "cgroup.procs").write_text(str(os.getpid()))

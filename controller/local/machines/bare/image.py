@@ -48,8 +48,8 @@ def packages_of(template: str) -> list[str]:
 
 
 def make(folder: Path, template: str) -> Path:
-    """Build the root if it does not exist, and return its folder, named by a digest of its ingredients. Of concurrent
-    callers only one builds. Raises BareUnavailable.
+    """Build the root if it does not exist, and return its folder, named by a digest of its ingredients. If several
+    callers run at once, only one builds. Raises BareUnavailable.
     """
     check_host(os.geteuid())
     packages = packages_of(template)
