@@ -90,17 +90,17 @@ def local() -> None:
 )
 @click.option("--quiet", is_flag=True, help="Do not print the job's events.")
 @click.argument("command", nargs=-1)
-def up(**chosen: Any) -> None:
+def up(**values: Any) -> None:
     """Run the cloud with a cluster until Ctrl-C. A COMMAND after -- runs in the current folder, and replaces the
     training on handwritten digits.
     """
     try:
-        options = Up(**chosen)
+        options = Up(**values)
         if options.allow_changes and not options.dashboard:
             raise click.UsageError("--allow-changes needs the page; add --dashboard")
         options.own_command()  # reports a mistake before anything slow
-        shown = {"--dashboard-port": options.dashboard_port} if options.dashboard else {}
-        must_be_free(HOST, {"--port": options.port, **shown})  # before the imports, which take seconds
+        page_port = {"--dashboard-port": options.dashboard_port} if options.dashboard else {}
+        must_be_free(HOST, {"--port": options.port, **page_port})  # before the imports, which take seconds
         require(PACKAGES)
         serve(options)
     except LocalCloudError as error:
@@ -193,11 +193,11 @@ def chaos(
         from dyntrain.controller.local.chaos.volume import in_a_mount_namespace
         from dyntrain.controller.local.machines.namespaces import available
 
-        hosts = available() if namespaces is None else namespaces
-        if hosts:
+        with_namespaces = available() if namespaces is None else namespaces
+        if with_namespaces:
             in_a_mount_namespace(sys.argv[1:])
         with ended_by_signals():
-            code = run_chaos(duration, seed, report, directory, hosts, engine)
+            code = run_chaos(duration, seed, report, directory, with_namespaces, engine)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
     except Ended as end:

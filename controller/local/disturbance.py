@@ -52,9 +52,9 @@ class Disturbance:
         with self._lock:
             self.disorder = disorder
 
-    def delays(self, usual: list[float], losable: bool) -> list[float]:
-        """The delays of an event's deliveries, in place of the `usual` delays; empty for a lost event. Scheduled events
-        are not `losable`, because AWS delivers them at least once.
+    def delays(self, usual_delays: list[float], losable: bool) -> list[float]:
+        """The delays of an event's deliveries, in place of `usual_delays`; empty for a lost event. Scheduled events are
+        not `losable`, because AWS delivers them at least once.
         """
         with self._lock:
             disorder = self.disorder
@@ -64,7 +64,7 @@ class Disturbance:
                 delay + self._chance.uniform(0, disorder.late_seconds)
                 if self._happens("event late", disorder.late)
                 else delay
-                for delay in usual
+                for delay in usual_delays
             ]
             if self._happens("event doubled", disorder.doubled):
                 delays.append(self._chance.uniform(0, disorder.late_seconds))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dyntrain.controller.local.cloud.embedded import Cloud
     from dyntrain.controller.local.stack import Cluster
 
-NAME = "dyntrain"
+PROGRAM_NAME = "dyntrain"
 
 
 def folder_of_commands(started_as: str, interpreter: str) -> Path:
@@ -21,7 +21,7 @@ def folder_of_commands(started_as: str, interpreter: str) -> Path:
     interpreter's folder.
     """
     program = Path(started_as)
-    return (program if program.name == NAME and program.is_file() else Path(interpreter)).absolute().parent
+    return (program if program.name == PROGRAM_NAME and program.is_file() else Path(interpreter)).absolute().parent
 
 
 def path_line(folder: Path) -> str:

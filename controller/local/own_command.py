@@ -9,11 +9,11 @@ from pathlib import Path, PurePath
 
 from dyntrain.controller.local.errors import LocalCloudError
 
-MOUNT, PYTHON = "/myEFSvolume", "/opt/dyntrain/bin/python"  # paths on a bare machine, from the cluster's template
+MOUNT_POINT, PYTHON = "/myEFSvolume", "/opt/dyntrain/bin/python"  # paths on a bare machine, from the cluster's template
 PYTHONS = re.compile(r"python(\d(\.\d+)?)?")
 SHELLS = re.compile(r"(ba|da|z|k)?sh")
-WITH_A_VALUE = {PYTHONS: "XW", SHELLS: "oO"}  # short options whose value may be the next word
-NO_SCRIPT = {PYTHONS: "cm", SHELLS: "cs"}  # short options after which the code is in the command or in a module
+VALUE_OPTIONS = {PYTHONS: "XW", SHELLS: "oO"}  # short options whose value may be the next word
+CODE_OPTIONS = {PYTHONS: "cm", SHELLS: "cs"}  # short options after which the code is in the command or in a module
 
 
 class CommandNotFound(LocalCloudError):
@@ -53,7 +53,7 @@ def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, 
     host's folder of the volume, if the user named one. Raises CommandNotFound if the script is not in the volume.
     """
     script = script_of(command)
-    script_path = None if script is None else _on_the_volume(script, volume)
+    script_path = None if script is None else _path_on_volume(script, volume)
     if script is not None and (script_path is None or not script_path.exists()):
         volume_name = f"{volume}" if volume is not None else "DIRECTORY/shared"
         advice = "" if volume is not None else ", and give --directory DIRECTORY"
@@ -67,7 +67,7 @@ def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, 
 def script_of(command: Sequence[str]) -> str | None:
     """The script that the command gives to an interpreter; None without an interpreter or without a script."""
     name = PurePath(command[0]).name
-    interpreter = next((interpreter for interpreter in WITH_A_VALUE if interpreter.fullmatch(name)), None)
+    interpreter = next((interpreter for interpreter in VALUE_OPTIONS if interpreter.fullmatch(name)), None)
     if interpreter is None:
         return None
     words = iter(command[1:])
@@ -88,21 +88,21 @@ def script_of(command: Sequence[str]) -> str | None:
 
 def _ends_the_options(letters: str, interpreter: re.Pattern[str], words: Iterator[str]) -> bool:
     for position, letter in enumerate(letters, 1):
-        if letter in NO_SCRIPT[interpreter]:
+        if letter in CODE_OPTIONS[interpreter]:
             return True
-        if letter in WITH_A_VALUE[interpreter]:
+        if letter in VALUE_OPTIONS[interpreter]:
             if position == len(letters):
                 next(words, None)
             return False
     return False
 
 
-def _on_the_volume(script: str, volume: Path | None) -> Path | None:
+def _path_on_volume(script: str, volume: Path | None) -> Path | None:
     if volume is None:
         return None
     if not PurePath(script).is_absolute():
         return volume / script
-    return volume / PurePath(script).relative_to(MOUNT) if PurePath(script).is_relative_to(MOUNT) else None
+    return volume / PurePath(script).relative_to(MOUNT_POINT) if PurePath(script).is_relative_to(MOUNT_POINT) else None
 
 
 def _folder_note(name: str, folder: Path) -> str:

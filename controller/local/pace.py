@@ -17,17 +17,22 @@ import time
 from collections.abc import Callable
 
 MACHINE_NICENESS = 5  # so that training does not delay the handlers, which have processors of their own in AWS
-WORK = (sys.executable, "-S", "-c", f"import os; os.nice({MACHINE_NICENESS}); import asyncio, ssl, email.message")
-REFERENCE = 0.15  # seconds that WORK takes on the idle reference host
+MEASURED_COMMAND = (
+    sys.executable,
+    "-S",
+    "-c",
+    f"import os; os.nice({MACHINE_NICENESS}); import asyncio, ssl, email.message",
+)
+REFERENCE_SECONDS = 0.15  # seconds that MEASURED_COMMAND takes on the idle reference host
 HEADROOM = 2.0  # factor for load that changes during a wait
-FRESH = 20.0  # seconds for which a measurement counts as current
-RECENT = 180.0  # seconds for which a measurement is kept, for waits that began then
-LONGEST = 60.0  # seconds after which a measurement is cut off
+FRESH_SECONDS = 20.0  # seconds for which a measurement counts as current
+RECENT_SECONDS = 180.0  # seconds for which a measurement is kept, for waits that began then
+LONGEST_SECONDS = 60.0  # seconds after which a measurement is cut off
 
 
 class Pace:
-    """The pace of this host. `measure` returns the seconds that WORK takes, and is called once in FRESH seconds at
-    most. Safe to use from any thread.
+    """The pace of this host. `measure` returns the seconds that MEASURED_COMMAND takes, and is called at most once in
+    FRESH_SECONDS. Safe to use from any thread.
     """
 
     def __init__(self, measure: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,13 +41,13 @@ class Pace:
         self._noted: list[tuple[float, float]] = []
         self._lock = threading.Lock()
 
-    def slowness(self, look: bool = True) -> float:
-        """How many times slower than the reference host this host recently was at its slowest; at least 1. With `look`
-        false, the call is quick, because it makes no measurement.
+    def slowness(self, measure_now: bool = True) -> float:
+        """How many times slower than the reference host this host recently was at its slowest; at least 1. With
+        `measure_now` false, the call is quick, because it makes no measurement.
         """
         with self._lock:
-            if look and (not self._measured or self.clock() - self._measured[-1][0] > FRESH):
-                factor = self._measure() / REFERENCE
+            if measure_now and (not self._measured or self.clock() - self._measured[-1][0] > FRESH_SECONDS):
+                factor = self._measure() / REFERENCE_SECONDS
                 self._measured.append((self.clock(), factor))
             self._measured, self._noted = self._recent(self._measured), self._recent(self._noted)
             return max([1.0, *(factor for _, factor in (*self._measured, *self._noted))])
@@ -53,7 +58,7 @@ class Pace:
             self._noted = [*self._recent(self._noted), (self.clock(), factor)]
 
     def _recent(self, readings: list[tuple[float, float]]) -> list[tuple[float, float]]:
-        return [(at, factor) for at, factor in readings if self.clock() - at < RECENT]
+        return [(at, factor) for at, factor in readings if self.clock() - at < RECENT_SECONDS]
 
     def patient(self, seconds: float) -> float:
         """The upper limit for a wait that should take at most `seconds` on an idle host."""
@@ -67,7 +72,7 @@ class Pace:
 def seconds_of_work() -> float:
     began = time.monotonic()
     with contextlib.suppress(subprocess.TimeoutExpired):  # the time until the cut-off is the measurement
-        subprocess.run(WORK, stdin=subprocess.DEVNULL, timeout=LONGEST, check=False)
+        subprocess.run(MEASURED_COMMAND, stdin=subprocess.DEVNULL, timeout=LONGEST_SECONDS, check=False)
     return time.monotonic() - began
 
 
@@ -82,7 +87,7 @@ class Deadline:
 
     def __init__(self, seconds: float, pace: Pace = THIS_HOST, headroom: float = HEADROOM) -> None:
         self._pace, self._seconds, self._began = pace, seconds * headroom, pace.clock()
-        self.bound = self._seconds * pace.slowness(look=False)
+        self.bound = self._seconds * pace.slowness(measure_now=False)
 
     @property
     def left(self) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-NAME = "digits.npz"
+DATA_FILE = "digits.npz"
 SAMPLES = 1797
 
 
@@ -49,7 +49,7 @@ def build(path: Path) -> None:
 
 
 def main() -> int:
-    path = Path(__file__).resolve().parent / NAME
+    path = Path(__file__).resolve().parent / DATA_FILE
     if is_whole(path):
         print(f"prepare-data: {path} exists with {SAMPLES} samples")
         return 0

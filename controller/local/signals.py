@@ -12,11 +12,13 @@ from contextlib import closing, contextmanager
 from types import FrameType
 from typing import NoReturn
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(BaseException):
-    """Raised when a signal of `ENDING` came. `Ended` is no Exception, so that no `except Exception` catches it."""
+    """Raised when a signal of `ENDING_SIGNALS` came. `Ended` is no Exception, so that no `except Exception`
+    catches it.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -32,16 +34,16 @@ class Ending:
         self._receiver = receiver
 
     def wait(self) -> NoReturn:
-        """Wait until a signal of `ENDING` came, also before this call, and raise Ended."""
+        """Wait until a signal of `ENDING_SIGNALS` came, also before this call, and raise Ended."""
         while True:
             select.select([self._receiver], [], [])
             for number in self._receiver.recv(4096):
-                if number in ENDING:
+                if number in ENDING_SIGNALS:
                     raise Ended(number)
 
 
 def _raise_ended(number: int, frame: FrameType | None) -> None:
-    for ending in ENDING:
+    for ending in ENDING_SIGNALS:
         signal.signal(ending, signal.SIG_IGN)
     raise Ended(number)
 
@@ -57,7 +59,9 @@ def ended_by_signals() -> Iterator[Ending]:
         # Python writes the numbers of signals to this socket, whichever thread is interrupted
         former_descriptor = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
         ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
-        former_handlers = {number: signal.signal(number, _raise_ended) for number in ENDING if number not in ignored}
+        former_handlers = {
+            number: signal.signal(number, _raise_ended) for number in ENDING_SIGNALS if number not in ignored
+        }
         try:
             yield Ending(read_end)
         finally:

@@ -114,16 +114,16 @@ def digits_command(epochs: int, *extra_arguments: str, python: str = "python") -
     """The command that trains on the handwritten digits, run in the volume where the prepare script writes them. 0
     epochs means without end.
     """
-    words = ("-m", "dyntrain.training.examples.digits", "--epochs", str(epochs), "--data", prepare_digits.NAME)
+    words = ("-m", "dyntrain.training.examples.digits", "--epochs", str(epochs), "--data", prepare_digits.DATA_FILE)
     return (python, *words, *extra_arguments)
 
 
 def write_prepare_script(shared: Path) -> Path:
     """Write the digits' prepare-data.py to the volume."""
     target = shared / "prepare-data.py"
-    aside = shared / ".prepare-data.py"
-    shutil.copyfile(Path(prepare_digits.__file__), aside)
-    os.replace(aside, target)
+    temporary = shared / ".prepare-data.py"
+    shutil.copyfile(Path(prepare_digits.__file__), temporary)
+    os.replace(temporary, target)
     return target
 
 
@@ -132,4 +132,4 @@ def fill_volume(shared: Path) -> None:
     digits.
     """
     write_prepare_script(shared)
-    prepare_digits.build(shared / prepare_digits.NAME)
+    prepare_digits.build(shared / prepare_digits.DATA_FILE)

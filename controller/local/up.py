@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from dyntrain.controller.local.signals import Ending
     from dyntrain.controller.local.stack import Cluster
 
-BARE = Path("build/bare")
+BARE_FOLDER = Path("build/bare")
 BARE_STOP_SECONDS = 90.0  # systemd's own limit for a unit that does not stop
 EPOCH_SECONDS = 5.0  # least time between two epoch lines, so that the guide stays visible
-LOOK_SECONDS = 0.5  # between two observations of the cluster
-LOG = "var/log/dyntrain/worker.log"
+OBSERVE_SECONDS = 0.5  # between two observations of the cluster
+WORKER_LOG = "var/log/dyntrain/worker.log"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _serve_bare(chosen: Up, user_command: tuple[str, ...]) -> None:
     if chosen.wheel is None:
         raise click.UsageError("--machines bare needs --wheel: this project's wheel, as `uv build --wheel` makes it")
     _print_progress("making the image of a bare system, which takes a minute the first time")
-    root = image.make(BARE, template_text())
+    root = image.make(BARE_FOLDER, template_text())
     options = Options(namespaces=True, bare=root, machine_stop=BARE_STOP_SECONDS)
     with (
         ended_by_signals() as ending,
@@ -170,7 +170,7 @@ def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
     click.echo(f"\nEvents of the cluster and its job (of quick epochs, one in {EPOCH_SECONDS:.0f} s):\n")
     display = PlainDisplay()
     observer = Observer(
-        cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.show_line, every=LOOK_SECONDS
+        cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.show_line, every=OBSERVE_SECONDS
     )
     hint = f"`dyntrain cluster restart {cluster.name}` begins the job again"
     observer.on_event = Narrator(
@@ -183,7 +183,7 @@ def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
 def log_of(state_dir: Path, instance: str) -> Path | None:
     """The log of the instance's worker, or of the worker in a slot; None if there is no log."""
     machine, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
-    log = LOG.replace(".log", f"-{slot}.log") if slot else LOG
+    log = WORKER_LOG.replace(".log", f"-{slot}.log") if slot else WORKER_LOG
     places = (machine / log, machine / "disk" / "upper" / log)  # of a plain machine, of a bare machine
     return next((place for place in places if instance and place.exists()), None)
 

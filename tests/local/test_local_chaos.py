@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from dyntrain.controller.local.chaos import census
-from dyntrain.controller.local.chaos.last_words import TAIL, last_log_lines
+from dyntrain.controller.local.chaos.last_words import TAIL_LINES, last_log_lines
 from dyntrain.controller.local.chaos.people import People, Wishes
 from dyntrain.controller.local.chaos.plan import (
     Change,
@@ -27,9 +27,9 @@ from dyntrain.controller.local.chaos.plan import (
     Wish,
     changes,
     faults,
-    stretched,
+    stretch,
 )
-from dyntrain.controller.local.chaos.standstill import Standstill, parts, stall_report
+from dyntrain.controller.local.chaos.standstill import Standstill, stall_causes, stall_report
 from dyntrain.controller.local.chaos.verdict import ClusterState, Verdict, judge, last_cool_down, problems, report
 from dyntrain.controller.local.stack import Cluster
 from dyntrain.training import events
@@ -257,8 +257,8 @@ def test_a_hunt_is_clean_only_without_losses_strays_and_a_poor_model(
 def test_on_a_host_that_is_busy_with_other_things_faults_come_rarer_and_not_beyond_the_hunt() -> None:
     """Else a hunt there finds that its host is slow: workers are killed before they have come to their first step."""
     planned = faults(3, 600)
-    assert stretched(planned, 1.0, 600) == planned
-    slow = stretched(planned, 5.0, 600)
+    assert stretch(planned, 1.0, 600) == planned
+    slow = stretch(planned, 5.0, 600)
     assert [fault.at for fault in slow] == [fault.at * 5 for fault in planned if fault.at < 120]
     assert [replace(fault, at=0.0) for fault in slow] == [replace(fault, at=0.0) for fault in planned[: len(slow)]]
 
@@ -275,12 +275,12 @@ def test_a_stall_is_told_by_what_was_waited_for() -> None:
         events.WorkerLost(instance=instance, pid=8, reason="later", at=130.0),
     ]
     still = Standstill(100.0, 108.0)
-    assert parts(still, reversed(heard)) == {"patience": 1.0, "starts": 6.0, "formation": 0.5, "first_step": 0.5}
-    assert sum(parts(still, heard).values()) == still.seconds
-    assert parts(Standstill(0.0, 3.0), heard) == {"first_step": 3.0}
+    assert stall_causes(still, reversed(heard)) == {"patience": 1.0, "starts": 6.0, "formation": 0.5, "first_step": 0.5}
+    assert sum(stall_causes(still, heard).values()) == still.seconds
+    assert stall_causes(Standstill(0.0, 3.0), heard) == {"first_step": 3.0}
     lines = stall_report([Standstill(0.0, 1.0), still, Standstill(120.0, 123.0)], heard, faults_ended=104.0)
     assert (lines["longest_stall_seconds"], lines["longest_stall_after_faults_seconds"]) == (8.0, 4.0)
-    assert lines["longest_stall_parts"] == parts(still, heard)
+    assert lines["longest_stall_parts"] == stall_causes(still, heard)
     assert stall_report([], heard, 0.0)["longest_stall_seconds"] == 0.0
 
 
@@ -299,7 +299,7 @@ def test_what_ends_stuck_prints_what_was_said_last(tmp_path: Path) -> None:
     )
     lines = list(last_log_lines(tmp_path, [f"{stuck} is wanted, but its status is WAITING PREPARING"]))
     assert [line.strip() for line in lines if line.startswith(" ")] == [
-        *(f"{stuck} {number}" for number in range(1000 - TAIL, 1000)),
+        *(f"{stuck} {number}" for number in range(1000 - TAIL_LINES, 1000)),
         f"coordinator on {stuck}",
         f"coordinator on {fine}",
         json.dumps(entries[1]),

@@ -18,7 +18,7 @@ from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, STATUS_TA
 from dyntrain.controller.local.chaos import census
 from dyntrain.controller.local.chaos.last_words import last_log_lines
 from dyntrain.controller.local.chaos.people import People
-from dyntrain.controller.local.chaos.plan import changes, faults, stretched
+from dyntrain.controller.local.chaos.plan import changes, faults, stretch
 from dyntrain.controller.local.chaos.standstill import Standstill, stall_report
 from dyntrain.controller.local.chaos.storm import Storm
 from dyntrain.controller.local.chaos.verdict import ClusterState, Verdict, judge, last_cool_down, problems, report
@@ -75,17 +75,17 @@ class StepMonitor:
         return [*self._stalls, Standstill(self._last_growth, time.time())] if self._last_growth else []
 
     def _run(self) -> None:
-        size = 0
+        former_bytes = 0
         while not self._stop.wait(LEDGER_POLL_SECONDS):
             now = time.time()
-            written = sum(path.stat().st_size for path in self._mount.glob("dyntrain/*/*/ledger/*.intents.jsonl"))
-            if written == size:
+            ledger_bytes = sum(path.stat().st_size for path in self._mount.glob("dyntrain/*/*/ledger/*.intents.jsonl"))
+            if ledger_bytes == former_bytes:
                 continue
             if self._last_growth:
                 self._stalls.append(Standstill(self._last_growth, now))
                 if now - self._last_growth > PRINTED_STALL_SECONDS:
                     self._print_line(f"the job trains again, after {now - self._last_growth:.0f} s without a step")
-            size, self._last_growth = written, now
+            former_bytes, self._last_growth = ledger_bytes, now
             self.first_step.set()
 
 
@@ -257,9 +257,9 @@ def _hunt(
                 f"no training step within {start_deadline.bound:.0f} s, before any fault; see {cloud.logs}"
             )
     print_line("the base nodes train; the faults begin")
-    people.start(stretched(changes(seed, duration, LARGEST_GROUP), slow_factor, duration))
+    people.start(stretch(changes(seed, duration, LARGEST_GROUP), slow_factor, duration))
     storm.run(
-        stretched(
+        stretch(
             faults(seed, duration, links=cloud.network is not None, volume=volume is not None), slow_factor, duration
         ),
         duration,

@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-TAIL = 8  # lines shown of each log
-BYTES = 20_000  # bytes read from the end of a log
-WIDTH = 400  # characters shown of a line
-LOGS = Path("var/log/dyntrain")
+TAIL_LINES = 8  # lines shown of each log
+TAIL_BYTES = 20_000  # bytes read from the end of a log
+LINE_WIDTH = 400  # characters shown of a line
+LOG_FOLDER = Path("var/log/dyntrain")
 WARNING_LEVELS = {"WARNING", "ERROR", "CRITICAL"}
 
 
@@ -23,17 +23,17 @@ def last_log_lines(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
     for machine in sorted((state_dir / "machines").glob("*")):
         patterns = ("node.log", "worker.log", "prepare-*.log", "coordinator.log")
         for pattern in patterns if machine.name in text else patterns[-1:]:
-            for log in sorted((machine / LOGS).glob(pattern)):
+            for log in sorted((machine / LOG_FOLDER).glob(pattern)):
                 yield from _titled_lines(f"{log.name} of {machine.name}", tail(log))
     for log in sorted((state_dir / "logs").glob("handler-*.log")):
-        yield from _titled_lines(log.name, [line for line in tail(log, lines=0) if is_warning(line)][-TAIL:])
+        yield from _titled_lines(log.name, [line for line in tail(log, lines=0) if is_warning(line)][-TAIL_LINES:])
 
 
-def tail(log: Path, lines: int = TAIL) -> list[str]:
-    """The last `lines` lines of the file; with `lines` 0, all lines of its last BYTES."""
+def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
+    """The last `lines` lines of the file; with `lines` 0, all lines of its last TAIL_BYTES."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - BYTES))
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()[-lines:]
     except OSError:
         return []
@@ -50,4 +50,4 @@ def is_warning(line: str) -> bool:
 def _titled_lines(title: str, lines: list[str]) -> Iterator[str]:
     if lines:
         yield f"{title}, last lines:"
-        yield from (f"    {line[:WIDTH]}" for line in lines)
+        yield from (f"    {line[:LINE_WIDTH]}" for line in lines)

@@ -181,7 +181,7 @@ def changes(seed: int, duration: float, largest: int) -> tuple[Change, ...]:
 P = TypeVar("P", bound=Fault | Change)
 
 
-def stretched(planned: Sequence[P], factor: float, duration: float) -> tuple[P, ...]:
+def stretch(planned: Sequence[P], factor: float, duration: float) -> tuple[P, ...]:
     """Stretch the plan by `factor`, for a slow host, and drop entries that then come after `duration`. Without
     stretching, no worker of a slow host would reach its first step between two faults, and the job would rightly give
     up.
@@ -206,5 +206,5 @@ def _random_duration(chance: random.Random, longest: float) -> float:
 T = TypeVar("T")
 
 
-def _random_choice(chance: random.Random, weighted: Sequence[tuple[T, int]]) -> T:
-    return chance.choices([value for value, _ in weighted], [weight for _, weight in weighted])[0]
+def _random_choice(chance: random.Random, weighted_values: Sequence[tuple[T, int]]) -> T:
+    return chance.choices([value for value, _ in weighted_values], [weight for _, weight in weighted_values])[0]

@@ -49,7 +49,7 @@ class Standstill:
         return max(0.0, self.ended - max(self.began, moment))
 
 
-def parts(standstill: Standstill, events: Iterable[Event]) -> dict[str, float]:
+def stall_causes(standstill: Standstill, events: Iterable[Event]) -> dict[str, float]:
     """Seconds of a standstill by cause. `starts`: until processes had started and connected. `patience`: until the
     coordinator gave up a lost node or decided how to continue. `cool_down`: until a failed node was readmitted.
     `coordinator`: until a coordinator was back. `formation`: until a generation had formed. `first_step`: from the last
@@ -74,7 +74,7 @@ def stall_report(standstills: Iterable[Standstill], events: Iterable[Event], fau
     longest = max(stalls, key=lambda standstill: standstill.seconds, default=Standstill(0.0, 0.0))
     return {
         "longest_stall_seconds": round(longest.seconds, 1),
-        "longest_stall_parts": parts(longest, events) if stalls else {},
+        "longest_stall_parts": stall_causes(longest, events) if stalls else {},
         "longest_stall_after_faults_seconds": round(
             max((standstill.after(faults_ended) for standstill in stalls), default=0.0), 1
         ),

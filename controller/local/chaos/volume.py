@@ -18,8 +18,8 @@ from pathlib import Path
 
 from dyntrain.controller.local.errors import LocalCloudError
 
-SIZE = 8 << 30  # bytes at most; the sparse file takes only the used space
-SECONDS = 60.0
+VOLUME_BYTES = 8 << 30  # bytes at most; the sparse file takes only the used space
+COMMAND_SECONDS = 60.0
 NAMESPACE_VARIABLE = "DYNTRAIN_MOUNT_NAMESPACE"
 # the prefix that runs a command in a new mount namespace
 UNSHARE_MOUNTS = ("unshare", "--mount", "--propagation", "private", "--")
@@ -68,9 +68,9 @@ class HangingVolume:
             )
         self._mount.mkdir(parents=True, exist_ok=True)
         with self._image.open("wb") as image:
-            image.truncate(SIZE)
-        _run("mkfs.ext4", "-q", str(self._image))
-        _run("mount", "-o", "loop", str(self._image), str(self._mount))
+            image.truncate(VOLUME_BYTES)
+        _run_command("mkfs.ext4", "-q", str(self._image))
+        _run_command("mount", "-o", "loop", str(self._image), str(self._mount))
 
     def hang(self, seconds: float) -> bool:
         """Make writers wait, for at most `seconds`. Returns False if writers already wait, or if the freeze fails.
@@ -88,7 +88,7 @@ class HangingVolume:
             start_new_session=True,  # Ctrl-C must not end the script between freeze and thaw
         )
         assert self._freezer.stdout is not None
-        readable, _, _ = select.select([self._freezer.stdout], [], [], SECONDS)
+        readable, _, _ = select.select([self._freezer.stdout], [], [], COMMAND_SECONDS)
         if readable and self._freezer.stdout.readline():
             return True
         self.resume()
@@ -102,7 +102,7 @@ class HangingVolume:
         assert self._freezer.stdout is not None
         self._freezer.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # a freeze that still waits thaws later
-            self._freezer.wait(SECONDS)
+            self._freezer.wait(COMMAND_SECONDS)
         self._freezer.stdout.close()
         self._freezer = None
         return True
@@ -114,16 +114,18 @@ class HangingVolume:
         if keep:
             # files may vanish while they are copied
             subprocess.run(["cp", "-a", str(self._mount), str(copied)], check=False, capture_output=True)
-        subprocess.run(["umount", "--lazy", str(self._mount)], check=False, capture_output=True, timeout=SECONDS)
+        subprocess.run(
+            ["umount", "--lazy", str(self._mount)], check=False, capture_output=True, timeout=COMMAND_SECONDS
+        )
         if copied.exists():
             shutil.rmtree(self._mount, ignore_errors=True)
             copied.rename(self._mount)
         self._image.unlink(missing_ok=True)
 
 
-def _run(*command: str) -> None:
+def _run_command(*command: str) -> None:
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMMAND_SECONDS)
     except FileNotFoundError as error:
         raise VolumeUnavailable(
             f"the program {command[0]} is missing; install the packages e2fsprogs and mount"

@@ -21,7 +21,7 @@ from dyntrain.controller.local.events import Origin
 from dyntrain.controller.local.lambdas.bus import Bus
 from dyntrain.controller.local.options import Options
 
-WRITES = frozenset(
+TABLE_WRITES = frozenset(
     {
         "PutItem",
         "UpdateItem",
@@ -90,7 +90,7 @@ class Consequences:
             for group, hook in complete_stack(self._account, call.form["StackName"]):
                 self._groups.announce_hook(group, hook)
             self._groups.reconcile()
-        elif call.service == "dynamodb" and call.action in WRITES:
+        elif call.service == "dynamodb" and call.action in TABLE_WRITES:
             self._on_table_write()
         elif call.service == "events" and call.action == "PutEvents":
             self._put_events(call, answer)
@@ -102,20 +102,20 @@ class Consequences:
         if call.action in ("CreateTags", "DeleteTags"):
             self._tags.emit(prepared.tags)
         elif call.action == "ReplaceIamInstanceProfileAssociation":
-            self._instances.profile_replaced(call.form["AssociationId"])
+            self._instances.on_profile_replaced(call.form["AssociationId"])
         elif call.action == "TerminateInstances":
             for instance_id in call.values("InstanceId"):
-                self._instances.terminating(instance_id)
+                self._instances.on_terminate(instance_id)
             self._groups.reconcile()
         elif call.action == "StopInstances":
             for instance_id in call.values("InstanceId"):
-                self._instances.stopping(instance_id)
+                self._instances.on_stop(instance_id)
         elif call.action == "StartInstances":
             for instance_id in call.values("InstanceId"):
-                self._instances.starting(instance_id)
+                self._instances.on_start(instance_id)
         elif call.action == "RebootInstances":
             for instance_id in call.values("InstanceId"):
-                self._instances.rebooting(instance_id)
+                self._instances.on_reboot(instance_id)
         return answer
 
     def _run_instances(self, answer: Answer) -> Answer:
@@ -127,7 +127,7 @@ class Consequences:
         for instance_id in dict.fromkeys(ids):
             moto_instance: Any = self._account.ec2.get_instance(instance_id)
             old_address, old_host_name = str(moto_instance.private_ip), str(moto_instance.private_dns_name)
-            self._instances.launched(instance_id)
+            self._instances.on_launch(instance_id)
             text = text.replace(f">{old_address}<", f">{moto_instance.private_ip}<").replace(
                 f">{old_host_name}<", f">{moto_instance.private_dns_name}<"
             )

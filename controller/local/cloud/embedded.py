@@ -190,7 +190,7 @@ class Cloud:
         self._clean_up.callback(self.stream.stop)
         self._clean_up.callback(self.lambdas.stop)
         self._deploy()
-        self.bus.use(self.rules)
+        self.bus.set_rules(self.rules)
         self.agenda.start()
         self._clean_up.callback(self.agenda.stop)
         self._clean_up.callback(self.instances.stop)
@@ -301,7 +301,9 @@ class Cloud:
             ) from error
         self.table = str(parameter["Value"])
         self.rules = merged_rules(rules for _function, rules in parsed_functions)
-        self.dead_letters.use({function.name: function.destination for function, _rules in parsed_functions})
+        self.dead_letters.set_destinations(
+            {function.name: function.destination for function, _rules in parsed_functions}
+        )
         # in AWS, the stage's configuration has the public keys of the region
         configuration = {IDENTITY_KEYS: self.signer.public_key, **self.options.handler_environment}
         self.lambdas.start([function for function, _rules in parsed_functions], configuration)

@@ -31,7 +31,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 StartResponse = Callable[..., Any]
 Environ = dict[str, Any]
 
-UNLOCKED = frozenset({"sqs", "s3", "logs"})
+UNLOCKED_SERVICES = frozenset({"sqs", "s3", "logs"})
 
 
 class Front:
@@ -85,7 +85,7 @@ class Front:
         return [answer.body]
 
     def _answer(self, call: Call, environ: Environ, body: bytes) -> Answer:
-        if call.service in UNLOCKED:
+        if call.service in UNLOCKED_SERVICES:
             return self._ask_moto(environ, body)
         with self._account.lock:
             self.calls[call.service, call.action] += 1

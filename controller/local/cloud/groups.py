@@ -172,7 +172,7 @@ class Groups:
             for instance_id in instance_ids:
                 self._members.pop(instance_id, None)
                 self._account.ec2.terminate_instances([instance_id])
-                self._instances.terminating(instance_id)
+                self._instances.on_terminate(instance_id)
 
     def refuse_launches(self, group: str, messages: list[str]) -> None:
         """Make the next launches fail, one launch for each message, as in a zone without capacity."""
@@ -195,7 +195,7 @@ class Groups:
             if state.instance.id not in former_ids:
                 state.lifecycle_state = "Pending"
                 self._members[state.instance.id] = Member(state.instance.id, group.name, next(self._order))
-                self._instances.launched(state.instance.id)
+                self._instances.on_launch(state.instance.id)
 
     def _launch_failed(self, group: Any, launches: Launches, instance_id: str, message: str) -> None:
         launches.failures += 1
@@ -231,7 +231,7 @@ class Groups:
         self._set_state(member, "Terminating:Proceed")
         if self._instances.state(member.instance_id) not in ("shutting-down", "terminated"):
             self._account.ec2.terminate_instances([member.instance_id])
-            self._instances.terminating(member.instance_id)
+            self._instances.on_terminate(member.instance_id)
 
     def _on_state(self, instance_id: str, state: InstanceState) -> None:
         member = self._members.get(instance_id)
@@ -353,7 +353,7 @@ class Groups:
             member = self._members[instance_id] = Member(instance_id, group.name, next(self._order))
             if instance_id not in self._instances.known_ids():  # moto launched the instance itself, for a stack's group
                 self._set_state(member, "Pending")
-                self._instances.launched(instance_id)
+                self._instances.on_launch(instance_id)
         for member in list(self._members.values()):
             if member.group == group.name and member.instance_id not in ids and not member.ending:
                 del self._members[member.instance_id]

@@ -33,7 +33,7 @@ from dyntrain.controller.local.trace import Trace
 from moto.core.utils import utcnow
 from moto.ec2.models.instances import StateReason
 
-CODES: dict[InstanceState, int] = {
+STATE_CODES: dict[InstanceState, int] = {
     "pending": 0,
     "running": 16,
     "shutting-down": 32,
@@ -42,7 +42,7 @@ CODES: dict[InstanceState, int] = {
     "stopped": 80,
 }
 POLL_SECONDS = 0.05
-WATCH_SECONDS = 0.25
+MACHINE_CHECK_SECONDS = 0.25
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Instances:
         self.target_state: Callable[[str], str | None] = lambda instance_id: None
 
     def start(self) -> None:
-        self._watch()
+        self._check_machines()
 
     def stop(self) -> None:
         """Switch every machine off and close every metadata port."""
@@ -125,26 +125,26 @@ class Instances:
             instance = self._instances.get(instance_id)
             return None if instance is None else instance.machine
 
-    def launched(self, instance_id: str) -> None:
+    def on_launch(self, instance_id: str) -> None:
         """Give an address to an instance that moto has just launched, and boot the instance."""
         with self._account.lock:
             instance = self._instances[instance_id] = Instance(instance_id, self._addresses.take())
             self._past.launched(instance_id)
-            self._adjust(instance)
+            self._complete_moto_instance(instance)
             self._show(instance, "pending")
             self._enter(instance, "pending")
             self._agenda.after(self._options.boot_delay, self._if_unchanged(instance, self._boot))
 
-    def terminating(self, instance_id: str) -> None:
+    def on_terminate(self, instance_id: str) -> None:
         """Shut down the machine of an instance that moto has already terminated; the states change over time, as in
         EC2.
         """
-        self._go_down(instance_id, "shutting-down", self._enter_terminated)
+        self._begin_shutdown(instance_id, "shutting-down", self._enter_terminated)
 
-    def stopping(self, instance_id: str) -> None:
-        self._go_down(instance_id, "stopping", self._enter_stopped)
+    def on_stop(self, instance_id: str) -> None:
+        self._begin_shutdown(instance_id, "stopping", self._enter_stopped)
 
-    def starting(self, instance_id: str) -> None:
+    def on_start(self, instance_id: str) -> None:
         with self._account.lock:
             instance = self._instances[instance_id]
             self._show(instance, instance.shown)
@@ -153,16 +153,16 @@ class Instances:
                 self._enter(instance, "pending")
                 self._agenda.after(self._options.boot_delay, self._if_unchanged(instance, self._boot))
 
-    def rebooting(self, instance_id: str) -> None:
+    def on_reboot(self, instance_id: str) -> None:
         """Shut the machine down and boot it again from its disk. EC2 shows the instance as running all the time."""
         with self._account.lock:
             instance = self._instances[instance_id]
             self._show(instance, instance.shown)
             if instance.state == "running" and instance.machine is not None:
                 instance.reboots = True
-                instance.machine.shut_down()  # `_watch` then boots the machine again
+                instance.machine.shut_down()  # `_check_machines` then boots the machine again
 
-    def profile_replaced(self, association_id: str) -> None:
+    def on_profile_replaced(self, association_id: str) -> None:
         """Write the new instance profile into moto's object. Without this, describe calls would still show the former
         profile.
         """
@@ -194,7 +194,7 @@ class Instances:
             if self._instances[instance_id].state not in ("shutting-down", "terminated"):
                 self._account.ec2.terminate_instances([instance_id])
                 self._set_reason(instance_id, "Server.SpotInstanceTermination")
-                self.terminating(instance_id)
+                self.on_terminate(instance_id)
 
     def _switched_off(self, instance: Instance) -> None:
         """Stop or terminate the instance of a machine that switched itself off, by the instance's shutdown
@@ -207,10 +207,10 @@ class Instances:
         self._trace.write("machine-off", instance=instance.instance_id, behaviour=str(behaviour))
         if behaviour == "terminate":
             backend.terminate_instances([instance.instance_id])
-            self.terminating(instance.instance_id)
+            self.on_terminate(instance.instance_id)
         else:
             backend.stop_instances([instance.instance_id])
-            self.stopping(instance.instance_id)
+            self.on_stop(instance.instance_id)
         self._set_reason(instance.instance_id, "Client.InstanceInitiatedShutdown")
 
     def _set_reason(self, instance_id: str, code: str) -> None:
@@ -246,13 +246,13 @@ class Instances:
     def _show(self, instance: Instance, state: InstanceState) -> None:
         instance.shown = state
         moto_state = self._moto_instance(instance.instance_id)._state
-        moto_state.name, moto_state.code = state, CODES[state]
+        moto_state.name, moto_state.code = state, STATE_CODES[state]
 
     def _boot(self, instance: Instance) -> None:
         self._power_on(instance)
         self._enter(instance, "running")
 
-    def _go_down(self, instance_id: str, state: InstanceState, when_off: Callable[[Instance], None]) -> None:
+    def _begin_shutdown(self, instance_id: str, state: InstanceState, when_off: Callable[[Instance], None]) -> None:
         with self._account.lock:
             instance = self._instances[instance_id]
             self._show(instance, instance.shown)
@@ -351,7 +351,7 @@ class Instances:
         entrance = self._network.entrance(instance.instance_id, instance.address)
         return Place(self._network.gateway, entrance, tokens_required)
 
-    def _watch(self) -> None:
+    def _check_machines(self) -> None:
         """Boot a machine again when it reboots, or when its init process was killed, as after a kernel panic."""
         with self._account.lock:
             if self._stopped:
@@ -367,7 +367,7 @@ class Instances:
                     instance.reboots = False
                     instance.machine.close()
                     self._power_on(instance)
-        self._agenda.after(WATCH_SECONDS, self._watch)
+        self._agenda.after(MACHINE_CHECK_SECONDS, self._check_machines)
 
     def _metadata(self, instance: Instance) -> Tree:
         with self._account.lock:
@@ -400,7 +400,7 @@ class Instances:
         data = self._moto_instance(instance_id).user_data
         return "" if data is None else str(data.decode())
 
-    def _adjust(self, instance: Instance) -> None:
+    def _complete_moto_instance(self, instance: Instance) -> None:
         """Complete moto's instance object with the cloud's address, and with the launch template's metadata options and
         instance profile.
         """

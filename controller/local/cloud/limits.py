@@ -16,7 +16,7 @@ STANDARD_BYTES = 4096
 ADVANCED_BYTES = 8192
 # Users may not write tags with this prefix. Auto Scaling's error code is from this page, not from an observed answer:
 # https://docs.aws.amazon.com/autoscaling/ec2/APIReference/CommonErrors.html
-RESERVED = "aws:"
+RESERVED_PREFIX = "aws:"
 _TAG_KEY = re.compile(r"Tags?\.(member\.)?\d+\.Key")
 # The error code OperationNotPermitted is from this page, not from an observed answer:
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
@@ -58,9 +58,9 @@ def _instances(account: Account) -> dict[str, Any]:
 
 def _no_reserved_tags(call: Call) -> None:
     for name, key in call.form.items():
-        if _TAG_KEY.fullmatch(name) and key.lower().startswith(RESERVED):
+        if _TAG_KEY.fullmatch(name) and key.lower().startswith(RESERVED_PREFIX):
             code = "InvalidParameterValue" if call.service == "ec2" else "ValidationError"
-            reason = f"Tag keys starting with '{RESERVED}' are reserved for internal use"
+            reason = f"Tag keys starting with '{RESERVED_PREFIX}' are reserved for internal use"
             raise ApiError(code, f"Value ( {key} ) for parameter key is invalid. {reason}")
 
 

@@ -23,8 +23,8 @@ from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.calls import Call
 
 KEPT_SECONDS = 60.0
-OF_INSTANCES = frozenset({"DescribeInstances", "DescribeInstanceStatus", "DescribeTags"})
-OF_GROUPS = frozenset({"DescribeAutoScalingGroups", "DescribeAutoScalingInstances"})
+INSTANCE_CALLS = frozenset({"DescribeInstances", "DescribeInstanceStatus", "DescribeTags"})
+GROUP_CALLS = frozenset({"DescribeAutoScalingGroups", "DescribeAutoScalingInstances"})
 
 Tags = dict[str, str]
 
@@ -58,9 +58,9 @@ class Past:
 
     def before_tags_change(self, instance_id: str) -> None:
         history = self._tags.get(instance_id, [])
-        until = self._visible_from(after=history[-1][0] if history else 0.0)
+        shown_until = self._visible_from(after=history[-1][0] if history else 0.0)
         kept = [entry for entry in history if entry[0] > self._clock() - KEPT_SECONDS]
-        self._tags[instance_id] = [*kept, (until, self._account.instance_tags(instance_id))]
+        self._tags[instance_id] = [*kept, (shown_until, self._account.instance_tags(instance_id))]
 
     def note_groups(self) -> None:
         """Record the groups' present states. Called often, because states between two calls are never shown."""
@@ -84,10 +84,10 @@ class Past:
         at, lag = self._clock() - age, age or self._behind
         if call.service == "autoscaling":
             self.note_groups()  # record what the call may change
-        if lag and call.service == "ec2" and call.action in OF_INSTANCES:
+        if lag and call.service == "ec2" and call.action in INSTANCE_CALLS:
             with self._instances_at(at):
                 yield
-        elif lag and call.service == "autoscaling" and call.action in OF_GROUPS:
+        elif lag and call.service == "autoscaling" and call.action in GROUP_CALLS:
             with self._groups_at(at):
                 yield
         else:
@@ -99,7 +99,7 @@ class Past:
         kept_tags: dict[str, Tags] = {}
         hidden: set[str] = set()
         for instance_id, entries in self._tags.items():
-            shown = [tags for until, tags in entries if until > at]
+            shown = [tags for shown_until, tags in entries if shown_until > at]
             if not shown:
                 continue
             kept_tags[instance_id] = ec2.tags[instance_id]

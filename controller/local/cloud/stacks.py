@@ -40,12 +40,12 @@ def _tag(group: Any, stack: Any, logical_id: str) -> None:
     """Add the tags that CloudFormation gives to a stack's group
     (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html).
     """
-    own = {"stack-name": stack.name, "stack-id": stack.stack_id, "logical-id": logical_id}
+    stack_tags = {"stack-name": stack.name, "stack-id": stack.stack_id, "logical-id": logical_id}
     group.tags = [
         *group.tags,
         *(
             {"Key": f"aws:cloudformation:{key}", "Value": value, "PropagateAtLaunch": True}
-            for key, value in own.items()
+            for key, value in stack_tags.items()
         ),
     ]
 

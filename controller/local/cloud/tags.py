@@ -29,9 +29,9 @@ class TagWatch:
 
     def emit(self, before: Snapshot) -> None:
         """Publish one event for each instance whose tags differ from `before`."""
-        for instance_id, old in before.items():
+        for instance_id, old_tags in before.items():
             tags = self._account.instance_tags(instance_id)
-            if changed := changed_keys(old, tags):
+            if changed := changed_keys(old_tags, tags):
                 version = self._versions[instance_id] = self._versions.get(instance_id, 0) + 1
                 shown = {key: value for key, value in tags.items() if not key.startswith("aws:")}
                 self._bus.publish(events.tag_change(self._bus.origin(), instance_id, changed, version, shown))

@@ -19,12 +19,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-RECENT = 14
-EPOCHS = 8
+RECENT_LINES = 14
+EPOCH_ROWS = 8
 PICTURE_COLUMNS = 112
 QUIET_SECONDS = 2.0
-ASIDE = "... "  # prefix of repeated progress lines, which a picture leaves out
-NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"}  # shown names of the demo's metrics
+PROGRESS_PREFIX = "... "  # prefix of repeated progress lines, which a picture leaves out
+METRIC_NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"}  # shown names of the demo's metrics
 
 
 class Display(Protocol):
@@ -58,8 +58,8 @@ class PlainDisplay:
 class LiveDisplay:
     def __init__(self, console: Console) -> None:
         self._began, self._lock = time.monotonic(), threading.Lock()
-        self._recent: deque[str] = deque(maxlen=RECENT)
-        self._epochs: deque[Segment] = deque(maxlen=EPOCHS)
+        self._recent: deque[str] = deque(maxlen=RECENT_LINES)
+        self._epochs: deque[Segment] = deque(maxlen=EPOCH_ROWS)
         self._live = Live(self._render(), console=console, refresh_per_second=4)
         self._live.start()
 
@@ -101,7 +101,7 @@ class PictureDisplay:
 
     def show_line(self, line: str) -> None:
         self._shown.show_line(line)
-        if not line.startswith(ASIDE):
+        if not line.startswith(PROGRESS_PREFIX):
             self._write(line, "bold" if line.startswith(">") else "")
 
     def show_epoch(self, epoch: Segment) -> None:
@@ -147,7 +147,7 @@ class PatientDisplay:
     def _run(self) -> None:
         while not self._closed.wait(self._every / 8):
             if self._activity and time.monotonic() - self._last_shown >= self._every:
-                self.show_line(f"{ASIDE}{self._activity}")
+                self.show_line(f"{PROGRESS_PREFIX}{self._activity}")
 
 
 def choose_display(picture: Path | None = None) -> PatientDisplay:
@@ -167,7 +167,7 @@ def epoch_line(epoch: Segment) -> str:
 
 
 def _metric(name: str, value: float) -> str:
-    return f"{NAMES[name]} {_accuracy(value)}" if name in NAMES else f"{name} {value:.4g}"
+    return f"{METRIC_NAMES[name]} {_accuracy(value)}" if name in METRIC_NAMES else f"{name} {value:.4g}"
 
 
 def _accuracy(value: float | None) -> str:

@@ -10,7 +10,7 @@ from dyntrain.controller.local.demo.display import Display
 from dyntrain.training import events
 from dyntrain.training.coordinator.progress import describe
 
-TROUBLE = (
+TROUBLE_EVENTS = (
     events.WorkerLost,
     events.WorkerRefused,
     events.ScriptFailed,
@@ -71,7 +71,7 @@ class Narrator:
                 self._show_end(
                     f"the job failed: {in_brief(event.reason)}", self._failed_instance or self._training_instance
                 )
-            case _ if isinstance(event, TROUBLE):
+            case _ if isinstance(event, TROUBLE_EVENTS):
                 self._failed_instance = getattr(event, "instance", self._failed_instance)
                 self._show_output(describe(event))
 

@@ -50,7 +50,10 @@ class Story:
     def run(self) -> None:
         """Run all steps. Raises TimeoutError when a step shows no effect in time."""
         ec2, autoscaling = self.cloud.client("ec2"), self.cloud.client("autoscaling")
-        self._wait(lambda seen: len(seen.of_type(events.Joined)) > len(self.cluster.workers), "the base nodes train")
+        self._wait(
+            lambda observations: len(observations.of_type(events.Joined)) > len(self.cluster.workers),
+            "the base nodes train",
+        )
 
         self.display.show_line(f"> run-instances from {self.cluster.launch_template}")
         began = time.time()
@@ -64,7 +67,7 @@ class Story:
         began = time.time()
         known = set(self.observer.observations.states)
         autoscaling.set_desired_capacity(AutoScalingGroupName=self.cluster.group, DesiredCapacity=1)
-        self._wait(lambda seen: bool(set(seen.states) - known), "the group launches an instance")
+        self._wait(lambda observations: bool(set(observations.states) - known), "the group launches an instance")
         group_instance = next(iter(set(self.observer.observations.states) - known))
         self._wait_for_join(group_instance, began)
 
@@ -79,7 +82,10 @@ class Story:
         self._wait_for_leave(group_instance, began)
 
         epochs = len(self.observer.observations.of_type(events.Segment))
-        self._wait(lambda seen: len(seen.of_type(events.Segment)) > epochs, "an epoch ends with the remaining workers")
+        self._wait(
+            lambda observations: len(observations.of_type(events.Segment)) > epochs,
+            "an epoch ends with the remaining workers",
+        )
         self.display.show_line("> the demo is over; the job would train on")
 
     def _wait_for_join(self, instance: str, began: float) -> None:
@@ -91,10 +97,10 @@ class Story:
         self._wait(lambda seen: seen.states.get(instance) == "terminated", f"{instance} is terminated")
 
     def _wait(self, condition: Callable[[Observations], bool], description: str) -> None:
-        def condition_holds(seen: Observations) -> bool:
-            if any(isinstance(event, events.Finished | events.Failed) for event in seen.events):
+        def condition_holds(observations: Observations) -> bool:
+            if any(isinstance(event, events.Finished | events.Failed) for event in observations.events):
                 raise TimeoutError(f"the training ended too early for this: {description}; give more --epochs")
-            return condition(seen)
+            return condition(observations)
 
         self.display.set_activity(f"waiting until {description}")
         self.observer.wait_for(condition_holds, STEP_SECONDS, description)
@@ -167,7 +173,9 @@ def _play(
         problems.append(str(error))
     display.set_activity("waiting until all elastic instances have ended")
     with suppress(TimeoutError):  # the report names instances that still run
-        observer.wait_for(lambda seen: not seen.left_running(), RELEASE_SECONDS, "the end of all elastic instances")
+        observer.wait_for(
+            lambda observations: not observations.left_running(), RELEASE_SECONDS, "the end of all elastic instances"
+        )
     observer.stop()
     display.set_activity("the job's samples are audited")
     audit = _audit(observer)

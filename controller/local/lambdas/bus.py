@@ -41,7 +41,7 @@ class Bus:
         self._random = random.Random(options.seed)
         self._lock = threading.Lock()
 
-    def use(self, rules: Rules) -> None:
+    def set_rules(self, rules: Rules) -> None:
         self._rules = rules
 
     def origin(self) -> Origin:

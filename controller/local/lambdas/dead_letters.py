@@ -24,7 +24,7 @@ class DeadLetters:
         self._lock = threading.Lock()
         self._destinations: Mapping[str, str] = {}
 
-    def use(self, destinations: Mapping[str, str]) -> None:
+    def set_destinations(self, destinations: Mapping[str, str]) -> None:
         """Set the ARN of each function's queue; "" for no queue."""
         self._destinations = destinations
 

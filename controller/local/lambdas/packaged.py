@@ -20,7 +20,7 @@ from dyntrain.controller.contract.settings import IDENTITY_KEYS
 from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
 from dyntrain.controller.local.pace import patient
 
-SECONDS = 30.0
+IMPORT_SECONDS = 30.0
 STAGE = "prod"  # the embedded cloud deploys this stage's configuration under another stage name
 ZIP = "deployment.zip"
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")
@@ -66,7 +66,7 @@ def packaged(app: str, directory: Path) -> str:
             env=inherited | variables | _variables(config, STAGE),
             capture_output=True,
             text=True,
-            timeout=patient(SECONDS),
+            timeout=patient(IMPORT_SECONDS),
             check=False,
         )
     except subprocess.TimeoutExpired as error:

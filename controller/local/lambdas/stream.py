@@ -75,9 +75,9 @@ class Lane:
         with self.changed:
             while not self.records and not self.stopped:
                 self.changed.wait()
-            until = time.monotonic() + window
-            while len(self.records) < limit and not self.stopped and (left := until - time.monotonic()) > 0:
-                self.changed.wait(left)
+            deadline = time.monotonic() + window
+            while len(self.records) < limit and not self.stopped and (seconds_left := deadline - time.monotonic()) > 0:
+                self.changed.wait(seconds_left)
             if self.stopped:
                 return []
             return [self.records.popleft() for _ in range(min(limit, len(self.records)))]
@@ -147,9 +147,9 @@ class Stream:
                 records = self._records(rule.stream_arn, positions[rule.function])
                 positions[rule.function] += len(records)
                 for record in records:
-                    wire = wire_record(record, self._account.region, rule.stream_arn)
-                    if not rule.filters or any(matches(pattern, wire) for pattern in rule.filters):
-                        lanes[zlib.crc32(item_key(wire).encode()) % len(lanes)].put(wire)
+                    lambda_record = wire_record(record, self._account.region, rule.stream_arn)
+                    if not rule.filters or any(matches(pattern, lambda_record) for pattern in rule.filters):
+                        lanes[zlib.crc32(item_key(lambda_record).encode()) % len(lanes)].put(lambda_record)
 
     def _records(self, stream_arn: str, position: int) -> list[Record]:
         name = stream_arn.partition(":table/")[2].partition("/")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-PER_BLOCK = 253
+ADDRESSES_PER_BLOCK = 253
 
 
 class AddressesExhausted(Exception):
@@ -20,7 +20,9 @@ def on_loopback(port: int, blocks: int = 64) -> list[str]:
     """
     ports = [(port + block) % 65536 for block in range(blocks)]
     return [
-        f"127.{block_port // 256}.{block_port % 256}.{host + 2}" for block_port in ports for host in range(PER_BLOCK)
+        f"127.{block_port // 256}.{block_port % 256}.{host + 2}"
+        for block_port in ports
+        for host in range(ADDRESSES_PER_BLOCK)
     ]
 
 

@@ -51,20 +51,22 @@ class Tokens:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until: dict[str, float] = {}
+        self._expiry_times: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def issue(self, seconds: int) -> str:
         token = base64.urlsafe_b64encode(secrets.token_bytes(40)).decode()
         with self._lock:
             now = self._clock()
-            self._until = {known: until for known, until in self._until.items() if until > now}
-            self._until[token] = now + seconds
+            self._expiry_times = {
+                issued_token: expiry for issued_token, expiry in self._expiry_times.items() if expiry > now
+            }
+            self._expiry_times[token] = now + seconds
         return token
 
     def valid(self, token: str | None) -> bool:
         with self._lock:
-            return token is not None and self._until.get(token, 0.0) > self._clock()
+            return token is not None and self._expiry_times.get(token, 0.0) > self._clock()
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

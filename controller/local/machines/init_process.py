@@ -118,9 +118,9 @@ class Init:
             print("init: shutting down", flush=True)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child.pid, signal.SIGTERM)
-            until = time.monotonic() + self._stop_seconds
-            while self._child is not None and (left := until - time.monotonic()) > 0:
-                received = signal.sigtimedwait({signal.SIGCHLD, *POWER_CUTS}, left)
+            deadline = time.monotonic() + self._stop_seconds
+            while self._child is not None and (seconds_left := deadline - time.monotonic()) > 0:
+                received = signal.sigtimedwait({signal.SIGCHLD, *POWER_CUTS}, seconds_left)
                 if received is not None and received.si_signo in POWER_CUTS:
                     self.cloud_gone = received.si_signo == CLOUD_GONE
                     break
@@ -142,8 +142,8 @@ def reap() -> list[tuple[int, int]]:
 
 def power_off() -> None:
     """Kill all descendants repeatedly until none is left: a process may fork while it is being killed."""
-    until = time.monotonic() + KILL_SECONDS
-    while (remaining := descendants(os.getpid())) and time.monotonic() < until:
+    deadline = time.monotonic() + KILL_SECONDS
+    while (remaining := descendants(os.getpid())) and time.monotonic() < deadline:
         kill_all(remaining)
         reap()
         time.sleep(0.005)

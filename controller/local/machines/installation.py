@@ -29,7 +29,7 @@ from dyntrain.controller.local.errors import InstallationFailed
 BUILD_SECONDS = 300.0
 KEEP_SECONDS = 24 * 3600.0  # an environment unused for so long belongs to sources that have changed
 SOURCES = ("controller", "node_bootstrap", "training", ".chalice", "app.py", "pyproject.toml")
-COMPLETE = ".complete"
+COMPLETE_MARKER = ".complete"
 
 
 def checkout() -> Path | None:
@@ -67,10 +67,10 @@ def installed(root: Path) -> Path:
     environments.mkdir(parents=True, exist_ok=True)
     with _locked(environments / ".lock"):
         environment = environments / _digest(root)
-        if not (environment / COMPLETE).exists():
+        if not (environment / COMPLETE_MARKER).exists():
             _remove_old(environments)
             _install(root, environment)
-        (environment / COMPLETE).touch()
+        (environment / COMPLETE_MARKER).touch()
         return environment
 
 
@@ -116,7 +116,7 @@ def _run(uv: Path, *arguments: str) -> None:
 
 def _remove_old(environments: Path) -> None:
     for environment in environments.iterdir():
-        complete = environment / COMPLETE
+        complete = environment / COMPLETE_MARKER
         if complete.exists() and complete.stat().st_mtime < time.time() - KEEP_SECONDS:
             shutil.rmtree(environment, ignore_errors=True)
 

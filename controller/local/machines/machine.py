@@ -132,9 +132,9 @@ class Machine:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-            until = time.monotonic() + OFF_SECONDS
+            deadline = time.monotonic() + OFF_SECONDS
             # Processes remain only if the init process was killed; the marker in their environment identifies them.
-            while (remaining := with_environment(self._marker)) and time.monotonic() < until:
+            while (remaining := with_environment(self._marker)) and time.monotonic() < deadline:
                 kill_all(remaining)
                 time.sleep(0.01)
             self._process = None

@@ -31,7 +31,7 @@ COMMAND_SECONDS = 20.0
 BUCKET = ("burst", "256kb", "latency", "50ms")  # options of the filter that slows a link
 LOCK = "/run/dyntrain-networks.lock"  # held for milliseconds, and freed by the kernel when its owner dies
 CLONE_NEWNET = 0x40000000  # of sched.h; Python has os.setns from 3.12 on
-OWNED = re.compile(r"dt([0-9a-f]+)-[0-9a-f]+(v\d+)?$")  # an interface's name has 15 characters at most
+OWNED_NAME = re.compile(r"dt([0-9a-f]+)-[0-9a-f]+(v\d+)?$")  # an interface's name has 15 characters at most
 _numbers = itertools.count()
 
 
@@ -192,8 +192,8 @@ def sweep() -> list[str]:
     """Remove namespaces and links of owners that have ended; returns the names."""
     removed = []
     for name in sorted(_names("/run/netns") | _names("/sys/class/net")):
-        owned = OWNED.match(name)
-        if owned and ended(int(owned[1], 16)):
+        owner_match = OWNED_NAME.match(name)
+        if owner_match and ended(int(owner_match[1], 16)):
             _remove(name)
             removed.append(name)
     return removed

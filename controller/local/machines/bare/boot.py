@@ -25,7 +25,7 @@ from dyntrain.controller.local.pace import MACHINE_NICENESS
 from dyntrain.training.host.parentage import adopt_orphans, die_with_parent, ended
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
-OWNED = re.compile(r"dyntrain-bare-([0-9]+)$")
+OWNED_NAME = re.compile(r"dyntrain-bare-([0-9]+)$")
 RESOLVER = "10.0.2.3"  # the name server of slirp4netns, which asks this host's name server
 COMMAND_SECONDS = 30.0
 EMPTY_SECONDS = 5.0
@@ -78,8 +78,8 @@ def remove_control_group(group: Path) -> None:
     """Remove the group and its subgroups. Retries for some seconds, because ended processes may need a moment
     to leave.
     """
-    until = time.monotonic() + EMPTY_SECONDS
-    while group.exists() and time.monotonic() < until:
+    deadline = time.monotonic() + EMPTY_SECONDS
+    while group.exists() and time.monotonic() < deadline:
         for folder, _, _ in os.walk(group, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
@@ -91,8 +91,8 @@ def sweep() -> None:
     """Remove control groups of machines that were killed."""
     for hierarchy in hierarchies():
         for group in hierarchy.iterdir():
-            owned = OWNED.match(group.name)
-            if owned and ended(int(owned[1])):
+            owner_match = OWNED_NAME.match(group.name)
+            if owner_match and ended(int(owner_match[1])):
                 remove_control_group(group)
 
 

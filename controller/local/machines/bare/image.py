@@ -15,7 +15,7 @@ from dyntrain.controller.local.machines.bare import stand_ins
 
 SUITE = "bookworm"
 MAKE_SECONDS = 1200.0  # 45 s on two idle cores
-TOOLS = {
+PACKAGE_BY_PROGRAM = {
     "mmdebstrap": "mmdebstrap",
     "systemd-nspawn": "systemd-container",
     "slirp4netns": "slirp4netns",
@@ -33,7 +33,7 @@ def check_host(user: int) -> None:
     """Check that this host can run bare machines. Raises BareUnavailable, which says what to do."""
     if user != 0:
         raise BareUnavailable("bare machines boot a systemd of their own, which only root can do; run this as root")
-    if missing := sorted({package for program, package in TOOLS.items() if shutil.which(program) is None}):
+    if missing := sorted({package for program, package in PACKAGE_BY_PROGRAM.items() if shutil.which(program) is None}):
         raise BareUnavailable(f"bare machines need missing programs: apt-get install {' '.join(missing)}")
     if not Path("/dev/net/tun").exists():
         raise BareUnavailable(
@@ -62,8 +62,8 @@ def make(folder: Path, template: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if root.exists():
             return root
-        for old in folder.glob("*root-*"):
-            shutil.rmtree(old)
+        for old_root in folder.glob("*root-*"):
+            shutil.rmtree(old_root)
         unfinished_root = root.with_name(f".{root.name}")
         # In a mount namespace of its own, mmdebstrap's mounts vanish with its process.
         argv = ["unshare", "--mount", "mmdebstrap", "--variant=minbase", "--skip=cleanup/apt/cache"]

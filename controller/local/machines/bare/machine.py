@@ -18,7 +18,7 @@ from dyntrain.controller.local.spawner import Spawner
 
 METADATA = ("169.254.169.254", 80)
 
-MARK = "DYNTRAIN_BARE_DISK"  # an environment variable of all processes of one machine
+DISK_VARIABLE = "DYNTRAIN_BARE_DISK"  # an environment variable of all processes of one machine
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class BareMachine(Machine):
         }
         words = [f"--{name}={value}" for name, value in options.items()]
         words += [f"--lend={path}" for path in host.files(os.environ)]
-        mark = {MARK: str(self.root)}
+        mark = {DISK_VARIABLE: str(self.root)}
         self._power_up(
             ("unshare", "--mount", sys.executable, "-m", boot.__name__, *words),
             {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ} | mark,
-            f"{MARK}={self.root}",
+            f"{DISK_VARIABLE}={self.root}",
         )
