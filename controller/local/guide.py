@@ -36,13 +36,15 @@ def guide(cloud: Cloud, cluster: Cluster, runs: str) -> str:
     variables = cloud.environment
     tag = ELASTIC_TAG.of(cluster.name)
     endpoint = shlex.quote(cloud.endpoint)
-    keys = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items() if name != "AWS_ENDPOINT_URL")
+    other_variables = " ".join(
+        f"{name}={shlex.quote(value)}" for name, value in variables.items() if name != "AWS_ENDPOINT_URL"
+    )
     base = ", ".join(filter(None, (cluster.master, *cluster.workers)))
     return f"""\
 The embedded cloud is up at {cloud.endpoint}. Paste this into another terminal:
 
   export AWS_ENDPOINT_URL={endpoint}
-  export {keys}
+  export {other_variables}
   export DYNTRAIN_LOCAL_DIRECTORY={shlex.quote(str(cloud.state_dir))}
   {path_line(folder_of_commands(sys.argv[0], sys.executable))}
 

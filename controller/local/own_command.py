@@ -65,7 +65,7 @@ def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, 
 
 
 def script_of(command: Sequence[str]) -> str | None:
-    """The script that the command gives to an interpreter; None without an interpreter or without a script."""
+    """The script that the command gives to an interpreter, or None without an interpreter or without a script."""
     name = PurePath(command[0]).name
     interpreter = next((interpreter for interpreter in VALUE_OPTIONS if interpreter.fullmatch(name)), None)
     if interpreter is None:

@@ -181,7 +181,7 @@ def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
 
 
 def log_of(state_dir: Path, instance: str) -> Path | None:
-    """The log of the instance's worker, or of the worker in a slot; None if there is no log."""
+    """The log of the instance's worker or of a slot's worker, or None if there is no log."""
     machine, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
     log = WORKER_LOG.replace(".log", f"-{slot}.log") if slot else WORKER_LOG
     places = (machine / log, machine / "disk" / "upper" / log)  # of a plain machine, of a bare machine

@@ -21,7 +21,7 @@ _KINDS: tuple[tuple[str, Victim | None], ...] = (
 
 
 def kind_of(arguments: list[str]) -> Victim | None:
-    """The kind of a process by its arguments; None for a process that faults must not hit."""
+    """The kind of a process by its arguments, or None for a process that faults must not hit."""
     return next((kind for text, kind in _KINDS if any(text in argument for argument in arguments)), None)
 
 

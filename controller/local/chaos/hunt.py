@@ -211,7 +211,7 @@ def run_chaos(
 
 
 def _volume(cloud: Cloud, print_line: Callable[[str], None]) -> HangingVolume | None:
-    """Mount a volume that can hang in place of the shared folder, before the folder has files; None if this host
+    """Mount a volume that can hang in place of the shared folder, while the folder is empty. Returns None if this host
     cannot.
     """
     volume = HangingVolume(cloud.state_dir / "shared")
@@ -292,19 +292,19 @@ def _settle(state_reader: StateReader, people: People, print_line: Callable[[str
     deadline = Deadline(time_limit, headroom=1.0)
     if time_limit > QUIET_SECONDS:
         print_line(f"a node that failed too often cools down for {time_limit - QUIET_SECONDS:.0f} s more")
-    clean_count, epochs, printed = 0, state_reader.epochs(), ""
+    clean_count, former_epochs, printed = 0, state_reader.epochs(), ""
     while True:
         try:
             verdict = judge(state_reader.read_state(), people.wishes)
         except (BotoCoreError, ClientError, RuntimeError) as error:
             verdict = Verdict(stuck=[f"the state cannot be read: {error}"])
         clean_count = clean_count + 1 if verdict.clean else 0
-        if clean_count >= CLEAN_VERDICTS and state_reader.epochs() >= epochs + 2:
+        if clean_count >= CLEAN_VERDICTS and state_reader.epochs() >= former_epochs + 2:
             return verdict
         if deadline.passed():
             if verdict.clean:
                 verdict.stuck.append(
-                    f"the training hardly goes on: {state_reader.epochs() - epochs} epochs in {time_limit:.0f} s"
+                    f"the training hardly goes on: {state_reader.epochs() - former_epochs} epochs in {time_limit:.0f} s"
                 )
             return verdict
         if (line := "; ".join(verdict.stuck)) != printed:

@@ -14,7 +14,7 @@ from dyntrain.controller.local.events import timestamp
 
 
 def own_action(groups: Groups, call: Call) -> Answer | None:
-    """Answer the call in place of moto; None when moto should answer. Raises ApiError."""
+    """The cloud's own answer to a call, or None when moto should answer. Raises ApiError."""
     if call.service != "autoscaling":
         return None
     if call.action == "CompleteLifecycleAction":

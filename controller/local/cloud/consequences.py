@@ -37,7 +37,7 @@ TABLE_WRITES = frozenset(
 
 @dataclass(frozen=True)
 class Prepared:
-    """The state before a call. `form`: changed parameters for moto; None for unchanged parameters."""
+    """The state before a call. `form`: changed parameters for moto, or None for unchanged parameters."""
 
     tags: Snapshot
     form: dict[str, str] | None = None

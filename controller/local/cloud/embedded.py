@@ -157,7 +157,7 @@ class Cloud:
         return None if machine is None else machine.pid
 
     def instance_state(self, instance_id: str) -> InstanceState | None:
-        """The true state of the instance, which describe calls show later; None for an unknown instance."""
+        """The true state of the instance, which describe calls show later, or None for an unknown instance."""
         return self.instances.state(instance_id)
 
     def interrupt_spot(self, instance_id: str, seconds: float = 120.0) -> None:

@@ -115,7 +115,7 @@ class Instances:
             return set(self._instances)
 
     def state(self, instance_id: str) -> InstanceState | None:
-        """The true state, which describe calls show later; None for an unknown instance."""
+        """The true state, which describe calls show later, or None for an unknown instance."""
         with self._account.lock:
             instance = self._instances.get(instance_id)
             return None if instance is None else instance.state

@@ -33,7 +33,7 @@ class Launches:
         utils.filter_dict_attribute_mapping["client-token"] = "client_token"
 
     def answer(self, call: Call) -> Answer | None:
-        """The cloud's own answer; None when moto should answer. Raises ApiError."""
+        """The cloud's own answer, or None when moto should answer. Raises ApiError."""
         if call.service != "ec2":
             return None
         name = call.form.get("GroupName", "")

@@ -107,7 +107,7 @@ class Reservations:
                 self._capacity[reservation] = replace(self._capacity[reservation], state="cancelled")
 
     def answer(self, call: Call) -> Answer | None:
-        """The answer to a describe call; None for a call that is not about reservations."""
+        """The answer to a describe call, or None for a call that is not about reservations."""
         if call.service != "ec2" or call.action not in ("DescribeReservedInstances", "DescribeCapacityReservations"):
             return None
         states = _filtered_states(call)

@@ -11,8 +11,8 @@ COMING_OR_IN_SERVICE = frozenset({"Pending", "Pending:Wait", "Pending:Proceed", 
 
 @dataclass(frozen=True)
 class MemberView:
-    """A group member as the decisions need it. `order` grows with the launch time. `replaced`: EC2 recommended a
-    rebalance, and the group replaces the instance.
+    """The properties of a group member that matter for the decisions. `order` grows with the launch time. `replaced`:
+    EC2 recommended a rebalance, and the group replaces the instance.
     """
 
     instance_id: str

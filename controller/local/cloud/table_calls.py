@@ -18,7 +18,7 @@ _METHODS = {"GetItem": "get_item", "BatchGetItem": "batch_get_item", "PutItem": 
 
 
 def table_answer(account: Account, call: Call) -> Answer | None:
-    """The answer to a frequent call; None for other and for refused calls. The caller holds the account's lock."""
+    """The answer to a frequent call, or None for other and for refused calls. The caller holds the account's lock."""
     method = _METHODS.get(call.action) if call.service == "dynamodb" else None
     if method is None:
         return None

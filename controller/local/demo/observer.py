@@ -37,7 +37,7 @@ class Observations:
     events: list[Event] = field(default_factory=list)
 
     def status(self, instance: str) -> str | None:
-        """The value of the instance's status tag; None without a tag."""
+        """The value of the instance's status tag, or None without a tag."""
         return self.statuses[instance][-1][1] if instance in self.statuses else None
 
     def of_type(self, kind: type[E]) -> list[E]:
@@ -93,7 +93,7 @@ class Observer:
                 if condition(self.observations) or (self._changed.wait(LOOK_SECONDS) and condition(self.observations)):
                     return
             if deadline.passed():
-                raise TimeoutError(f"not within {deadline.bound:.0f} s: {description}")
+                raise TimeoutError(f"this did not happen within {deadline.bound:.0f} s: {description}")
 
     @property
     def ledger(self) -> Path:

@@ -140,7 +140,7 @@ def _leave(observations: Observations, request: Request) -> dict[str, Any]:
 
 
 def _prepared_at(mount: Path, address: str) -> float | None:
-    """The time in the success marker that the node left on the shared volume; None without a marker."""
+    """The time in the success marker that the node left on the shared volume, or None without a marker."""
     try:
         return float(json.loads((mount / f"prepare_data_success_{address}").read_text())["at"])
     except (OSError, ValueError, KeyError):

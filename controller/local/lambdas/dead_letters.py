@@ -25,7 +25,7 @@ class DeadLetters:
         self._destinations: Mapping[str, str] = {}
 
     def set_destinations(self, destinations: Mapping[str, str]) -> None:
-        """Set the ARN of each function's queue; "" for no queue."""
+        """Set the ARN of each function's queue. An empty ARN means no queue."""
         self._destinations = destinations
 
     def put(self, function: str, request_id: str, event: Any, attempts: int, error_type: str, error: str) -> None:

@@ -74,7 +74,7 @@ class FairQueue:
             return not self._closed
 
     def get(self) -> Invocation | None:
-        """Wait for the next invocation; None when the queue is closed."""
+        """Wait for the next invocation and return it. Returns None when the queue is closed."""
         with self._changed:
             while not self._closed and not self._waiting:
                 self._changed.wait()

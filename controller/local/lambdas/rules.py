@@ -51,8 +51,8 @@ class StreamRule:
 
 @dataclass(frozen=True)
 class Function:
-    """A Lambda function. `destination`: the ARN of the queue for events that the function could not handle; "" for
-    none.
+    """A Lambda function. `destination`: the ARN of the queue for events that the function could not handle; empty
+    without a queue.
     """
 
     name: str

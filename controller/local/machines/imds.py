@@ -35,7 +35,7 @@ Tree = dict[str, Any]
 
 
 def find(tree: Tree, path: str) -> str | None:
-    """The value at `path`, or the listing of a folder, whose subfolders end in /; None for an unknown path."""
+    """The value at `path`, or a folder's listing with / after each subfolder, or None for an unknown path."""
     node: Any = tree
     for part in [urllib.parse.unquote(part) for part in path.split("/") if part]:
         if not isinstance(node, dict) or part not in node:

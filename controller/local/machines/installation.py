@@ -33,7 +33,7 @@ COMPLETE_MARKER = ".complete"
 
 
 def checkout() -> Path | None:
-    """The root of the repository from which dyntrain is imported; None for an installed wheel."""
+    """The root of the repository from which dyntrain is imported, or None for an installed wheel."""
     face = Path(dyntrain.__file__).resolve().parent
     return face.parents[1] if (face.parent.name, face.name) == ("training", "face") else None
 

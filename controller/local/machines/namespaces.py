@@ -119,7 +119,7 @@ class Namespaces:
                 f"link add name {link} type veth peer name eth0 netns {link}",
                 f"link set dev {link} master {self.name} up",
             )
-            _ip(*inner, inside=link)
+            _ip(*inner, namespace=link)
         except NamespacesUnavailable:
             _remove(link)
             raise
@@ -140,12 +140,12 @@ class Namespaces:
         """
         link = self._links[host]
         with contextlib.suppress(NamespacesUnavailable):  # an earlier boot has set this address
-            _ip(f"address add {address}/32 dev lo", "route del default", inside=link)
+            _ip(f"address add {address}/32 dev lo", "route del default", namespace=link)
         with ThreadPoolExecutor(1) as thread:  # the thread enters the namespace, and ends there
             return thread.submit(_listen_inside, f"/run/netns/{link}", address, port).result(COMMAND_SECONDS)
 
     def link(self, host: str) -> str | None:
-        """The name of the host's link on the bridge; None for an unknown host. `ip link set NAME down` cuts the host
+        """The name of the host's link on the bridge, or None for an unknown host. `ip link set NAME down` cuts the host
         off.
         """
         return self._links.get(host)
@@ -268,9 +268,9 @@ def _tc(namespace: str | None, *command: str) -> bool:
         return False
 
 
-def _ip(*commands: str, inside: str | None = None) -> None:
+def _ip(*commands: str, namespace: str | None = None) -> None:
     """Run commands of `ip` until one fails. Raises NamespacesUnavailable with the output of `ip`."""
-    namespace_options = [] if inside is None else ["-netns", inside]
+    namespace_options = [] if namespace is None else ["-netns", namespace]
     argv = ["ip", *namespace_options, "-batch", "-"]
     process = subprocess.run(
         argv, input="\n".join(commands) + "\n", capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
