@@ -97,7 +97,7 @@ def test_the_prepare_script_writes_the_digits_once_and_repairs_a_damaged_file(tm
         ).stdout
 
     assert "wrote" in prepare()
-    assert "is there" in prepare()
+    assert "exists" in prepare()
     (tmp_path / "digits.npz").write_bytes(b"PK half")
     assert "wrote" in prepare()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.npz", "prepare-data.py"]

@@ -45,7 +45,7 @@ def test_scale_in_takes_those_not_in_service_first_then_the_newest() -> None:
 def test_scale_in_never_takes_protected_instances_and_leaving_ones_do_not_count() -> None:
     members = [member("kept", protected=True), member("also", protected=True), member("leaving", "Terminating:Wait")]
     assert scaling.surplus(members, 0) == []
-    assert scaling.missing(members, 3) == 1
+    assert scaling.missing_count(members, 3) == 1
 
 
 def test_failed_launches_are_repeated_ever_more_slowly_up_to_a_minute() -> None:

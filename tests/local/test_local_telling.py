@@ -127,12 +127,12 @@ def test_a_job_that_is_begun_again_is_told_from_its_beginning_and_the_one_before
             lines.writelines(f"{lost(pid).model_dump_json()}\n" for pid in pids)
 
     write("job-1", 1, 2)
-    observer._look()
+    observer._observe()
     write("job-1", 3)
     write("job-2", 4)
-    observer._look()
+    observer._observe()
     write("job-2", 5)
-    observer._look()
+    observer._observe()
     assert [event.pid for event in heard if isinstance(event, events.WorkerLost)] == [1, 2, 3, 4, 5]
     assert announcements == ["another job begins: job-2"]
 
