@@ -211,8 +211,8 @@ def run_chaos(
 
 
 def _volume(cloud: Cloud, print_line: Callable[[str], None]) -> HangingVolume | None:
-    """Mount a volume that can hang in place of the shared folder, while the folder is empty. Returns None if this host
-    cannot.
+    """Mount a volume that can hang in place of the shared folder, while the folder is empty. Returns None on a host
+    that cannot create such a volume.
     """
     volume = HangingVolume(cloud.state_dir / "shared")
     try:

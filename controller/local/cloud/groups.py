@@ -39,7 +39,7 @@ class QuietGroup(FakeAutoScalingGroup):
         self.desired_capacity = self.min_size if new_capacity is None else new_capacity
 
     def replace_autoscaling_group_instances(self, count_needed: int, propagated_tags: dict[str, str]) -> None:
-        """Do nothing when a member was terminated from outside. moto calls this method; `Groups` replaces the
+        """Do nothing: moto calls this method when a member was terminated from outside, but `Groups` replaces the
         member.
         """
 

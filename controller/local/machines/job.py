@@ -11,8 +11,8 @@ from dyntrain.controller.jobs.submission.user_data import program_of
 
 
 def job_command(user_data: str, root: Path) -> tuple[str, ...]:
-    """The command of the job's program; empty for a machine that is no node of a job. Also writes the program's file,
-    to the path in the user data.
+    """The command of the job's program; empty for a machine that is no node of a job. This function also writes the
+    program's file, to the path in the user data.
     """
     program_and_arguments = program_of(user_data)
     if program_and_arguments is None:
