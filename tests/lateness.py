@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from dyntrain.controller.local.pace import HERE, RECENT, Pace, slowness
+from dyntrain.controller.local.pace import RECENT_SECONDS, THIS_HOST, Pace, slowness
 
 NAP = 0.02
 STILL = 0.1  # seconds too late; below that somebody else had the processor for a moment
@@ -38,7 +38,7 @@ class Lateness:
         late = max(0.0, now - lay_down - NAP)
         self._late += late
         if late > STILL:
-            recent = (still for still in self._stills if now - still[0] < RECENT)
+            recent = (still for still in self._stills if now - still[0] < RECENT_SECONDS)
             self._stills = (*recent, (now, late))
         if now - self._began >= WINDOW:
             awake = max(now - self._began - self._late, NAP)
@@ -46,7 +46,7 @@ class Lateness:
             self._began, self._late = now, 0.0
 
     def stood_still(self, since: float) -> float:
-        """Seconds in which this process did not come to its turn; the last RECENT seconds are remembered."""
+        """Seconds in which this process did not come to its turn; those of the last RECENT_SECONDS are remembered."""
         return sum(min(late, now - since) for now, late in self._stills if now > since)
 
     def start(self) -> None:
@@ -57,7 +57,7 @@ class Lateness:
             self.nap()
 
 
-LATENESS = Lateness(HERE)
+LATENESS = Lateness(THIS_HOST)
 BEGAN = pytest.StashKey[float]()
 PATIENCE = "patience"
 
@@ -68,7 +68,7 @@ def begin(item: pytest.Item) -> None:
 
 def tell(report: pytest.TestReport, item: pytest.Item) -> None:
     """Every report carries the patience of its moment, as it may come from another process."""
-    patience = slowness(look=False)
+    patience = slowness(measure_now=False)
     report.user_properties.append((PATIENCE, patience))
     if report.failed:
         still = LATENESS.stood_still(item.stash.get(BEGAN, time.monotonic()))

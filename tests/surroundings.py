@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from dyntrain.controller.local.chaos.volume import ALONE
+from dyntrain.controller.local.chaos.volume import UNSHARE_MOUNTS
 from dyntrain.controller.local.machines.namespaces import Namespaces, NamespacesUnavailable
 
 PROBE_SECONDS = 180.0  # of what makes a file system, on a machine that is busy with other things
@@ -83,7 +83,7 @@ def _no_volume() -> str:
         "try:\n    volume.make()\nexcept VolumeUnavailable as error:\n    print(error)\nvolume.close()"
     )
     with tempfile.TemporaryDirectory() as folder:
-        alone = [*ALONE, sys.executable, "-c", probe, folder]
+        alone = [*UNSHARE_MOUNTS, sys.executable, "-c", probe, folder]
         try:
             done = subprocess.run(alone, capture_output=True, text=True, check=False, timeout=PROBE_SECONDS)
         except (FileNotFoundError, subprocess.TimeoutExpired) as error:

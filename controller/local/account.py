@@ -1,8 +1,8 @@
-"""The AWS account that moto keeps for one cloud, and the one lock around it.
+"""The AWS account that moto keeps for one embedded cloud, and the lock that protects the account.
 
-Backends of moto are global to a process, separate by account number; every cloud takes a number of its own, so that
-several clouds (and other uses of moto) in one process do not see each other. moto changes plain dicts from many
-threads, so every call that touches them, and every change by the cloud itself, holds `lock`.
+moto, the emulator of AWS's APIs, keeps its state in globals of the process, separate by account number. Each cloud
+takes a number of its own, so that several clouds in one process do not see each other. moto changes plain dicts from
+many threads. Every call that touches them, and every change by the cloud itself, must therefore hold `lock`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.sqs.models import sqs_backends
 
-_numbers = itertools.count(int(DEFAULT_ACCOUNT_ID) + 1)  # that one is for other uses of moto
+_numbers = itertools.count(int(DEFAULT_ACCOUNT_ID) + 1)  # other uses of moto have the default number
 
 
 class Account:

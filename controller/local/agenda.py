@@ -1,4 +1,4 @@
-"""Delayed actions of the cloud: one thread that runs due ones in order of time."""
+"""The cloud's agenda: one thread runs delayed actions in order of time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Action = Callable[[], None]
 
 
 class Agenda:
-    """Delayed actions, which must be short; one that raises is logged and does not stop the others."""
+    """Run delayed actions, which must be short. An action that raises is logged, and the other actions still run."""
 
-    def __init__(self, complain: Callable[[str], None]) -> None:
-        self._complain = complain
+    def __init__(self, log_error: Callable[[str], None]) -> None:
+        self._log_error = log_error
         self._due: list[tuple[float, int, Action]] = []
         self._order = itertools.count()
         self._changed = threading.Condition()
@@ -27,7 +27,7 @@ class Agenda:
         self._thread.start()
 
     def stop(self) -> None:
-        """Drop pending actions, and wait for the one that runs."""
+        """Drop pending actions, and wait for the running action."""
         with self._changed:
             self._stopped = True
             self._due.clear()
@@ -35,7 +35,7 @@ class Agenda:
         self._thread.join(10.0)
 
     def after(self, seconds: float, action: Action) -> None:
-        """Run `action` once, `seconds` from now; never after `stop`."""
+        """Run `action` once, `seconds` from now. After `stop`, do nothing."""
         with self._changed:
             if not self._stopped:
                 heapq.heappush(self._due, (time.monotonic() + max(0.0, seconds), next(self._order), action))
@@ -56,5 +56,5 @@ class Agenda:
         while (action := self._next()) is not None:
             try:
                 action()
-            except Exception:  # noqa: BLE001 - whatever one action raises, the cloud's clock goes on
-                self._complain(traceback.format_exc())
+            except Exception:  # noqa: BLE001 - an action may raise anything, and later actions must still run
+                self._log_error(traceback.format_exc())

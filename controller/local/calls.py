@@ -1,7 +1,7 @@
-"""API calls over HTTP: their service, action and parameters; and answers in AWS's formats.
+"""Parse API calls that come over HTTP, and build answers in AWS's formats.
 
-EC2, Auto Scaling and SQS's older form are query requests (form-encoded, XML answers); SSM, DynamoDB and Events are
-JSON.
+EC2, Auto Scaling and the older protocol of SQS use query requests: form-encoded parameters and answers in XML. SSM,
+DynamoDB and EventBridge use JSON.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ AUTO_SCALING_NAMESPACE = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
 
 @dataclass(frozen=True)
 class Call:
-    """An API call. `service` is the signing name (ec2, autoscaling, ssm, dynamodb, events); `form` is flat, `document`
-    the JSON body.
+    """An API call. `service` is the signing name (ec2, autoscaling, ssm, dynamodb, events). `form` has the parameters
+    of a query request, and `document` the body of a JSON request.
     """
 
     service: str
@@ -33,7 +33,7 @@ class Call:
     document: dict[str, Any]
 
     def values(self, prefix: str) -> list[str]:
-        """A query list: `prefix.1`, `prefix.2`, ... or `prefix.member.1`, ..., in order."""
+        """The values of a query list in order: `prefix.1`, `prefix.2`, ... or `prefix.member.1`, ..."""
         numbered = []
         for key, value in self.form.items():
             name, _, number = key.rpartition(".")
@@ -55,7 +55,9 @@ class Answer:
 
 
 def parse(authorization: str, target: str, content_type: str, body: bytes) -> Call:
-    """Parse a request. Never fails: what cannot be parsed has empty fields and is passed to moto unchanged."""
+    """Parse a request. Never raises: a request that cannot be parsed gets empty fields, and moto then receives the
+    unchanged request.
+    """
     scope = _SCOPE.search(authorization)
     region, service = (scope[1], scope[2]) if scope else ("", "")
     if target:
@@ -75,7 +77,7 @@ def encode_form(form: dict[str, str]) -> bytes:
 
 
 def refused(call: Call, refusal: ApiError) -> Answer:
-    """The error in the form of the call's service."""
+    """The refusal as an error answer in the format of the call's service."""
     request_id = str(uuid.uuid4())
     if not call.form:
         body = json.dumps({"__type": refusal.code, "message": refusal.message}).encode()
@@ -97,7 +99,7 @@ def refused(call: Call, refusal: ApiError) -> Answer:
 
 
 def auto_scaling_answer(action: str, fields: dict[str, str] | None = None, element: str = "") -> Answer:
-    """A query answer of Auto Scaling; `fields` inside `element` when there is one."""
+    """An XML answer of Auto Scaling. If `element` is not empty, an element of that name encloses the `fields`."""
     inner = "".join(f"<{name}>{escape(value)}</{name}>" for name, value in (fields or {}).items())
     if element:
         inner = f"<{element}>{inner}</{element}>"

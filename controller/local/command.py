@@ -1,4 +1,4 @@
-"""`dyntrain local`: the embedded cloud from the command line."""
+"""The command `dyntrain local`, which runs the embedded cloud, its demo and its fault hunt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = ("moto", "flask", "sklearn", "yaml", "chalice", "aws_lambda_powertool
 
 @click.group(epilog="Examples:\n\n\b\n  dyntrain local demo\n  dyntrain local up --dashboard")
 def local() -> None:
-    """The embedded cloud: AWS on this machine, for trying things out."""
+    """Run the embedded cloud: an emulated AWS on this machine."""
 
 
 @local.command(
@@ -47,13 +47,13 @@ def local() -> None:
     help="Worker processes of each node, as with one for each GPU.",
 )
 @click.option(
-    "--epochs", type=click.IntRange(1), help="Epochs of the handwritten digits; default: on and on, until Ctrl-C."
+    "--epochs", type=click.IntRange(1), help="Epochs of the handwritten digits; default: no end until Ctrl-C."
 )
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
     callback=local_path,
-    help="Where to keep files, and leave them; default: a temporary folder.",
+    help="Folder whose files stay after the end; default: a temporary folder.",
 )
 @click.option(
     "--resync-seconds",
@@ -77,26 +77,30 @@ def local() -> None:
 @click.option(
     "--wheel",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="What bare machines install from S3: this project's wheel.",
+    help="Wheel of this project, which bare machines install from S3.",
 )
 @click.option("--dashboard/--no-dashboard", default=False, help="Show the cluster as a page, and print its address.")
 @click.option(
     "--dashboard-port", type=click.IntRange(0, 65535), default=0, help="Port of the page; default: a free one."
 )
-@click.option("--allow-changes", is_flag=True, help="Let the page scale, add, remove and replace. Needs --dashboard.")
-@click.option("--quiet", is_flag=True, help="Do not tell what becomes of the job here.")
+@click.option(
+    "--allow-changes",
+    is_flag=True,
+    help="Let the page scale the group and add, remove and replace nodes. Needs --dashboard.",
+)
+@click.option("--quiet", is_flag=True, help="Do not print the job's events.")
 @click.argument("command", nargs=-1)
-def up(**chosen: Any) -> None:
-    """Run the cloud with a cluster in it until Ctrl-C. COMMAND, after --, trains something else than the handwritten
-    digits, in the folder that this is started in.
+def up(**values: Any) -> None:
+    """Run the cloud with a cluster until Ctrl-C. A COMMAND after -- runs in the current folder, and replaces the
+    training on handwritten digits.
     """
     try:
-        options = Up(**chosen)
+        options = Up(**values)
         if options.allow_changes and not options.dashboard:
-            raise click.UsageError("--allow-changes is for the page: give --dashboard, too")
-        options.own_command()  # before anything is waited for
-        shown = {"--dashboard-port": options.dashboard_port} if options.dashboard else {}
-        must_be_free(HOST, {"--port": options.port, **shown})  # before the imports, which take seconds
+            raise click.UsageError("--allow-changes needs the page; add --dashboard")
+        options.own_command()  # reports a mistake before anything slow
+        page_port = {"--dashboard-port": options.dashboard_port} if options.dashboard else {}
+        must_be_free(HOST, {"--port": options.port, **page_port})  # before the imports, which take seconds
         require(PACKAGES)
         serve(options)
     except LocalCloudError as error:
@@ -112,7 +116,7 @@ def up(**chosen: Any) -> None:
     type=click.IntRange(2),
     default=1000,
     show_default=True,
-    help="Epochs after which the job ends by itself; the demo ends when its story is told, which has to fit in.",
+    help="Epochs of the job, which must last longer than the demo.",
 )
 @click.option(
     "--report",
@@ -124,15 +128,17 @@ def up(**chosen: Any) -> None:
     "--port", type=click.IntRange(0, 65535), default=0, help="Port of the endpoint on 127.0.0.1; default: a free one."
 )
 @click.option(
-    "--picture", type=click.Path(dir_okay=False, path_type=Path), help="Write what the demo showed as an SVG, too."
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the lines of the demo to this SVG file.",
 )
-@click.option("--stay", is_flag=True, help="Let the cluster train on and its page be looked at until Ctrl-C.")
+@click.option("--stay", is_flag=True, help="Keep the cluster and its page running until Ctrl-C.")
 def demo(epochs: int, report: Path, port: int, picture: Path | None, stay: bool) -> None:
-    """Show a job that gains and loses workers while it trains, and write a report of what was seen."""
+    """Show a job that gains and loses workers while it trains, and write a report."""
     try:
         must_be_free(HOST, {"--port": port})
         require(PACKAGES)
-        click.echo("the demo is loaded")
+        click.echo("loading the demo")
         from dyntrain.controller.local.demo.story import run_demo
 
         with ended_by_signals() as ending:
@@ -158,28 +164,28 @@ def demo(epochs: int, report: Path, port: int, picture: Path | None, stay: bool)
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
     callback=local_path,
-    help="Where to keep files, and leave them; default: a temporary folder.",
+    help="Folder whose files stay after the end; default: a temporary folder.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["pslite", "horovod"]),
     default="pslite",
     show_default=True,
-    help="What sums the gradients of the job.",
+    help="Engine that sums the job's gradients.",
 )
 @click.option(
     "--namespaces/--no-namespaces",
     default=None,
     help=(
-        "Whether each machine is a network namespace, so that links are cut and slow too, and the volume hangs (Linux, "
-        "root, iproute2); default: where that can be had."
+        "Run each machine in a network namespace, and also disturb links and the volume (Linux, root, iproute2); "
+        "default: if possible."
     ),
 )
 def chaos(
     duration: float, seed: int, report: Path, directory: Path | None, engine: str, namespaces: bool | None
 ) -> None:
-    """Hunt for faults: kill, freeze, throttle and disorder everything while people change the cluster, then see whether
-    all is as wished.
+    """Hunt for faults: disturb all parts of the system while simulated users change the cluster, then check that the
+    cluster reaches the requested state.
     """
     try:
         require(PACKAGES)
@@ -187,11 +193,11 @@ def chaos(
         from dyntrain.controller.local.chaos.volume import in_a_mount_namespace
         from dyntrain.controller.local.machines.namespaces import available
 
-        hosts = available() if namespaces is None else namespaces
-        if hosts:
+        with_namespaces = available() if namespaces is None else namespaces
+        if with_namespaces:
             in_a_mount_namespace(sys.argv[1:])
         with ended_by_signals():
-            code = run_chaos(duration, seed, report, directory, hosts, engine)
+            code = run_chaos(duration, seed, report, directory, with_namespaces, engine)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
     except Ended as end:

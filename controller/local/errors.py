@@ -1,38 +1,38 @@
-"""Errors of the embedded cloud itself, and refusals to its clients.
+"""Errors of the embedded cloud, and error answers to its API clients.
 
-`LocalCloudError` is for the person who starts the cloud: its message says what to do. `ApiError` goes to an API client
-in AWS's words.
+`LocalCloudError` is for the user who starts the cloud; its message says what to do. `ApiError` is for an API client, in
+AWS's words.
 """
 
 from __future__ import annotations
 
 
 class LocalCloudError(Exception):
-    """The cloud cannot start or go on."""
+    """Raised when the cloud cannot start or cannot continue."""
 
 
 class InstallationFailed(LocalCloudError):
-    """The environment from which machines run their programs could not be built."""
+    """Raised when the environment from which machines run their programs could not be built."""
 
 
 class PortInUse(LocalCloudError):
-    """A port cannot be taken: another program listens there, or it needs other rights."""
+    """Raised when a port cannot be used: another program listens there, or this user may not use the port."""
 
 
 class AppNotLoaded(LocalCloudError):
-    """The Chalice app could not be imported by a handler process."""
+    """Raised when a handler process could not import the Chalice app."""
 
 
 class ResourcesInvalid(LocalCloudError):
-    """`.chalice/resources.yaml` is absent or does not define the table."""
+    """Raised when `.chalice/resources.yaml` is absent or does not define the table."""
 
 
 class ProvisionFailed(LocalCloudError):
-    """A cluster could not be set up through the API."""
+    """Raised when a cluster could not be created through the API."""
 
 
 class ApiError(Exception):
-    """An error answer to an API call; `code` and `message` are worded as AWS words them."""
+    """An error answer to an API call, with AWS's `code` and `message`."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(f"{code}: {message}")

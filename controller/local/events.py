@@ -1,11 +1,11 @@
-"""The events that EC2, Auto Scaling and EventBridge emit, in the shapes AWS documents.
+"""The events that EC2, Auto Scaling and EventBridge emit, in the formats that AWS documents.
 
 - Tag Change on Resource: https://docs.aws.amazon.com/tag-editor/latest/userguide/monitor-tag-changes.html
 - EC2 Instance State-change Notification, Spot and rebalance:
   https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/automating_with_eventbridge.html
 - Auto Scaling: https://docs.aws.amazon.com/autoscaling/ec2/userguide/automating-ec2-auto-scaling-with-eventbridge.html
 
-Pure: an `Origin` names the account and region, the caller gives the time and the id.
+All functions are pure: the caller gives the account, region, time and event id in an `Origin`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def timestamp(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where and when an event comes from, and its id (the same in each delivery of it)."""
+    """The account, region, time and id of an event. Each delivery of an event has the same id."""
 
     account: str
     region: str
@@ -55,8 +55,8 @@ def instance_arn(origin: Origin, instance_id: str) -> str:
 
 
 def tag_change(origin: Origin, instance_id: str, changed: list[str], version: int, tags: dict[str, str]) -> Event:
-    """A tag change. `tags` is the full set after it; a deleted key is in `changed` only. `version` grows with each
-    change of the resource.
+    """A tag change event. `tags` has all tags after the change. `changed` has the changed keys, also deleted keys.
+    `version` grows with each change of the resource's tags.
     """
     detail = {
         "changed-tag-keys": changed,
@@ -94,21 +94,21 @@ def lifecycle_action(
     origin: Origin, group_arn: str, group: str, hook: str, token: str, instance_id: str, transition: Transition
 ) -> Event:
     word = "launch" if transition == LAUNCHING else "terminate"
-    ends = ("EC2", "AutoScalingGroup") if transition == LAUNCHING else ("AutoScalingGroup", "EC2")
+    route = ("EC2", "AutoScalingGroup") if transition == LAUNCHING else ("AutoScalingGroup", "EC2")
     detail = {
         "LifecycleActionToken": token,
         "AutoScalingGroupName": group,
         "LifecycleHookName": hook,
         "EC2InstanceId": instance_id,
         "LifecycleTransition": transition,
-        "Origin": ends[0],
-        "Destination": ends[1],
+        "Origin": route[0],
+        "Destination": route[1],
     }
     return envelope(origin, "aws.autoscaling", f"EC2 Instance-{word} Lifecycle Action", [group_arn], detail)
 
 
 def test_notification(origin: Origin, group_arn: str, group: str, transition: Transition) -> Event:
-    """The test event that Auto Scaling sends when a hook is put; it names no transition
+    """The test event that Auto Scaling sends for a new hook. The event's detail has no transition
     (https://docs.aws.amazon.com/autoscaling/ec2/userguide/prepare-for-lifecycle-notifications.html).
     """
     word = "launch" if transition == LAUNCHING else "terminate"
@@ -135,8 +135,8 @@ def activity_result(
     zone: str,
     message: str = "",
 ) -> Event:
-    """`EC2 Instance Launch Successful` and its three siblings. An `instance_id` of "" is a launch that never got an
-    instance.
+    """The event `EC2 Instance Launch Successful`, or `Unsuccessful`, or the same for `Terminate`. A failed launch
+    without an instance has the `instance_id` "".
     """
     verb = "Launching a new EC2 instance" if activity == "Launch" else "Terminating EC2 instance"
     detail = {

@@ -1,4 +1,4 @@
-"""What `dyntrain local up` prints for a person who uses the cloud from another terminal: lines to paste as they are."""
+"""The guide that `dyntrain local up` prints: command lines to paste into another terminal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from dyntrain.controller.local.cloud.embedded import Cloud
     from dyntrain.controller.local.stack import Cluster
 
-NAME = "dyntrain"
+PROGRAM_NAME = "dyntrain"
 
 
 def folder_of_commands(started_as: str, interpreter: str) -> Path:
-    """The folder of the running `dyntrain`, for a shell's PATH: beside its interpreter when a module was run."""
+    """The folder of the running `dyntrain` program, for a shell's PATH. If `dyntrain` runs as a module, this is the
+    interpreter's folder.
+    """
     program = Path(started_as)
-    return (program if program.name == NAME and program.is_file() else Path(interpreter)).absolute().parent
+    return (program if program.name == PROGRAM_NAME and program.is_file() else Path(interpreter)).absolute().parent
 
 
 def path_line(folder: Path) -> str:
@@ -28,19 +30,21 @@ def path_line(folder: Path) -> str:
 
 
 def guide(cloud: Cloud, cluster: Cluster, runs: str) -> str:
-    """The lines to print. `runs`: what the job is."""
+    """The lines of the guide. `runs` describes the job."""
     from dyntrain.controller.contract.messages import parameter
 
     variables = cloud.environment
     tag = ELASTIC_TAG.of(cluster.name)
     endpoint = shlex.quote(cloud.endpoint)
-    keys = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items() if name != "AWS_ENDPOINT_URL")
+    other_variables = " ".join(
+        f"{name}={shlex.quote(value)}" for name, value in variables.items() if name != "AWS_ENDPOINT_URL"
+    )
     base = ", ".join(filter(None, (cluster.master, *cluster.workers)))
     return f"""\
 The embedded cloud is up at {cloud.endpoint}. Paste this into another terminal:
 
   export AWS_ENDPOINT_URL={endpoint}
-  export {keys}
+  export {other_variables}
   export DYNTRAIN_LOCAL_DIRECTORY={shlex.quote(str(cloud.state_dir))}
   {path_line(folder_of_commands(sys.argv[0], sys.executable))}
 
@@ -68,4 +72,4 @@ Watch:
   aws ec2 describe-tags --filters Name=key,Values=elastic_worker_status
   aws ssm get-parameter --name {parameter(cluster.name, "target")} --query Parameter.Value --output text
 
-Ctrl-C ends it all and leaves nothing behind."""
+Ctrl-C ends the cloud and leaves nothing behind."""

@@ -9,8 +9,8 @@ from dyntrain.controller.local.pace import Deadline
 
 
 def read_line(descriptor: int, deadline: Deadline, pending: bytes = b"") -> tuple[bytes, bytes]:
-    """The next line, and what was read after it, which is `pending` of the next call. Raises TimeoutError, and EOFError
-    when the end comes first.
+    """Read the next line. Returns the line and the bytes after it, which are the `pending` of the next call. Raises
+    TimeoutError, and EOFError when the output ends.
     """
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
@@ -23,5 +23,5 @@ def read_line(descriptor: int, deadline: Deadline, pending: bytes = b"") -> tupl
             if not chunk:
                 raise EOFError
             pending += chunk
-    line, _, rest = pending.partition(b"\n")
-    return line, rest
+    line, _, unread = pending.partition(b"\n")
+    return line, unread

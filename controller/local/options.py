@@ -10,18 +10,19 @@ LOCAL_STAGE = "local"
 
 @dataclass(frozen=True)
 class Options:
-    """All durations are seconds.
+    """Options of the embedded cloud. All durations are in seconds.
 
-    `schedule_scale` multiplies the period of every scheduled rule, `hook_scale` every lifecycle hook's timeout: 1.0 is
-    AWS's pace. `describe_lag` is how much later than the event a state change shows in describe calls; a change of
-    tags, of groups and of their members shows up to `behind` later. `launch_tags_emit` makes tags given at launch emit
-    a tag change event: AWS does not promise one, so the default is no. `namespaces` gives each machine a network
-    namespace of its own, which needs root; otherwise they share the loopback. `handler_timeout` is used instead of each
-    function's own. `stream_window` is how long a batch of changes is waited for; what is deployed waits for a second.
-    `machine_command` is what a machine whose user data asks for node_bootstrap runs, with `--root DIR` appended and the
-    folder of its volume for `machines.volumes.VOLUME`; None: what that user data ends with, the unit's command, run
-    from an installed dyntrain (`machines.installation`). `bare` is the root that machines boot instead, as systems of
-    their own (see `machines.bare`), which needs `namespaces`.
+    `schedule_scale` multiplies the period of every scheduled rule, and `hook_scale` every lifecycle hook's timeout: 1.0
+    is AWS's pace. Describe calls show a state change `describe_lag` after its event, and a change of tags or groups up
+    to `behind` later. With `launch_tags_emit`, tags given at launch emit a tag change event, which AWS does not
+    promise. `namespaces` gives each machine a network namespace of its own, which needs root; otherwise machines share
+    the loopback. `handler_timeout` replaces each function's own timeout. `stream_window` is the time in which a batch
+    of changes is collected; the deployed value is one second.
+
+    `machine_command` is the command of machines whose user data asks for node_bootstrap. The cloud appends `--root
+    DIR`, and replaces `machines.volumes.VOLUME` by the folder of the machine's volume. Without `machine_command`,
+    machines run the node's systemd unit from an installed dyntrain (`machines.installation`). `bare` is the root of
+    bare machines (`machines.bare`), which need `namespaces`.
     """
 
     region: str = "us-east-1"

@@ -1,6 +1,4 @@
-"""A person's own command in the embedded cloud: where it runs, and checks before anything starts, so that a typing
-mistake shows at once.
-"""
+"""Check a user's own training command before the embedded cloud starts, so that a typing mistake shows at once."""
 
 from __future__ import annotations
 
@@ -11,66 +9,66 @@ from pathlib import Path, PurePath
 
 from dyntrain.controller.local.errors import LocalCloudError
 
-MOUNT, PYTHON = "/myEFSvolume", "/opt/dyntrain/bin/python"  # of the template, on a system of its own
+MOUNT_POINT, PYTHON = "/myEFSvolume", "/opt/dyntrain/bin/python"  # paths on a bare machine, from the cluster's template
 PYTHONS = re.compile(r"python(\d(\.\d+)?)?")
 SHELLS = re.compile(r"(ba|da|z|k)?sh")
-WITH_A_VALUE = {PYTHONS: "XW", SHELLS: "oO"}  # short options whose value may be the next word
-NO_SCRIPT = {PYTHONS: "cm", SHELLS: "cs"}  # the code is in the command, or is a module
+VALUE_OPTIONS = {PYTHONS: "XW", SHELLS: "oO"}  # short options whose value may be the next word
+CODE_OPTIONS = {PYTHONS: "cm", SHELLS: "cs"}  # short options after which the code is in the command or in a module
 
 
-class CommandNotThere(LocalCloudError):
-    """The command names a program or a script that does not exist, or the folder to run it in does not."""
+class CommandNotFound(LocalCloudError):
+    """Raised when the command's program, script or folder does not exist."""
 
 
 def current_folder() -> Path:
-    """The current folder. Raises CommandNotThere."""
+    """The current folder. Raises CommandNotFound."""
     try:
         return Path.cwd()
     except OSError as error:
-        raise CommandNotThere(
-            "the folder that this runs in is gone; change to one that exists, then try again"
+        raise CommandNotFound(
+            "the current folder no longer exists; change to another folder, then try again"
         ) from error
 
 
-def must_be_there(command: Sequence[str], folder: Path, path: str) -> None:
-    """Check that the program, looked for on `path`, and its script exist. Relative ones are of `folder`, where the
-    command will run. Raises CommandNotThere, which names what is missing.
+def check_command(command: Sequence[str], folder: Path, path: str) -> None:
+    """Check that the command's program and script exist. The program is searched on `path`; relative names start in
+    `folder`, where the command will run. Raises CommandNotFound, which names the missing file.
     """
     program, script = command[0], script_of(command)
     if not program:
-        raise CommandNotThere("the command's first word is empty; it must name a program")
+        raise CommandNotFound("the command's first word is empty; it must name a program")
     if "/" not in program:
         if shutil.which(program, path=path) is None:
-            raise CommandNotThere(f"there is no program {program} on PATH, so it cannot be run")
+            raise CommandNotFound(f"there is no program {program} on PATH, so it cannot be run")
     elif not (folder / program).is_file():
-        raise CommandNotThere(f"there is no program {program}{_seen_from(program, folder)}")
+        raise CommandNotFound(f"there is no program {program}{_folder_note(program, folder)}")
     elif shutil.which(str(folder / program)) is None:
-        raise CommandNotThere(f"{program} cannot be run as a program: chmod +x {program}, or name its interpreter")
+        raise CommandNotFound(f"{program} cannot be run as a program: chmod +x {program}, or name its interpreter")
     if script is not None and not (folder / script).exists():
-        raise CommandNotThere(f"there is no {script}{_seen_from(script, folder)}")
+        raise CommandNotFound(f"there is no {script}{_folder_note(script, folder)}")
 
 
 def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, ...]:
-    """The command as bare machines run it: in the shared volume, the only folder of this host that they see, with their
-    Python for `python`. `volume`: this host's folder behind it, where the person named one. Raises CommandNotThere.
+    """The command for bare machines, which run it in the shared volume and with their own Python. `volume` is this
+    host's folder of the volume, if the user named one. Raises CommandNotFound if the script is not in the volume.
     """
     script = script_of(command)
-    place = None if script is None else _on_the_volume(script, volume)
-    if script is not None and (place is None or not place.exists()):
-        where = f"{volume}" if volume is not None else "DIRECTORY/shared"
-        more = "" if volume is not None else ", and give --directory DIRECTORY"
-        raise CommandNotThere(
-            f"bare machines see no folder of yours but their shared volume, and {script} is not there: put it into "
-            f"{where}{more}"
+    script_path = None if script is None else _path_on_volume(script, volume)
+    if script is not None and (script_path is None or not script_path.exists()):
+        volume_name = f"{volume}" if volume is not None else "DIRECTORY/shared"
+        advice = "" if volume is not None else ", and give --directory DIRECTORY"
+        raise CommandNotFound(
+            f"bare machines see only the shared volume, and {script} is not in it: "
+            f"put the script into {volume_name}{advice}"
         )
     return (PYTHON, *command[1:]) if command[0] in ("python", "python3") else tuple(command)
 
 
 def script_of(command: Sequence[str]) -> str | None:
-    """The script that an interpreter is to run; None where the command names none, or is no interpreter's."""
+    """The script that the command gives to an interpreter, or None without an interpreter or without a script."""
     name = PurePath(command[0]).name
-    kind = next((kind for kind in WITH_A_VALUE if kind.fullmatch(name)), None)
-    if kind is None:
+    interpreter = next((interpreter for interpreter in VALUE_OPTIONS if interpreter.fullmatch(name)), None)
+    if interpreter is None:
         return None
     words = iter(command[1:])
     for word in words:
@@ -83,29 +81,29 @@ def script_of(command: Sequence[str]) -> str | None:
         if word.startswith("--"):
             if word == "--check-hash-based-pycs":
                 next(words, None)
-        elif _ends_the_options(word[1:], kind, words):
+        elif _ends_the_options(word[1:], interpreter, words):
             return None
     return None
 
 
-def _ends_the_options(letters: str, kind: re.Pattern[str], words: Iterator[str]) -> bool:
-    for at, letter in enumerate(letters, 1):
-        if letter in NO_SCRIPT[kind]:
+def _ends_the_options(letters: str, interpreter: re.Pattern[str], words: Iterator[str]) -> bool:
+    for position, letter in enumerate(letters, 1):
+        if letter in CODE_OPTIONS[interpreter]:
             return True
-        if letter in WITH_A_VALUE[kind]:
-            if at == len(letters):
+        if letter in VALUE_OPTIONS[interpreter]:
+            if position == len(letters):
                 next(words, None)
             return False
     return False
 
 
-def _on_the_volume(script: str, volume: Path | None) -> Path | None:
+def _path_on_volume(script: str, volume: Path | None) -> Path | None:
     if volume is None:
         return None
     if not PurePath(script).is_absolute():
         return volume / script
-    return volume / PurePath(script).relative_to(MOUNT) if PurePath(script).is_relative_to(MOUNT) else None
+    return volume / PurePath(script).relative_to(MOUNT_POINT) if PurePath(script).is_relative_to(MOUNT_POINT) else None
 
 
-def _seen_from(name: str, folder: Path) -> str:
+def _folder_note(name: str, folder: Path) -> str:
     return "" if PurePath(name).is_absolute() else f" in {folder}, where the command runs"

@@ -1,11 +1,10 @@
-"""How slow this host is at the moment, for time limits: a cloud's machines are never as busy as a laptop or a shared
-builder can be.
+"""Measure how slow this host is at the moment, to stretch time limits: a laptop or a shared builder may be busy.
 
-Every limit in the tests uses it too: written for an idle host, generously, and stretched by how slow this one is. A
-limit ends a hang; none is a verdict on speed.
+All time limits of the tests use this module, too. Each limit is written generously for an idle host, and multiplied by
+this host's slowness. A limit ends a hang; no limit judges the speed.
 
-The measure is how long a process takes to start and import a little, against the idle host for which the limits are
-written. It runs at low priority, as the machines of the embedded cloud do.
+The measure is the time in which a process starts and imports some modules, compared with the idle reference host. The
+process runs at low priority, as the machines of the embedded cloud do.
 """
 
 from __future__ import annotations
@@ -17,18 +16,23 @@ import threading
 import time
 from collections.abc import Callable
 
-BEHIND_THE_CLOUD = 5  # niceness of machines: AWS has processors of its own, so training must not hold up the handlers
-WORK = (sys.executable, "-S", "-c", f"import os; os.nice({BEHIND_THE_CLOUD}); import asyncio, ssl, email.message")
-REFERENCE = 0.15  # seconds, of WORK on that host
-HEADROOM = 2.0  # load changes during a wait
-FRESH = 20.0  # a measurement counts as current this long
-RECENT = 180.0  # and is remembered this long: a wait may have begun then
-LONGEST = 60.0  # a host on which WORK takes longer is as good as hung
+MACHINE_NICENESS = 5  # so that training does not delay the handlers, which have processors of their own in AWS
+MEASURED_COMMAND = (
+    sys.executable,
+    "-S",
+    "-c",
+    f"import os; os.nice({MACHINE_NICENESS}); import asyncio, ssl, email.message",
+)
+REFERENCE_SECONDS = 0.15  # seconds that MEASURED_COMMAND takes on the idle reference host
+HEADROOM = 2.0  # factor for load that changes during a wait
+FRESH_SECONDS = 20.0  # seconds for which a measurement counts as current
+RECENT_SECONDS = 180.0  # seconds for which a measurement is kept, for waits that began then
+LONGEST_SECONDS = 60.0  # seconds after which a measurement is cut off
 
 
 class Pace:
-    """Safe to use from any thread. `measure` gives the seconds that WORK takes; it is asked once in FRESH seconds at
-    most.
+    """The pace of this host. `measure` returns the seconds that MEASURED_COMMAND takes, and is called at most once in
+    FRESH_SECONDS. Safe to use from any thread.
     """
 
     def __init__(self, measure: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
@@ -37,57 +41,57 @@ class Pace:
         self._noted: list[tuple[float, float]] = []
         self._lock = threading.Lock()
 
-    def slowness(self, look: bool = True) -> float:
-        """How many times slower than the reference this host was at its slowest recently; at least 1. With `look` false
-        it does not measure, which takes a moment.
+    def slowness(self, measure_now: bool = True) -> float:
+        """How many times slower than the reference host this host recently was at its slowest; at least 1. With
+        `measure_now` false, the call is quick, because it makes no measurement.
         """
         with self._lock:
-            if look and (not self._measured or self.clock() - self._measured[-1][0] > FRESH):
-                factor = self._measure() / REFERENCE
+            if measure_now and (not self._measured or self.clock() - self._measured[-1][0] > FRESH_SECONDS):
+                factor = self._measure() / REFERENCE_SECONDS
                 self._measured.append((self.clock(), factor))
             self._measured, self._noted = self._recent(self._measured), self._recent(self._noted)
             return max([1.0, *(factor for _, factor in (*self._measured, *self._noted))])
 
     def note(self, factor: float) -> None:
-        """Note how slow another process measured this host; it is measured here all the same."""
+        """Record the slowness that another process measured. This process still measures, too."""
         with self._lock:
             self._noted = [*self._recent(self._noted), (self.clock(), factor)]
 
     def _recent(self, readings: list[tuple[float, float]]) -> list[tuple[float, float]]:
-        return [(at, factor) for at, factor in readings if self.clock() - at < RECENT]
+        return [(at, factor) for at, factor in readings if self.clock() - at < RECENT_SECONDS]
 
     def patient(self, seconds: float) -> float:
-        """An upper bound for waiting; it costs nothing when all is well."""
+        """The upper limit for a wait that should take at most `seconds` on an idle host."""
         return seconds * HEADROOM * self.slowness()
 
     def paced(self, seconds: float) -> float:
-        """A duration to wait in full."""
+        """The duration on this host that corresponds to `seconds` on an idle host."""
         return seconds * self.slowness()
 
 
 def seconds_of_work() -> float:
     began = time.monotonic()
-    with contextlib.suppress(subprocess.TimeoutExpired):  # the time so far is measure enough
-        subprocess.run(WORK, stdin=subprocess.DEVNULL, timeout=LONGEST, check=False)
+    with contextlib.suppress(subprocess.TimeoutExpired):  # the time until the cut-off is the measurement
+        subprocess.run(MEASURED_COMMAND, stdin=subprocess.DEVNULL, timeout=LONGEST_SECONDS, check=False)
     return time.monotonic() - began
 
 
-HERE = Pace(seconds_of_work)
-slowness, patient, paced = HERE.slowness, HERE.patient, HERE.paced
+THIS_HOST = Pace(seconds_of_work)
+slowness, patient, paced = THIS_HOST.slowness, THIS_HOST.patient, THIS_HOST.paced
 
 
 class Deadline:
-    """A deadline. `passed` measures the host once more before it returns true: the load may have come after the
-    deadline was set.
+    """A deadline that a slow host delays. `passed` measures the host again before it returns True, because the load may
+    have come later.
     """
 
-    def __init__(self, seconds: float, pace: Pace = HERE, headroom: float = HEADROOM) -> None:
+    def __init__(self, seconds: float, pace: Pace = THIS_HOST, headroom: float = HEADROOM) -> None:
         self._pace, self._seconds, self._began = pace, seconds * headroom, pace.clock()
-        self.bound = self._seconds * pace.slowness(look=False)
+        self.bound = self._seconds * pace.slowness(measure_now=False)
 
     @property
     def left(self) -> float:
-        """Seconds until it is worth asking whether it has passed."""
+        """Seconds until the deadline, by the measurements so far."""
         return max(0.0, self._began + self.bound - self._pace.clock())
 
     def passed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Options that name a folder or file of this machine."""
+"""Command-line options that name a folder or file of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dyntrain.controller.contract.folders import not_local_problem
 
 
 def local_path(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """The option's path. Raises click.BadParameter for an address."""
+    """Check that an option's path is local, and return it. Raises click.BadParameter for an address such as
+    s3://bucket.
+    """
     if path is not None and (problem := not_local_problem(path)):
         raise click.BadParameter(f"{path} {problem}", param=parameter)
     return path

@@ -1,8 +1,8 @@
-"""The demo cluster's prepare-data script: puts scikit-learn's handwritten digits on the shared volume, next to where
-this script lies.
+"""The demo cluster's prepare-data script, which writes scikit-learn's handwritten digits to the shared volume, into the
+script's own folder.
 
-`stack.write_prepare_script` copies this file to the volume as `prepare-data.py`. Every node runs it: the first writes
-the file, the others find it.
+`stack.write_prepare_script` copies this file to the volume as `prepare-data.py`. Every node runs the script: the first
+node writes the digits, and the other nodes find the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-NAME = "digits.npz"
+DATA_FILE = "digits.npz"
 SAMPLES = 1797
 
 
@@ -29,29 +29,29 @@ def is_whole(path: Path) -> bool:
 
 
 def build(path: Path) -> None:
-    """Write beside and rename: a node that reads meanwhile sees nothing or all of it, and two writers leave one whole
-    file.
+    """Write a temporary file and rename it. A concurrent reader finds no file or the whole file, and two writers leave
+    one whole file.
     """
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
-    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             np.savez_compressed(file, images=images.astype(np.float32), labels=labels.astype(np.int32))
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(aside, 0o644)
-        os.replace(aside, path)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(aside)
+        os.unlink(temporary)
         raise
 
 
 def main() -> int:
-    path = Path(__file__).resolve().parent / NAME
+    path = Path(__file__).resolve().parent / DATA_FILE
     if is_whole(path):
-        print(f"prepare-data: {path} is there with {SAMPLES} samples")
+        print(f"prepare-data: {path} exists with {SAMPLES} samples")
         return 0
     build(path)
     print(f"prepare-data: wrote {path} with {SAMPLES} samples, {path.stat().st_size} bytes")

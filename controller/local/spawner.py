@@ -1,4 +1,4 @@
-"""One thread that starts every child process of the cloud, since children die with the thread that forked them (see
+"""One thread that starts every child process of the cloud, because a child dies with the thread that forked it (see
 `dyntrain.training.host.parentage`).
 """
 
@@ -18,8 +18,8 @@ Popen = subprocess.Popen[bytes]
 
 
 class Spawner:
-    """Start processes in sessions of their own, so that a terminal's Ctrl-C reaches the cloud only, which then stops
-    them in order.
+    """Start processes in sessions of their own. A terminal's Ctrl-C then reaches only the cloud, which stops the
+    processes in order.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Spawner:
         self._thread.start()
 
     def stop(self) -> None:
-        """Kill children that still run."""
+        """End the thread. Children that still run die with the thread."""
         self._requests.put(None)
         self._thread.join(SPAWN_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Create a cluster in the embedded cloud through CloudFormation, from the template that people deploy."""
+"""Create a cluster in the embedded cloud through CloudFormation, from the template that users deploy."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.errors import ProvisionFailed
 
 PYTHON = own_command.PYTHON
-BUCKET = "dyntrain-packages-{}"  # of an account: bucket names are of all accounts
+BUCKET = "dyntrain-packages-{}"  # with the account's number, because bucket names are global
 KEY_PAIR = "anybody"
 JOBS_STACK = "dyntrain-jobs"
-WHEEL = "dyntrain-0.1.0-py3-none-any.whl"  # the wheel's name where nobody installs it
+WHEEL = "dyntrain-0.1.0-py3-none-any.whl"  # name of an empty file for machines that install no wheel
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ def create_stack(
     policy: Mapping[str, Any] | None = None,
     wheel: Path | None = None,
 ) -> Cluster:
-    """Create the stack. `extra` are more parameters of the template, `policy` more fields of the cluster's policy.
-    `wheel` is what machines that run their user data install from S3. Raises ProvisionFailed with AWS's message.
+    """Create a cluster's stack. `extra` has more parameters of the template, `policy` more fields of the cluster's
+    policy. Machines that run their user data install `wheel` from S3. Raises ProvisionFailed with AWS's message.
     """
     bucket = BUCKET.format(cloud.account.number)
     parameters = {
@@ -73,19 +73,21 @@ def create_stack(
             Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
         )
     except (OSError, BotoCoreError, ClientError) as error:
-        raise ProvisionFailed(f"the stack of cluster {name} could not be made: {error}") from error
+        raise ProvisionFailed(f"the stack of cluster {name} could not be created: {error}") from error
     groups = cloud.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
-    members = {group["AutoScalingGroupName"]: [one["InstanceId"] for one in group["Instances"]] for group in groups}
+    members = {
+        group["AutoScalingGroupName"]: [instance["InstanceId"] for instance in group["Instances"]] for group in groups
+    }
     master = next(iter(members[f"{name}-master"]), None)
     return Cluster(name, launch_template_name(name), f"{name}-workers", master, tuple(members[f"{name}-base"]))
 
 
 def _put_wheel(cloud: Cloud, bucket: str, wheel: Path | None) -> None:
-    """Upload the wheel to where machines and `doctor` look for it. Machines that do not run their user data install
-    nothing: for them an empty one has its name.
+    """Upload the wheel to the bucket where machines and `doctor` look for it. Without a wheel, upload an empty file for
+    machines that do not run their user data and install nothing.
     """
     s3 = cloud.client("s3")
-    if bucket not in [one["Name"] for one in s3.list_buckets()["Buckets"]]:
+    if bucket not in [existing["Name"] for existing in s3.list_buckets()["Buckets"]]:
         s3.create_bucket(Bucket=bucket)
     if wheel is None:
         s3.put_object(Bucket=bucket, Key=WHEEL, Body=b"")
@@ -105,27 +107,29 @@ def create_jobs_stack(cloud: Cloud) -> None:
         bucket = cloud.client("ssm").get_parameter(Name=f"{DEFAULTS_PATH}bucket")["Parameter"]["Value"]
         _put_wheel(cloud, bucket, None)
     except (BotoCoreError, ClientError) as error:
-        raise ProvisionFailed(f"the stack of jobs could not be made: {error}") from error
+        raise ProvisionFailed(f"the stack of jobs could not be created: {error}") from error
 
 
-def digits_command(epochs: int, *more: str, python: str = "python") -> tuple[str, ...]:
-    """The command that trains on the data that the prepare script leaves on the volume, where the command runs. 0
-    epochs: without end.
+def digits_command(epochs: int, *extra_arguments: str, python: str = "python") -> tuple[str, ...]:
+    """The command that trains on the handwritten digits, run in the volume where the prepare script writes them. 0
+    epochs means without end.
     """
-    words = ("-m", "dyntrain.training.examples.digits", "--epochs", str(epochs), "--data", prepare_digits.NAME)
-    return (python, *words, *more)
+    words = ("-m", "dyntrain.training.examples.digits", "--epochs", str(epochs), "--data", prepare_digits.DATA_FILE)
+    return (python, *words, *extra_arguments)
 
 
 def write_prepare_script(shared: Path) -> Path:
     """Write the digits' prepare-data.py to the volume."""
     target = shared / "prepare-data.py"
-    aside = shared / ".prepare-data.py"
-    shutil.copyfile(Path(prepare_digits.__file__), aside)
-    os.replace(aside, target)
+    temporary = shared / ".prepare-data.py"
+    shutil.copyfile(Path(prepare_digits.__file__), temporary)
+    os.replace(temporary, target)
     return target
 
 
 def fill_volume(shared: Path) -> None:
-    """Put the digits and a script that looks for them on the volume, for nodes without scikit-learn, their source."""
+    """Write the digits and their prepare script to the volume, for nodes without scikit-learn, the source of the
+    digits.
+    """
     write_prepare_script(shared)
-    prepare_digits.build(shared / prepare_digits.NAME)
+    prepare_digits.build(shared / prepare_digits.DATA_FILE)

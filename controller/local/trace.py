@@ -24,8 +24,8 @@ class Trace:
                 self._file.write(line + "\n")
                 self._file.flush()
 
-    def complain(self, text: str) -> None:
-        """Trace an error inside the cloud itself: never expected, never fatal."""
+    def write_error(self, text: str) -> None:
+        """Write an internal error of the cloud to the trace; the cloud continues."""
         self.write("internal-error", traceback=text)
 
     def close(self) -> None:

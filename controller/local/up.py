@@ -1,4 +1,4 @@
-"""`dyntrain local up`: the embedded cloud with a cluster in it, and the output in its terminal until Ctrl-C."""
+"""Run `dyntrain local up`: the embedded cloud with a cluster, whose events are printed until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 from dyntrain.controller.local.guide import guide
-from dyntrain.controller.local.own_command import PYTHON, current_folder, must_be_there, on_bare_machines
+from dyntrain.controller.local.own_command import PYTHON, check_command, current_folder, on_bare_machines
 from dyntrain.controller.local.signals import Ended, ended_by_signals
 from dyntrain.training.protocol.slots import node_of, slot_of
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from dyntrain.controller.local.signals import Ending
     from dyntrain.controller.local.stack import Cluster
 
-BARE = Path("build/bare")
-BARE_STOP_SECONDS = 90.0  # systemd's own patience with a unit that does not stop
-EPOCH_SECONDS = 5.0  # otherwise a small job's lines scroll the lines to paste away within a minute
-LOOK_SECONDS = 0.5  # between looks at the cluster, for hours
-LOG = "var/log/dyntrain/worker.log"
+BARE_FOLDER = Path("build/bare")
+BARE_STOP_SECONDS = 90.0  # systemd's own limit for a unit that does not stop
+EPOCH_SECONDS = 5.0  # least time between two epoch lines, so that the guide stays visible
+OBSERVE_SECONDS = 0.5  # between two observations of the cluster
+WORKER_LOG = "var/log/dyntrain/worker.log"
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Up:
     workers_per_node: int = 1
 
     def own_command(self) -> tuple[tuple[str, ...], Path | None]:
-        """The person's command as the machines run it, and the folder they run it in; None: the shared volume. Raises
-        CommandNotThere.
+        """The user's command as the machines run it, and the folder in which they run it; None means the shared volume.
+        Raises CommandNotFound.
         """
         if not self.command:
             return (), None
@@ -61,17 +61,19 @@ class Up:
             return on_bare_machines(self.command, volume), None
         folder = current_folder()
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        must_be_there(self.command, folder, path)
+        check_command(self.command, folder, path)
         return self.command, folder
 
 
 def serve(chosen: Up) -> None:
-    """Serve until Ctrl-C, or another signal: raises Ended then. Raises LocalCloudError for what cannot be started."""
-    own, folder = chosen.own_command()
+    """Run the cloud until Ctrl-C or another signal, which raises Ended. Raises LocalCloudError if the cloud cannot
+    start.
+    """
+    user_command, folder = chosen.own_command()
     if chosen.machines == "bare":
-        _serve_bare(chosen, own)
+        _serve_bare(chosen, user_command)
         return
-    _doing("starting the embedded cloud")
+    _print_progress("starting the embedded cloud")
     from dyntrain.controller.local.cloud.embedded import Cloud
     from dyntrain.controller.local.options import Options
     from dyntrain.controller.local.stack import create_jobs_stack, create_stack, digits_command, write_prepare_script
@@ -81,16 +83,16 @@ def serve(chosen: Up) -> None:
         ended_by_signals() as ending,
         Cloud(port=chosen.port, state_dir=chosen.directory, resync_seconds=resync_seconds, options=options) as cloud,
     ):
-        _doing(f"it listens at {cloud.endpoint}; setting up the cluster {chosen.name}")
+        _print_progress(f"the cloud listens at {cloud.endpoint}; creating the cluster {chosen.name}")
         write_prepare_script(cloud.state_dir / "shared")
-        command = own or digits_command(chosen.epochs or 0)
-        parameters = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder, chosen.workers_per_node)
+        command = user_command or digits_command(chosen.epochs or 0)
+        parameters = {"WorkerCount": str(chosen.base_workers)} | template_parameters(folder, chosen.workers_per_node)
         cluster = create_stack(cloud, chosen.name, command, parameters, {"resync_seconds": resync_seconds})
         create_jobs_stack(cloud)
         wait(chosen, cloud, cluster, ending)
 
 
-def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
+def _serve_bare(chosen: Up, user_command: tuple[str, ...]) -> None:
     from dyntrain.controller.local.cloud.embedded import Cloud
     from dyntrain.controller.local.machines.bare import image
     from dyntrain.controller.local.options import Options
@@ -98,8 +100,8 @@ def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
 
     if chosen.wheel is None:
         raise click.UsageError("--machines bare needs --wheel: this project's wheel, as `uv build --wheel` makes it")
-    _doing("making the image of a bare system, which takes a minute the first time")
-    root = image.make(BARE, template_text())
+    _print_progress("making the image of a bare system, which takes a minute the first time")
+    root = image.make(BARE_FOLDER, template_text())
     options = Options(namespaces=True, bare=root, machine_stop=BARE_STOP_SECONDS)
     with (
         ended_by_signals() as ending,
@@ -107,79 +109,85 @@ def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
             port=chosen.port, state_dir=chosen.directory, resync_seconds=chosen.resync_seconds, options=options
         ) as cloud,
     ):
-        _doing(f"the cloud listens at {cloud.endpoint}; creating the stack {chosen.name}")
+        _print_progress(f"the cloud listens at {cloud.endpoint}; creating the stack {chosen.name}")
         fill_volume(cloud.state_dir / "shared")
-        command = own or digits_command(chosen.epochs or 0, python=PYTHON)
-        parameters = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"} | runs_in(
+        command = user_command or digits_command(chosen.epochs or 0, python=PYTHON)
+        parameters = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"} | template_parameters(
             None, chosen.workers_per_node
         )
         cluster = create_stack(cloud, chosen.name, command, parameters, wheel=chosen.wheel)
         wait(chosen, cloud, cluster, ending)
 
 
-def runs_in(folder: Path | None, workers_per_node: int = 1) -> dict[str, str]:
-    """Parameters of the cluster's template for a command that runs in that folder, so many times on each node."""
-    # the emulator would take ${...} for the template's own
-    place = {} if folder is None else {"working_directory": json.dumps(str(folder)).replace("$", "\\u0024")}
-    many = {} if workers_per_node == 1 else {"workers_per_node": str(workers_per_node)}
-    fields = ", ".join(f'"{name}": {value}' for name, value in {**place, **many}.items())
+def template_parameters(folder: Path | None, workers_per_node: int = 1) -> dict[str, str]:
+    """Parameters of the cluster's template for a command that runs in `folder`, with `workers_per_node` processes on
+    each node.
+    """
+    # moto would take ${...} for a reference of the template
+    folder_field = {} if folder is None else {"working_directory": json.dumps(str(folder)).replace("$", "\\u0024")}
+    workers_field = {} if workers_per_node == 1 else {"workers_per_node": str(workers_per_node)}
+    fields = ", ".join(f'"{name}": {value}' for name, value in {**folder_field, **workers_field}.items())
     return {"NodeFields": fields} if fields else {}
 
 
 def wait(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:
-    """Show what a person needs, then the job's events, until Ended."""
+    """Print the guide, then the job's events, until a signal raises Ended."""
     with ExitStack() as stack:
         if chosen.dashboard:
             from dyntrain.controller.local.viewer import dashboard
 
-            _doing("starting the dashboard")
+            _print_progress("starting the dashboard")
             page = dashboard(
                 cloud.environment, cloud.state_dir, chosen.dashboard_port, allow_changes=chosen.allow_changes
             )
-            shown = stack.enter_context(page)
-            click.echo(f"Dashboard: {shown}#/cluster/{cluster.name}\n")
-        click.echo(guide(cloud, cluster, _what_runs(chosen)))
+            address = stack.enter_context(page)
+            click.echo(f"Dashboard: {address}#/cluster/{cluster.name}\n")
+        click.echo(guide(cloud, cluster, _job_description(chosen)))
         if not chosen.quiet:
-            stack.callback(_story(cloud, cluster))
+            stack.callback(_print_events(cloud, cluster))
         try:
             ending.wait()
         except Ended:
-            _doing("stopping")
+            _print_progress("stopping")
             raise
 
 
-def _what_runs(chosen: Up) -> str:
+def _job_description(chosen: Up) -> str:
     if not chosen.command:
         return "LeNet on handwritten digits"
-    where = "the shared volume" if chosen.machines == "bare" else Path.cwd()
-    return f"{shlex.join(chosen.command)}, in {where}"
+    folder = "the shared volume" if chosen.machines == "bare" else Path.cwd()
+    return f"{shlex.join(chosen.command)}, in {folder}"
 
 
-def _story(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
-    """Show the cluster's and the job's events as the demo does, below the lines to paste; returns the function that
-    ends it.
+def _print_events(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
+    """Print the events of the cluster and the job below the guide, as the demo does. Returns the function that stops
+    the printing.
     """
     from dyntrain.controller.local.demo.display import PlainDisplay
-    from dyntrain.controller.local.demo.narration import Telling
+    from dyntrain.controller.local.demo.narration import Narrator
     from dyntrain.controller.local.demo.observer import Observer
 
-    click.echo(f"\nWhat becomes of it, of quick epochs one in {EPOCH_SECONDS:.0f} s:\n")
+    click.echo(f"\nEvents of the cluster and its job (of quick epochs, one in {EPOCH_SECONDS:.0f} s):\n")
     display = PlainDisplay()
-    observer = Observer(cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.tell, every=LOOK_SECONDS)
-    again = f"`dyntrain cluster restart {cluster.name}` begins the job again"
-    observer.on_event = Telling(display, lambda instance: log_of(cloud.state_dir, instance), again, EPOCH_SECONDS).hear
+    observer = Observer(
+        cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.show_line, every=OBSERVE_SECONDS
+    )
+    hint = f"`dyntrain cluster restart {cluster.name}` begins the job again"
+    observer.on_event = Narrator(
+        display, lambda instance: log_of(cloud.state_dir, instance), hint, EPOCH_SECONDS
+    ).show_event
     observer.start()
     return observer.end
 
 
 def log_of(state_dir: Path, instance: str) -> Path | None:
-    """The log of the machine's worker, or of one of several; None where there is none."""
+    """The log of the instance's worker or of a slot's worker, or None if there is no log."""
     machine, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
-    log = LOG.replace(".log", f"-{slot}.log") if slot else LOG
-    places = (machine / log, machine / "disk" / "upper" / log)  # plain, bare
+    log = WORKER_LOG.replace(".log", f"-{slot}.log") if slot else WORKER_LOG
+    places = (machine / log, machine / "disk" / "upper" / log)  # of a plain machine, of a bare machine
     return next((place for place in places if instance and place.exists()), None)
 
 
-def _doing(what: str) -> None:
-    """Print progress on stderr, for anything slow."""
-    click.echo(f"{what} ...", err=True)
+def _print_progress(activity: str) -> None:
+    """Print a slow activity on stderr."""
+    click.echo(f"{activity} ...", err=True)

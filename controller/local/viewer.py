@@ -1,4 +1,4 @@
-"""The dashboard beside the embedded cloud: a process of its own, as a person would run it, with the cloud's keys."""
+"""Run the dashboard for the embedded cloud, in a process of its own with the cloud's AWS settings."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dyntrain.controller.local.lines import read_line
 from dyntrain.controller.local.pace import Deadline, patient
 from dyntrain.training.host import exec_child
 
-EVERY_SECONDS = 0.5  # nobody pays for these reads
+EVERY_SECONDS = 0.5  # between reads, which cost nothing here
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
 
 @contextmanager
 def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_changes: bool = False) -> Iterator[str]:
-    """A context with the dashboard's address; it ends with the block, and with this process. `files` is the cloud's
-    directory. Enter it on a thread that lives as long. Raises LocalCloudError with the command's output when it does
-    not start.
+    """A context that runs the dashboard and gives its address. The dashboard ends with the block, and with this
+    process. `files` is the cloud's directory. The thread that enters the context must live until the block ends. Raises
+    LocalCloudError with the command's output if the dashboard does not start.
     """
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DYNTRAIN_"))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DYNTRAIN_"))}
     command = (
         "-m",
         "dyntrain",
@@ -40,17 +40,17 @@ def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_c
         *(("--allow-changes",) if allow_changes else ()),
     )
     argv = (sys.executable, exec_child.__file__, str(os.getpid()), "0", sys.executable, *command)
-    log = files / "logs" / "dashboard.log"  # not a pipe: nobody reads its later output
+    log = files / "logs" / "dashboard.log"  # no pipe, because nobody would read the later output
     log.parent.mkdir(exist_ok=True)
     with (
-        log.open("w") as complaints,
+        log.open("w") as error_log,
         subprocess.Popen(
             argv,
-            env={**plain, **environment},
+            env={**inherited, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=complaints,
-            start_new_session=True,  # Ctrl-C is the cloud's, which ends it in order
+            stderr=error_log,
+            start_new_session=True,  # Ctrl-C goes to the cloud, which ends the dashboard in order
         ) as process,
     ):
         try:
@@ -61,7 +61,7 @@ def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_c
                 line = b""
             match = re.search(r"http://\S+", line.decode())
             if match is None:
-                raise LocalCloudError(f"the dashboard did not start: {log.read_text().strip() or 'it said nothing'}")
+                raise LocalCloudError(f"the dashboard did not start: {log.read_text().strip() or 'it printed nothing'}")
             yield match[0]
         finally:
             process.terminate()

@@ -66,7 +66,7 @@ def consoles(cloud: Cloud) -> str:
 
 
 def all_terminated(cloud: Cloud) -> bool:
-    return {cloud.instance_state(name) for name in cloud.instances.known()} == {"terminated"}
+    return {cloud.instance_state(name) for name in cloud.instances.known_ids()} == {"terminated"}
 
 
 def test_user_data_runs_the_command_without_rights_and_the_machine_switches_itself_off(

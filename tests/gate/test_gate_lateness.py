@@ -9,7 +9,7 @@ from pathlib import Path
 
 import lateness
 import pytest
-from dyntrain.controller.local.pace import FRESH, RECENT, REFERENCE, Pace
+from dyntrain.controller.local.pace import FRESH_SECONDS, RECENT_SECONDS, REFERENCE_SECONDS, Pace
 from lateness import MOST, NAP, WINDOW, Lateness
 
 
@@ -18,7 +18,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.now, self.nap = 100.0, NAP
-        self.pace = Pace(lambda: REFERENCE, lambda: self.now)
+        self.pace = Pace(lambda: REFERENCE_SECONDS, lambda: self.now)
         self.lateness = Lateness(self.pace, lambda: self.now, self._sleep)
 
     def _sleep(self, _: float) -> None:
@@ -46,7 +46,7 @@ def test_a_machine_that_stood_still_is_not_taken_for_one_that_is_a_hundred_times
     machine = Machine()
     machine.naps(0.1, each=300.0)
     assert machine.pace.paced(1.0) == MOST
-    machine.naps(RECENT + WINDOW)
+    machine.naps(RECENT_SECONDS + WINDOW)
     assert machine.pace.paced(1.0) == pytest.approx(1.0), "it was long ago"
 
 
@@ -54,10 +54,10 @@ def test_a_note_does_not_stand_in_for_a_measurement() -> None:
     """A busy machine wakes a thread that slept at once, and gives it little of the processor then."""
     machine = Machine()
     machine.pace.slowness()
-    slow = Pace(lambda: 3 * REFERENCE, lambda: machine.now)
+    slow = Pace(lambda: 3 * REFERENCE_SECONDS, lambda: machine.now)
     slow.note(1.0)
     assert slow.slowness() == 3.0
-    machine.now += FRESH + 1
+    machine.now += FRESH_SECONDS + 1
     slow.note(5.0)
     assert slow.slowness() == 5.0
 

@@ -49,5 +49,5 @@ def test_what_is_downloaded_for_all_machines_is_what_the_user_data_installs() ->
 
 
 def test_who_is_not_root_is_told_so() -> None:
-    with pytest.raises(image.BareUnavailable, match="only root can boot"):
+    with pytest.raises(image.BareUnavailable, match="only root can do"):
         image.check_host(1000)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from dyntrain.controller.local.chaos import census
-from dyntrain.controller.local.chaos.last_words import TAIL, last_words
+from dyntrain.controller.local.chaos.last_words import TAIL_LINES, last_log_lines
 from dyntrain.controller.local.chaos.people import People, Wishes
 from dyntrain.controller.local.chaos.plan import (
     Change,
@@ -27,10 +27,10 @@ from dyntrain.controller.local.chaos.plan import (
     Wish,
     changes,
     faults,
-    stretched,
+    stretch,
 )
-from dyntrain.controller.local.chaos.standstill import Standstill, parts, stall_report
-from dyntrain.controller.local.chaos.verdict import Seen, Verdict, judge, last_cool_down, problems, report
+from dyntrain.controller.local.chaos.standstill import Standstill, stall_causes, stall_report
+from dyntrain.controller.local.chaos.verdict import ClusterState, Verdict, judge, last_cool_down, problems, report
 from dyntrain.controller.local.stack import Cluster
 from dyntrain.training import events
 from dyntrain.training.events import CoolingDown, Readmitted
@@ -159,7 +159,7 @@ def test_people_remember_what_they_last_asked_for() -> None:
         "group 2",
     ]
     assert people.change_count == 4
-    people.leave()
+    people.remove_all()
     assert people.wishes == Wishes({"i-00000001": False}, {"i-00000001"}, 0)
 
 
@@ -172,7 +172,7 @@ def test_what_fits_nothing_is_no_change() -> None:
 
 
 TRAINS = ("ADDED", "TRAINING")
-WISHED = Seen(
+WISHED = ClusterState(
     states={MASTER: "running", ONE: "running", TWO: "running"},
     tags={ONE: "ADDED", TWO: "ADDED"},
     base=frozenset({MASTER}),
@@ -195,11 +195,11 @@ def test_what_is_as_wished_is_clean() -> None:
         ({"capacity": 0}, "desired capacity"),
         ({"grouped": {}}, "has 0 instances"),
         ({"grouped": {TWO: "Pending:Wait"}}, "Pending:Wait"),
-        ({"states": {**WISHED.states, ONE: "terminated"}}, f"{ONE} is wanted and terminated"),
+        ({"states": {**WISHED.states, ONE: "terminated"}}, f"{ONE} is wanted, but it is terminated"),
         ({"nodes": {**WISHED.nodes, ONE: ("ADD_QUEUED", "NO_JOB")}}, "ADD_QUEUED NO_JOB"),
-        ({"nodes": {ONE: TRAINS, TWO: TRAINS}}, f"{MASTER} is wanted and unknown"),
+        ({"nodes": {ONE: TRAINS, TWO: TRAINS}}, f"{MASTER} is wanted, but its status is unknown"),
         ({"tags": {ONE: "ADD_QUEUED", TWO: "ADDED"}}, "its tag says ADD_QUEUED"),
-        ({"states": {**WISHED.states, "i-00000009": "running"}}, "i-00000009 is not wanted and running"),
+        ({"states": {**WISHED.states, "i-00000009": "running"}}, "i-00000009 is not wanted, but it is running"),
         (
             {
                 "states": {**WISHED.states, "i-00000009": "terminated"},
@@ -257,8 +257,8 @@ def test_a_hunt_is_clean_only_without_losses_strays_and_a_poor_model(
 def test_on_a_host_that_is_busy_with_other_things_faults_come_rarer_and_not_beyond_the_hunt() -> None:
     """Else a hunt there finds that its host is slow: workers are killed before they have come to their first step."""
     planned = faults(3, 600)
-    assert stretched(planned, 1.0, 600) == planned
-    slow = stretched(planned, 5.0, 600)
+    assert stretch(planned, 1.0, 600) == planned
+    slow = stretch(planned, 5.0, 600)
     assert [fault.at for fault in slow] == [fault.at * 5 for fault in planned if fault.at < 120]
     assert [replace(fault, at=0.0) for fault in slow] == [replace(fault, at=0.0) for fault in planned[: len(slow)]]
 
@@ -275,12 +275,12 @@ def test_a_stall_is_told_by_what_was_waited_for() -> None:
         events.WorkerLost(instance=instance, pid=8, reason="later", at=130.0),
     ]
     still = Standstill(100.0, 108.0)
-    assert parts(still, reversed(heard)) == {"patience": 1.0, "starts": 6.0, "formation": 0.5, "first_step": 0.5}
-    assert sum(parts(still, heard).values()) == still.seconds
-    assert parts(Standstill(0.0, 3.0), heard) == {"first_step": 3.0}
+    assert stall_causes(still, reversed(heard)) == {"patience": 1.0, "starts": 6.0, "formation": 0.5, "first_step": 0.5}
+    assert sum(stall_causes(still, heard).values()) == still.seconds
+    assert stall_causes(Standstill(0.0, 3.0), heard) == {"first_step": 3.0}
     lines = stall_report([Standstill(0.0, 1.0), still, Standstill(120.0, 123.0)], heard, faults_ended=104.0)
     assert (lines["longest_stall_seconds"], lines["longest_stall_after_faults_seconds"]) == (8.0, 4.0)
-    assert lines["longest_stall_parts"] == parts(still, heard)
+    assert lines["longest_stall_parts"] == stall_causes(still, heard)
     assert stall_report([], heard, 0.0)["longest_stall_seconds"] == 0.0
 
 
@@ -297,11 +297,11 @@ def test_what_ends_stuck_prints_what_was_said_last(tmp_path: Path) -> None:
     (tmp_path / "logs" / "handler-0.log").write_text(
         "".join(json.dumps(entry) + "\n" for entry in entries) + "half a l"
     )
-    lines = list(last_words(tmp_path, [f"{stuck} is wanted and WAITING PREPARING"]))
+    lines = list(last_log_lines(tmp_path, [f"{stuck} is wanted, but its status is WAITING PREPARING"]))
     assert [line.strip() for line in lines if line.startswith(" ")] == [
-        *(f"{stuck} {number}" for number in range(1000 - TAIL, 1000)),
+        *(f"{stuck} {number}" for number in range(1000 - TAIL_LINES, 1000)),
         f"coordinator on {stuck}",
         f"coordinator on {fine}",
         json.dumps(entries[1]),
     ]
-    assert f"node.log of {stuck}, last:" in lines
+    assert f"node.log of {stuck}, last lines:" in lines

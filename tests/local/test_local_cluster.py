@@ -18,7 +18,7 @@ from dyntrain.controller.local.listening import listen, must_be_free
 from dyntrain.controller.local.pace import patient
 from dyntrain.controller.local.signals import Ended
 from dyntrain.controller.local.stack import BUCKET, WHEEL, create_jobs_stack, create_stack, write_prepare_script
-from dyntrain.controller.local.up import Up, runs_in, wait
+from dyntrain.controller.local.up import Up, template_parameters, wait
 from dyntrain.node_bootstrap.reports.config import parse_node_config, with_volume_at, working_folder
 from local_toycloud import ToyCloud
 from waiting import wait_for
@@ -97,7 +97,7 @@ def test_the_prepare_script_writes_the_digits_once_and_repairs_a_damaged_file(tm
         ).stdout
 
     assert "wrote" in prepare()
-    assert "is there" in prepare()
+    assert "exists" in prepare()
     (tmp_path / "digits.npz").write_bytes(b"PK half")
     assert "wrote" in prepare()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.npz", "prepare-data.py"]
@@ -125,7 +125,7 @@ def test_the_guide_has_lines_that_can_be_pasted(toy: ToyCloud) -> None:
 def test_a_command_of_a_persons_folder_is_told_to_the_nodes_with_it(toy: ToyCloud, tmp_path: Path) -> None:
     """It ran in the shared volume, where there is no train.py."""
     folder = tmp_path / 'my "own" ${Folder} ä'
-    create_stack(toy.cloud, "demo", ("python", "train.py"), runs_in(folder))
+    create_stack(toy.cloud, "demo", ("python", "train.py"), template_parameters(folder))
     read = toy.cloud.client("ssm").get_parameter(Name="/dyntrain/demo/node")["Parameter"]["Value"]
     node = parse_node_config("demo", read)
     assert working_folder(node) == str(folder)
@@ -157,8 +157,8 @@ def test_what_becomes_of_the_job_is_told_below_the_lines_to_paste_unless_nobody_
         wait(chosen, toy.cloud, cluster, Ending())
     pasted, _, story = heard().partition("leaves nothing behind.\n")
     assert "export PATH" in pasted
-    assert "What becomes of it" not in pasted
-    assert (f"{master}  running" in story, "What becomes of it" in story) == (not quiet, not quiet)
+    assert "Events of the cluster" not in pasted
+    assert (f"{master}  running" in story, "Events of the cluster" in story) == (not quiet, not quiet)
 
 
 @pytest.mark.parametrize(

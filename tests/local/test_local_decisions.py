@@ -12,7 +12,7 @@ from dyntrain.controller.local.calls import parse
 from dyntrain.controller.local.cloud import hooks, scaling
 from dyntrain.controller.local.cloud.tags import changed_keys
 from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
-from dyntrain.controller.local.lambdas.packaged import named, packaged
+from dyntrain.controller.local.lambdas.packaged import packaged, with_stage_defaults
 from dyntrain.controller.local.lambdas.rules import PatternRule, Rules, period_of
 from dyntrain.controller.local.lambdas.stream import item_key, shuffled_by_item
 from dyntrain.controller.local.machines.addresses import Addresses, AddressesExhausted, on_loopback
@@ -45,7 +45,7 @@ def test_scale_in_takes_those_not_in_service_first_then_the_newest() -> None:
 def test_scale_in_never_takes_protected_instances_and_leaving_ones_do_not_count() -> None:
     members = [member("kept", protected=True), member("also", protected=True), member("leaving", "Terminating:Wait")]
     assert scaling.surplus(members, 0) == []
-    assert scaling.missing(members, 3) == 1
+    assert scaling.missing_count(members, 3) == 1
 
 
 def test_failed_launches_are_repeated_ever_more_slowly_up_to_a_minute() -> None:
@@ -156,5 +156,5 @@ def test_the_stage_says_whose_signatures_its_functions_believe(keys: str | None,
     """What status and doctor go by; keys themselves would be too long for people."""
     variables = {} if keys is None else {"DYNTRAIN_IDENTITY_KEYS": keys}
     template: dict[str, Any] = {"Resources": {"StageIdentity": {"Properties": {"Value": "region"}}}}
-    result = named(template, {"stages": {"dev": {"environment_variables": variables}}}, "dev")
+    result = with_stage_defaults(template, {"stages": {"dev": {"environment_variables": variables}}}, "dev")
     assert result["Resources"]["StageIdentity"]["Properties"]["Value"] == identities

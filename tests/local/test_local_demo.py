@@ -9,7 +9,7 @@ import pytest
 from dyntrain.controller.core.history.trail import ActionDone, Entry, StatusChanged
 from dyntrain.controller.local.demo.observer import Observations
 from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
-from dyntrain.controller.local.demo.statuses import announced_statuses, once_removed
+from dyntrain.controller.local.demo.statuses import announced_statuses, wait_until_removed
 from dyntrain.controller.local.pace import slowness
 from dyntrain.controller.loops.ports import TrailEntry
 from dyntrain.training.audit import Audit
@@ -42,9 +42,9 @@ def test_statuses_are_the_tags_that_were_written_each_once_and_nothing_else() ->
 
 def test_the_end_is_waited_for_since_the_trail_is_written_after_what_it_tells() -> None:
     answers = [written(tagged(ONE, "ADDED")), written(tagged(ONE, "ADDED"), tagged(ONE, "REMOVED"))]
-    assert once_removed(lambda: answers.pop(0), {ONE}, 30.0) == {ONE: [(0, "ADDED"), (1, "REMOVED")]}
+    assert wait_until_removed(lambda: answers.pop(0), {ONE}, 30.0) == {ONE: [(0, "ADDED"), (1, "REMOVED")]}
     slowness()  # measured before the short wait
-    assert once_removed(lambda: written(tagged(ONE, "ADDED")), {ONE}, 0.01) == {ONE: [(0, "ADDED")]}
+    assert wait_until_removed(lambda: written(tagged(ONE, "ADDED")), {ONE}, 0.01) == {ONE: [(0, "ADDED")]}
 
 
 LIFE = ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED")
@@ -75,4 +75,4 @@ def test_a_demo_is_all_right_when_each_status_follows_from_what_was_asked() -> N
 )
 def test_a_demo_is_not_all_right_when_a_person_saw_a_status_go_back(seen: tuple[str, ...], change: str) -> None:
     (problem, *_) = problems_of(LIFE, seen)
-    assert problem.startswith(f"{ONE}, as it was seen: {change}, without its cause")
+    assert problem.startswith(f"{ONE}, statuses_seen: {change}, without its cause")

@@ -28,10 +28,10 @@ class Terminal:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def tell(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         self.lines.append(line)
 
-    def epoch(self, epoch: Segment) -> None:
+    def show_epoch(self, epoch: Segment) -> None:
         self.lines.append(str(epoch.epoch))
 
     def close(self) -> None:
@@ -41,8 +41,8 @@ class Terminal:
 def test_the_picture_says_what_the_terminal_said_also_what_looks_like_markup(tmp_path: Path) -> None:
     terminal, picture = Terminal(), tmp_path / "new" / "demo.svg"
     display = PictureDisplay(terminal, picture)
-    display.tell("> delete-tags i-1 [bold]<demo>")
-    display.epoch(EPOCH)
+    display.show_line("> delete-tags i-1 [bold]<demo>")
+    display.show_epoch(EPOCH)
     display.close()
     assert terminal.lines == ["> delete-tags i-1 [bold]<demo>", "3", "closed"]
     shown = " ".join(html.unescape(re.sub("<[^>]*>", "", picture.read_text())).split())
@@ -76,18 +76,18 @@ def test_a_terminal_that_is_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -
 
     display = PlainDisplay()
     monkeypatch.setattr(sys, "stdout", Gone())
-    display.tell("i-1 joined")
+    display.show_line("i-1 joined")
 
 
 def test_whenever_nothing_else_is_said_what_is_being_done_is(tmp_path: Path) -> None:
     """A newcomer would take the silence for a hang."""
     terminal, picture = Terminal(), tmp_path / "demo.svg"
     display = PatientDisplay(PictureDisplay(terminal, picture), every=0.02)
-    display.tell("embedded cloud")
-    display.doing("until the base nodes train")
+    display.show_line("embedded cloud")
+    display.set_activity("until the base nodes train")
     wait_for(lambda: terminal.lines.count("... until the base nodes train") >= 2)
-    display.doing("")
-    display.epoch(EPOCH)
+    display.set_activity("")
+    display.show_epoch(EPOCH)
     display.close()
     lines = list(terminal.lines)
     assert lines[-1] == "closed"
@@ -98,8 +98,8 @@ def test_whenever_nothing_else_is_said_what_is_being_done_is(tmp_path: Path) -> 
 def test_while_there_is_news_nothing_is_said_between() -> None:
     terminal = Terminal()
     display = PatientDisplay(terminal, every=1e6)
-    display.doing("until it is done")
+    display.set_activity("until it is done")
     for _ in range(50):
-        display.tell("news")
+        display.show_line("news")
     display.close()
     assert set(terminal.lines) == {"news", "closed"}

@@ -233,7 +233,7 @@ def test_an_app_that_cannot_be_imported_is_one_clear_error() -> None:
 
 def test_what_the_cloud_does_not_have_is_said_in_a_word_and_not_as_a_failure_of_aws(toy: ToyCloud) -> None:
     """As doctor's question of IAM's simulation: an InternalFailure is asked again, and sends people to a trace."""
-    with pytest.raises(ClientError, match="the embedded cloud has no iam:SimulatePrincipalPolicy"):
+    with pytest.raises(ClientError, match="the embedded cloud does not support iam:SimulatePrincipalPolicy"):
         toy.cloud.client("iam").simulate_principal_policy(
             PolicySourceArn="arn:aws:iam::123456789012:role/any", ActionNames=["ec2:RunInstances"]
         )

@@ -23,7 +23,7 @@ from botocore.utils import InstanceMetadataFetcher
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from dyntrain.controller.local.errors import AppNotLoaded, PortInUse
-from dyntrain.controller.local.pace import BEHIND_THE_CLOUD, patient
+from dyntrain.controller.local.pace import MACHINE_NICENESS, patient
 from local_toycloud import QUIET, ToyCloud, toy_cloud
 from waiting import wait_for
 
@@ -100,7 +100,7 @@ def test_what_runs_on_machines_does_not_hold_up_the_cloud(machines: ToyCloud) ->
     """
     pids = pids_of(machines, machines.run_instance(UserData=BOOTSTRAP))
     assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids} == {
-        min(19, os.getpriority(os.PRIO_PROCESS, 0) + BEHIND_THE_CLOUD)
+        min(19, os.getpriority(os.PRIO_PROCESS, 0) + MACHINE_NICENESS)
     }
 
 
@@ -234,7 +234,7 @@ def test_a_program_that_retires_is_not_started_again(tmp_path: Path) -> None:
         toy = ToyCloud(cloud, tmp_path)
         instance_id = toy.run_instance(UserData=BOOTSTRAP)
         console = cloud.logs / f"machine-{instance_id}.log"
-        wait_for(lambda: console.exists() and "has retired" in console.read_text())
+        wait_for(lambda: console.exists() and "is not restarted" in console.read_text())
         assert (root_of(toy, instance_id) / "lives").read_text().count("life") == 1
         assert cloud.instance_state(instance_id) == "running"
 
@@ -246,7 +246,7 @@ def test_an_instance_that_is_rebooted_begins_a_new_life_on_its_disk_and_runs_all
         instance_id = toy.run_instance(UserData=BOOTSTRAP)
         lives = root_of(toy, instance_id) / "lives"
         console = cloud.logs / f"machine-{instance_id}.log"
-        wait_for(lambda: console.exists() and "has retired" in console.read_text())
+        wait_for(lambda: console.exists() and "is not restarted" in console.read_text())
         launched = cloud.client("ec2").describe_instances()["Reservations"][0]["Instances"][0]["LaunchTime"]
         cloud.client("ec2").reboot_instances(InstanceIds=[instance_id])
         wait_for(lambda: lives.read_text().count("life") == 2)

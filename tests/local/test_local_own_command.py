@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.local.guide import folder_of_commands
-from dyntrain.controller.local.own_command import CommandNotThere, must_be_there, on_bare_machines, script_of
+from dyntrain.controller.local.own_command import CommandNotFound, check_command, on_bare_machines, script_of
 from dyntrain.controller.local.pace import patient
 from dyntrain.controller.local.stack import PYTHON
 
@@ -72,7 +72,7 @@ def test_what_is_there_is_not_refused(tmp_path: Path) -> None:
     (tmp_path / "sub" / "train.py").touch()
     (tmp_path / "run.sh").touch(mode=0o755)
     for command in ("python sub/train.py", "python -m sub.train", "./run.sh", "sh run.sh", f"{sys.executable} sub"):
-        must_be_there(command.split(), tmp_path, PATH)
+        check_command(command.split(), tmp_path, PATH)
 
 
 def test_bare_machines_run_what_is_on_their_volume_and_say_so_where_it_is_not(tmp_path: Path) -> None:
@@ -81,11 +81,11 @@ def test_bare_machines_run_what_is_on_their_volume_and_say_so_where_it_is_not(tm
     wanted = (PYTHON, "train.py")
     assert on_bare_machines(["python", "train.py"], tmp_path) == wanted
     assert on_bare_machines(["python", "/myEFSvolume/train.py"], tmp_path)[1:] == ("/myEFSvolume/train.py",)
-    with pytest.raises(CommandNotThere, match=r"train\.py is not there: put it into DIRECTORY/shared, and give --dir"):
+    with pytest.raises(CommandNotFound, match=r"train\.py is not in it: put the script into DIRECTORY/shared, and"):
         on_bare_machines(["python", "train.py"], None)
-    with pytest.raises(CommandNotThere, match=f"other.py is not there: put it into {tmp_path}"):
+    with pytest.raises(CommandNotFound, match=f"other.py is not in it: put the script into {tmp_path}"):
         on_bare_machines(["python", "other.py"], tmp_path)
-    with pytest.raises(CommandNotThere, match="is not there"):
+    with pytest.raises(CommandNotFound, match="is not in it"):
         on_bare_machines(["python", str(tmp_path / "train.py")], tmp_path)
 
 
@@ -96,7 +96,7 @@ def test_a_command_for_bare_machines_is_refused_before_their_image_is_made(
     (tmp_path / "train.py").touch()
     result = CliRunner().invoke(main, ["local", "up", "--machines", "bare", "--", "python", "train.py"])
     assert result.exit_code == 1
-    assert "bare machines see no folder of yours" in result.output
+    assert "bare machines see only the shared volume" in result.output
 
 
 def test_the_pasted_path_finds_the_dyntrain_that_runs(tmp_path: Path) -> None:
@@ -112,12 +112,12 @@ def test_the_pasted_path_finds_the_dyntrain_that_runs(tmp_path: Path) -> None:
 
 def test_a_folder_with_any_name_comes_to_the_machines_as_it_is(tmp_path: Path) -> None:
     """It goes through JSON within JSON within a template."""
-    from dyntrain.controller.local.up import runs_in
+    from dyntrain.controller.local.up import template_parameters
 
     folder = tmp_path / 'my "own" ${Folder} ä\\b'
-    assert json.loads("{" + runs_in(folder)["NodeFields"] + "}") == {"working_directory": str(folder)}
-    assert runs_in(None) == {}
-    assert runs_in(None, 2) == {"NodeFields": '"workers_per_node": 2'}
+    assert json.loads("{" + template_parameters(folder)["NodeFields"] + "}") == {"working_directory": str(folder)}
+    assert template_parameters(None) == {}
+    assert template_parameters(None, 2) == {"NodeFields": '"workers_per_node": 2'}
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh"])

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from dyntrain.controller.local.pace import FRESH, HEADROOM, RECENT, REFERENCE, Deadline, Pace, seconds_of_work
+from dyntrain.controller.local.pace import (
+    FRESH_SECONDS,
+    HEADROOM,
+    RECENT_SECONDS,
+    REFERENCE_SECONDS,
+    Deadline,
+    Pace,
+    seconds_of_work,
+)
 
 
 class Host:
@@ -14,7 +22,7 @@ class Host:
 
     def _measure(self) -> float:
         self.looks += 1
-        return REFERENCE * self.slow
+        return REFERENCE_SECONDS * self.slow
 
 
 def test_a_bound_is_the_idle_hosts_with_headroom_and_ends_a_hang() -> None:
@@ -51,15 +59,15 @@ def test_load_of_a_moment_ago_still_counts_and_that_of_long_ago_does_not() -> No
     host.slow = 4.0
     assert host.pace.paced(1.0) == 4.0
     host.slow = 0.5
-    host.now += FRESH + 1.0
+    host.now += FRESH_SECONDS + 1.0
     assert host.pace.paced(1.0) == 4.0
-    host.now += RECENT
+    host.now += RECENT_SECONDS
     assert host.pace.paced(1.0) == 1.0, "a fast host is no reason to be impatient"
 
 
 def test_a_measurement_is_not_taken_again_at_once_nor_where_a_moment_counts() -> None:
     host = Host()
-    assert (host.pace.slowness(look=False), host.looks) == (1.0, 0)
+    assert (host.pace.slowness(measure_now=False), host.looks) == (1.0, 0)
     host.pace.slowness()
     host.pace.slowness()
     assert host.looks == 1
@@ -67,4 +75,4 @@ def test_a_measurement_is_not_taken_again_at_once_nor_where_a_moment_counts() ->
 
 def test_the_work_that_is_measured_takes_a_while_on_any_host() -> None:
     """Were it to fail at once, every host would look fast."""
-    assert seconds_of_work() > REFERENCE / 10
+    assert seconds_of_work() > REFERENCE_SECONDS / 10

@@ -60,7 +60,7 @@ class KeptVolume:
         self.hangs = self.can and seconds > 0 and not self.hangs
         return self.hangs
 
-    def go_on(self) -> bool:
+    def resume(self) -> bool:
         did, self.hangs = self.hangs, False
         return did
 
@@ -100,7 +100,7 @@ def test_a_short_freeze_ends_during_the_storm(coordinator: subprocess.Popen[byte
     storm, lines = new_storm()
     storm.run([Freeze(0.0, Victim.COORDINATOR, 0.5, 0.1)], 0.5)
     assert state(coordinator) != "T"
-    assert lines[-1] == f"thawed {coordinator.pid}"
+    assert lines[-1] == f"process {coordinator.pid} continues"
 
 
 def test_disorder_and_throttling_end_with_the_storm() -> None:
@@ -122,7 +122,12 @@ def test_links_and_the_volume_are_struck_as_planned_and_right_again_at_the_end()
     assert storm.counts == {"link cut": 2, "link slowed": 1, "volume stalled": 1}, "no link is cut twice"
     storm.end()
     assert (links.down, links.rates, volume.hangs) == (set(), {}, False)
-    assert lines[-4:] == ["i-1 connected again", "i-2 connected again", "i-2 is fast again", "the volume goes on"]
+    assert lines[-4:] == [
+        "i-1 is connected again",
+        "i-2 is connected again",
+        "the link of i-2 is fast again",
+        "the volume accepts writes again",
+    ]
 
 
 def test_short_faults_of_links_and_volume_end_during_the_storm() -> None:

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from dyntrain.controller.cli.answers.log_sources import files_of
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.local import command
-from dyntrain.controller.local.demo.narration import Telling
+from dyntrain.controller.local.demo.narration import Narrator
 from dyntrain.controller.local.demo.observer import Observer
 from dyntrain.controller.local.stack import digits_command
-from dyntrain.controller.local.up import LOG, Up, log_of
+from dyntrain.controller.local.up import WORKER_LOG, Up, log_of
 from dyntrain.training import events
 from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file
 from dyntrain.training.protocol.messages import Position
@@ -28,11 +28,11 @@ class Terminal:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def tell(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         assert "\n" not in line
         self.lines.append(line)
 
-    def epoch(self, epoch: events.Segment) -> None:
+    def show_epoch(self, epoch: events.Segment) -> None:
         self.lines.append(f"epoch {epoch.epoch}")
 
     def close(self) -> None: ...
@@ -40,9 +40,9 @@ class Terminal:
 
 def printed(*heard: events.Event, log: Path | None = None, afterwards: str = "") -> list[str]:
     terminal = Terminal()
-    telling = Telling(terminal, lambda instance: log if instance == ONE else None, afterwards)
+    telling = Narrator(terminal, lambda instance: log if instance == ONE else None, afterwards)
     for event in heard:
-        telling.hear(event)
+        telling.show_event(event)
     return terminal.lines
 
 
@@ -88,13 +88,13 @@ def test_what_a_script_writes_does_not_move_the_terminal() -> None:
 def test_of_quick_epochs_some_are_told_and_those_that_matter() -> None:
     """Two lines a second took what was to be pasted out of sight, and the joins with them."""
     terminal = Terminal()
-    telling = Telling(terminal, every=5.0)
+    telling = Narrator(terminal, every=5.0)
     trained = [
         events.Segment.model_construct(epoch=n, at=100.0 + n, generation=1 if n < 8 else 2, pids={ONE: 7})
         for n in range(11)
     ]
     for event in [*trained, events.Finished(position=AT, at=111.0), *trained[:2]]:
-        telling.hear(event)
+        telling.show_event(event)
     assert [line for line in terminal.lines if line.startswith("epoch")] == [
         *("epoch 0", "epoch 5", "epoch 8", "epoch 10"),
         "epoch 0",
@@ -127,12 +127,12 @@ def test_a_job_that_is_begun_again_is_told_from_its_beginning_and_the_one_before
             lines.writelines(f"{lost(pid).model_dump_json()}\n" for pid in pids)
 
     write("job-1", 1, 2)
-    observer._look()
+    observer._observe()
     write("job-1", 3)
     write("job-2", 4)
-    observer._look()
+    observer._observe()
     write("job-2", 5)
-    observer._look()
+    observer._observe()
     assert [event.pid for event in heard if isinstance(event, events.WorkerLost)] == [1, 2, 3, 4, 5]
     assert announcements == ["another job begins: job-2"]
 
@@ -148,12 +148,12 @@ def test_the_playgrounds_own_job_goes_on_until_it_is_stopped(monkeypatch: pytest
 def test_the_log_of_a_machine_is_found_wherever_its_root_is(tmp_path: Path) -> None:
     assert log_of(tmp_path, ONE) is None
     for place in ("disk/upper", "."):
-        log = tmp_path / "machines" / ONE / place / LOG
+        log = tmp_path / "machines" / ONE / place / WORKER_LOG
         log.parent.mkdir(parents=True)
         log.touch()
         assert log_of(tmp_path, ONE) == log
         assert log in files_of(tmp_path / "machines" / ONE, "worker"), "nor does `dyntrain logs` miss it"
-    further = tmp_path / "machines" / ONE / LOG.replace("worker", "worker-1")
+    further = tmp_path / "machines" / ONE / WORKER_LOG.replace("worker", "worker-1")
     further.touch()
     assert log_of(tmp_path, f"{ONE}:1") == further, "of a node with several workers"
     assert log_of(tmp_path, "") is None

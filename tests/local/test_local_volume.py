@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dyntrain.controller.local.chaos.volume import ALONE
+from dyntrain.controller.local.chaos.volume import UNSHARE_MOUNTS
 from dyntrain.controller.local.pace import patient
 
 pytestmark = pytest.mark.volume
@@ -37,7 +37,7 @@ class Owner:
     """In a mount namespace of its own; what is in it is reached through its process."""
 
     def __init__(self, mount: Path) -> None:
-        command = [*ALONE, sys.executable, "-c", OWNER, str(mount)]
+        command = [*UNSHARE_MOUNTS, sys.executable, "-c", OWNER, str(mount)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.says() == "made"
         self.folder = mount
@@ -83,7 +83,7 @@ def test_writers_wait_while_it_hangs_and_go_on_afterwards(owner: Owner, tmp_path
     assert owner.do("hang 300") == "True"
     assert owner.do("hang 300") == "False", "it hangs already"
     writer = owner.waiting()
-    assert owner.do("go_on") == "True"
+    assert owner.do("resume") == "True"
     assert writer.wait(patient(20)) == 0
     assert owner.do("close 1") == "None"
     assert not (tmp_path / "shared.image").exists()

@@ -21,10 +21,10 @@ def mounts(file_system: str) -> str:
 
 def test_each_file_system_is_a_folder_of_its_own_and_the_first_is_the_one_that_people_know(tmp_path: Path) -> None:
     volumes = Volumes(tmp_path)
-    first, second = volumes.of(mounts("fs-11111111")), volumes.of(mounts("fs-22222222"))
+    first, second = volumes.folder_for(mounts("fs-11111111")), volumes.folder_for(mounts("fs-22222222"))
     assert (first, second) == (tmp_path / "shared", tmp_path / "shared-fs-22222222")
-    assert volumes.of(mounts("fs-11111111")) == first, "a machine that joins finds the cluster's"
-    assert volumes.of("#!/bin/bash\n") == first
+    assert volumes.folder_for(mounts("fs-11111111")) == first, "a machine that joins finds the cluster's"
+    assert volumes.folder_for("#!/bin/bash\n") == first
     assert second.is_dir()
 
 

@@ -1,1 +1,1 @@
-"""The fault hunt."""
+"""The fault hunt: a test of the whole system under random faults and changes."""

@@ -1,5 +1,5 @@
-"""The fault hunt: the whole system, except moto, under faults and people's changes; then quiet, in which everything
-must become as wished.
+"""The fault hunt: run the whole system, except moto, under faults and the changes of simulated users. Then the faults
+stop, and the cluster must reach the state that the users last requested.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, STATUS_TAG
 from dyntrain.controller.local.chaos import census
-from dyntrain.controller.local.chaos.last_words import last_words
+from dyntrain.controller.local.chaos.last_words import last_log_lines
 from dyntrain.controller.local.chaos.people import People
-from dyntrain.controller.local.chaos.plan import changes, faults, stretched
+from dyntrain.controller.local.chaos.plan import changes, faults, stretch
 from dyntrain.controller.local.chaos.standstill import Standstill, stall_report
 from dyntrain.controller.local.chaos.storm import Storm
-from dyntrain.controller.local.chaos.verdict import Seen, Verdict, judge, last_cool_down, problems, report
+from dyntrain.controller.local.chaos.verdict import ClusterState, Verdict, judge, last_cool_down, problems, report
 from dyntrain.controller.local.chaos.volume import HangingVolume, VolumeUnavailable
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.errors import LocalCloudError
@@ -34,86 +34,89 @@ from dyntrain.training.layout import JobFolder, current_job_file, read_current_j
 from dyntrain.training.ledger import read_events
 
 CLUSTER = "chaos"
-EPOCHS = 1_000_000  # the job outlives the hunt
+EPOCHS = 1_000_000  # more than any hunt lasts
 LARGEST_GROUP = 2
-START_SECONDS = 240.0  # on a machine that is busy with other things
-QUIET_SECONDS = (
-    240.0  # for everything to become as wished once the faults have ended, and the cool-downs that they brought
-)
-LOOK_SECONDS = 1.5
-CALM_LOOKS = 3  # this many looks in a row must agree
+START_SECONDS = 240.0  # limit for the first training step on a busy host
+QUIET_SECONDS = 240.0  # limit for reaching the requested state after the last fault and the last cool-down
+VERDICT_SECONDS = 1.5
+CLEAN_VERDICTS = 3  # so many clean verdicts in a row are needed
 RESYNC_SECONDS = 5.0
-# A hunt's people untag machines before they report, more of them than a handful, and answer no alarm.
+# Without `hold_endings`, many machines may end before their first report: the simulated users answer no alarm.
 POLICY = {"resync_seconds": RESYNC_SECONDS, "hold_endings": False}
 LEAST_SECONDS = 60.0
-PULSE_SECONDS = 0.2
-TOLD_SECONDS = 30.0  # a stall this long is reported when it ends
+LEDGER_POLL_SECONDS = 0.2
+PRINTED_STALL_SECONDS = 30.0  # longer stalls are printed when they end
 
 
 class NeverStarted(LocalCloudError):
-    """Raised when the job did not make a first step, before any fault."""
+    """Raised when the job makes no training step in time, before the first fault."""
 
 
-class Pulse:
-    """The times at which no worker's ledger grew: each worker writes a line before every step."""
+class StepMonitor:
+    """Find the times without a training step. Each worker writes a line to its ledger before every step, so the ledgers
+    grow.
+    """
 
-    def __init__(self, mount: Path, tell: Callable[[str], None]) -> None:
-        self._mount, self._tell = mount, tell
+    def __init__(self, mount: Path, print_line: Callable[[str], None]) -> None:
+        self._mount, self._print_line = mount, print_line
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
-        self.begun = threading.Event()
+        self.first_step = threading.Event()
         self._stalls: list[Standstill] = []
-        self._grew = 0.0  # seconds since the epoch; 0.0: there was no step yet
+        self._last_growth = 0.0  # the last step, in seconds since the Unix epoch; 0.0 before the first step
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> list[Standstill]:
-        """Stop, and return all such times, including the present one."""
+        """Stop, and return all times without a step, including the present one."""
         self._stop.set()
         self._thread.join(10.0)
-        return [*self._stalls, Standstill(self._grew, time.time())] if self._grew else []
+        return [*self._stalls, Standstill(self._last_growth, time.time())] if self._last_growth else []
 
     def _run(self) -> None:
-        size = 0
-        while not self._stop.wait(PULSE_SECONDS):
+        former_bytes = 0
+        while not self._stop.wait(LEDGER_POLL_SECONDS):
             now = time.time()
-            written = sum(path.stat().st_size for path in self._mount.glob("dyntrain/*/*/ledger/*.intents.jsonl"))
-            if written == size:
+            ledger_bytes = sum(path.stat().st_size for path in self._mount.glob("dyntrain/*/*/ledger/*.intents.jsonl"))
+            if ledger_bytes == former_bytes:
                 continue
-            if self._grew:
-                self._stalls.append(Standstill(self._grew, now))
-                if now - self._grew > TOLD_SECONDS:
-                    self._tell(f"a step again, after {now - self._grew:.0f} s without")
-            size, self._grew = written, now
-            self.begun.set()
+            if self._last_growth:
+                self._stalls.append(Standstill(self._last_growth, now))
+                if now - self._last_growth > PRINTED_STALL_SECONDS:
+                    self._print_line(f"the job trains again, after {now - self._last_growth:.0f} s without a step")
+            former_bytes, self._last_growth = ledger_bytes, now
+            self.first_step.set()
 
 
-class Watch:
-    """Read the state as a person would: through the AWS API, `dyntrain status` and the job's files."""
+class StateReader:
+    """Read the cluster's state as a user would: through the AWS API, `dyntrain status` and the job's files."""
 
     def __init__(self, cloud: Cloud, cluster: Cluster, mount: Path) -> None:
         self._cloud, self._cluster, self._mount = cloud, cluster, mount
         self._ec2, self._autoscaling = cloud.client("ec2"), cloud.client("autoscaling")
 
-    def look(self) -> Seen:
-        """Read everything. Raises BotoCoreError or ClientError, and RuntimeError when `dyntrain status` fails."""
+    def read_state(self) -> ClusterState:
+        """Read the whole state. Raises BotoCoreError or ClientError, and RuntimeError when `dyntrain status` fails."""
         pages = self._ec2.get_paginator("describe_instances").paginate(
             Filters=[{"Name": f"tag:{OWNER_TAG}", "Values": [self._cluster.name]}]
         )
         instances = [
             instance for page in pages for reservation in page["Reservations"] for instance in reservation["Instances"]
         ]
-        tags = {one["InstanceId"]: {tag["Key"]: tag["Value"] for tag in one.get("Tags", [])} for one in instances}
+        tags = {
+            instance["InstanceId"]: {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+            for instance in instances
+        }
         group = self._autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[self._cluster.group])[
             "AutoScalingGroups"
         ][0]
         status = self._status()
-        return Seen(
-            states={one["InstanceId"]: one["State"]["Name"] for one in instances},
-            tags={instance: own.get(STATUS_TAG, "") for instance, own in tags.items()},
-            base=frozenset(instance for instance, own in tags.items() if BASE_TAG in own),
-            grouped={one["InstanceId"]: one["LifecycleState"] for one in group["Instances"]},
+        return ClusterState(
+            states={instance["InstanceId"]: instance["State"]["Name"] for instance in instances},
+            tags={instance: instance_tags.get(STATUS_TAG, "") for instance, instance_tags in tags.items()},
+            base=frozenset(instance for instance, instance_tags in tags.items() if BASE_TAG in instance_tags),
+            grouped={instance["InstanceId"]: instance["LifecycleState"] for instance in group["Instances"]},
             capacity=group["DesiredCapacity"],
             nodes={node["instance"]: (node["status"], node["reason"]) for node in status["nodes"]},
             job=status["job"]["state"] if status["job"] and status["job"]["alive"] else "",
@@ -130,7 +133,7 @@ class Watch:
         return status
 
     def accuracy(self) -> float | None:
-        """The accuracy of the last epoch that ended."""
+        """The validation accuracy of the last epoch that ended."""
         ends = self._epochs()
         return ends[-1].metrics.get("val_accuracy") if ends else None
 
@@ -138,19 +141,19 @@ class Watch:
         return len(self._epochs())
 
     def _epochs(self) -> list[Segment]:
-        """The segments that ended an epoch."""
+        """The job's segments that reached the end of an epoch."""
         return [event for event in self.events() if isinstance(event, Segment) and not event.end.offset]
 
     def events(self) -> list[Event]:
         """The job's events so far."""
         return list(read_events(self._folder().events))
 
-    def cooling(self, now: float) -> float:
-        """Seconds until the last node that failed too often is tried again."""
+    def cool_down_left(self, now: float) -> float:
+        """Seconds until the last cool-down ends, after which the job admits the failed node again."""
         return max(0.0, last_cool_down(self.events()) - now)
 
     def samples(self) -> tuple[int | None, int | None]:
-        """Samples lost and doubled; None without a ledger."""
+        """The numbers of lost and doubled samples; (None, None) without a ledger."""
         try:
             audit = audit_directory(self._folder().ledger)
         except (OSError, ValueError):
@@ -170,27 +173,27 @@ def run_chaos(
     namespaces: bool,
     engine: str = "pslite",
 ) -> int:
-    """Run a hunt. Exit code 0 when everything became as wished. Writes the report in any case. Raises LocalCloudError
-    when there is nothing to disturb. `namespaces`: machines are hosts with links of their own, which are cut and
-    slowed, and the volume hangs, too.
+    """Run a hunt and write its report. Returns exit code 0 when the report has no problems, otherwise 1. Raises
+    LocalCloudError when the cloud or the job cannot start. With `namespaces`, each machine is a host with a network
+    link. The hunt then also cuts and slows links, and makes the volume hang.
     """
     began = time.monotonic()
 
-    def tell(line: str) -> None:
+    def print_line(line: str) -> None:
         print(f"{time.monotonic() - began:7.1f}  {line}", flush=True)
 
-    # before anything of ours runs; at least a minute of the plan remains
-    others = min(slowness(), max(1.0, duration / LEAST_SECONDS))
-    if others > 1.0:
-        tell(f"faults come {others:.1f} times as rarely as planned: this host is busy with other things")
+    # measured before the cloud adds load; at least a minute of the plan remains
+    slow_factor = min(slowness(), max(1.0, duration / LEAST_SECONDS))
+    if slow_factor > 1.0:
+        print_line(f"this host is busy: faults come {slow_factor:.1f} times as far apart as planned")
     with Cloud(
         state_dir=directory, resync_seconds=RESYNC_SECONDS, options=Options(seed=seed, namespaces=namespaces)
     ) as cloud:
-        tell(f"embedded cloud at {cloud.endpoint}, files in {cloud.state_dir}")
-        volume = _volume(cloud, tell) if namespaces else None
+        print_line(f"embedded cloud at {cloud.endpoint}, files in {cloud.state_dir}")
+        volume = _volume(cloud, print_line) if namespaces else None
         try:
-            storm, people, verdict, job = _hunt(cloud, volume, duration, seed, others, tell, engine)
-            for line in [] if verdict.clean else last_words(cloud.state_dir, verdict.stuck):
+            storm, people, verdict, job = _hunt(cloud, volume, duration, seed, slow_factor, print_line, engine)
+            for line in [] if verdict.clean else last_log_lines(cloud.state_dir, verdict.stuck):
                 print(line)
         finally:
             if volume is not None:
@@ -207,13 +210,15 @@ def run_chaos(
     return 1 if lines else 0
 
 
-def _volume(cloud: Cloud, tell: Callable[[str], None]) -> HangingVolume | None:
-    """Mount a hanging volume in place of the shared folder, before anything is in it."""
+def _volume(cloud: Cloud, print_line: Callable[[str], None]) -> HangingVolume | None:
+    """Mount a volume that can hang in place of the shared folder, while the folder is empty. Returns None on a host
+    that cannot create such a volume.
+    """
     volume = HangingVolume(cloud.state_dir / "shared")
     try:
         volume.make()
     except VolumeUnavailable as error:
-        tell(f"the volume will not hang: {error}")
+        print_line(f"the hunt runs without faults of the volume: {error}")
         return None
     return volume
 
@@ -223,8 +228,8 @@ def _hunt(
     volume: HangingVolume | None,
     duration: float,
     seed: int,
-    others: float,
-    tell: Callable[[str], None],
+    slow_factor: float,
+    print_line: Callable[[str], None],
     engine: str,
 ) -> tuple[Storm, People, Verdict, dict[str, Any]]:
     mount = cloud.state_dir / "shared"
@@ -232,73 +237,79 @@ def _hunt(
     command = digits_command(EPOCHS, "--batch-size", "100")
     parameters = {"SegmentSteps": "5", "NodeFields": f'"engine": "{engine}"'}
     cluster = create_stack(cloud, CLUSTER, command, parameters, POLICY)
-    pulse, watch, storm = (
-        Pulse(mount, tell),
-        Watch(cloud, cluster, mount),
-        Storm(cloud.disturbance, cloud.network, tell, volume),
+    step_monitor, state_reader, storm = (
+        StepMonitor(mount, print_line),
+        StateReader(cloud, cluster, mount),
+        Storm(cloud.disturbance, cloud.network, print_line, volume),
     )
     people = People(
         cloud.client("ec2"),
         cloud.client("autoscaling"),
         cluster,
-        lambda one: cloud.instance_state(one) == "running",
-        tell,
+        lambda instance: cloud.instance_state(instance) == "running",
+        print_line,
     )
-    pulse.start()
-    started = Deadline(START_SECONDS, headroom=1.0)
-    while not pulse.begun.wait(started.left or PULSE_SECONDS):
-        if started.passed():
-            raise NeverStarted(f"no training step within {started.bound:.0f} s, before any fault; see {cloud.logs}")
-    tell("the base nodes train; the faults begin")
-    people.start(stretched(changes(seed, duration, LARGEST_GROUP), others, duration))
+    step_monitor.start()
+    start_deadline = Deadline(START_SECONDS, headroom=1.0)
+    while not step_monitor.first_step.wait(start_deadline.left or LEDGER_POLL_SECONDS):
+        if start_deadline.passed():
+            raise NeverStarted(
+                f"no training step within {start_deadline.bound:.0f} s, before any fault; see {cloud.logs}"
+            )
+    print_line("the base nodes train; the faults begin")
+    people.start(stretch(changes(seed, duration, LARGEST_GROUP), slow_factor, duration))
     storm.run(
-        stretched(faults(seed, duration, links=cloud.network is not None, volume=volume is not None), others, duration),
+        stretch(
+            faults(seed, duration, links=cloud.network is not None, volume=volume is not None), slow_factor, duration
+        ),
         duration,
     )
     people.finish()
     storm.end()
     faults_ended = time.time()
-    tell("the faults have ended")
-    verdict = _settle(watch, people, tell)
+    print_line("the faults have ended")
+    verdict = _settle(state_reader, people, print_line)
     if verdict.clean:
-        tell("as wished; now everybody but the base nodes is sent away")
-        people.leave()
-        verdict = _settle(watch, people, tell)
-    stalls = pulse.stop()
-    lost, doubled = watch.samples()
+        print_line("the state is as requested; now all nodes except the base nodes are removed")
+        people.remove_all()
+        verdict = _settle(state_reader, people, print_line)
+    stalls = step_monitor.stop()
+    lost, doubled = state_reader.samples()
     job = {
         "samples_lost": lost,
         "samples_doubled": doubled,
-        "final_accuracy": watch.accuracy(),
-        **stall_report(stalls, watch.events(), faults_ended),
+        "final_accuracy": state_reader.accuracy(),
+        **stall_report(stalls, state_reader.events(), faults_ended),
     }
     return storm, people, verdict, job
 
 
-def _settle(watch: Watch, people: People, tell: Callable[[str], None]) -> Verdict:
-    """The verdict as soon as it is clean and stays so while two more epochs end; the last one when that takes too
-    long.
+def _settle(state_reader: StateReader, people: People, print_line: Callable[[str], None]) -> Verdict:
+    """Wait until the verdict is clean and stays clean while two more epochs end; return the last verdict. After a time
+    limit, return the last verdict in any case.
     """
-    patience = QUIET_SECONDS + watch.cooling(time.time())
-    until = Deadline(patience, headroom=1.0)
-    if patience > QUIET_SECONDS:
-        tell(f"a node that failed too often cools down for {patience - QUIET_SECONDS:.0f} s more")
-    calm, epochs, shown = 0, watch.epochs(), ""
+    time_limit = QUIET_SECONDS + state_reader.cool_down_left(time.time())
+    deadline = Deadline(time_limit, headroom=1.0)
+    if time_limit > QUIET_SECONDS:
+        print_line(f"a node that failed too often cools down for {time_limit - QUIET_SECONDS:.0f} s more")
+    clean_count, former_epochs, printed = 0, state_reader.epochs(), ""
     while True:
         try:
-            verdict = judge(watch.look(), people.wishes)
+            verdict = judge(state_reader.read_state(), people.wishes)
         except (BotoCoreError, ClientError, RuntimeError) as error:
-            verdict = Verdict(stuck=[f"things cannot be looked at: {error}"])
-        calm = calm + 1 if verdict.clean else 0
-        if calm >= CALM_LOOKS and watch.epochs() >= epochs + 2:
+            verdict = Verdict(stuck=[f"the state cannot be read: {error}"])
+        clean_count = clean_count + 1 if verdict.clean else 0
+        if clean_count >= CLEAN_VERDICTS and state_reader.epochs() >= former_epochs + 2:
             return verdict
-        if until.passed():
+        if deadline.passed():
             if verdict.clean:
                 verdict.stuck.append(
-                    f"the training does not go on: {watch.epochs() - epochs} epochs in {patience:.0f} s"
+                    f"the training hardly goes on: {state_reader.epochs() - former_epochs} epochs in {time_limit:.0f} s"
                 )
             return verdict
-        if (line := "; ".join(verdict.stuck)) != shown:
-            tell(f"not yet: {line}" if line else "as wished; does it stay so?")
-            shown = line
-        time.sleep(LOOK_SECONDS)
+        if (line := "; ".join(verdict.stuck)) != printed:
+            print_line(
+                f"not yet as requested: {line}" if line else "the state is as requested; two more epochs must end"
+            )
+            printed = line
+        time.sleep(VERDICT_SECONDS)

@@ -1,5 +1,5 @@
-"""Simulated people of the fault hunt: they launch, tag, untag and resize through the AWS API, and remember their last
-wishes.
+"""The simulated users (people) of the fault hunt launch, tag and untag instances and resize the group through the AWS
+API. `Wishes` records the last requests.
 """
 
 from __future__ import annotations
@@ -15,35 +15,40 @@ from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.local.chaos.plan import Change, Wish
 from dyntrain.controller.local.stack import Cluster
 
-MOST_BY_HAND = 3  # hand-launched instances at a time: each trains on one of this machine's cores
-JOIN_SECONDS = 60.0
+MOST_BY_HAND = 3  # hand-launched instances at a time: each instance trains on one core of this host
+THREAD_JOIN_SECONDS = 60.0
 
 
 @dataclass
 class Wishes:
-    """The present wishes. `by_hand` says of each instance launched by hand whether it is wanted, `hesitated` which were
-    ever untagged; `capacity` is the group's.
+    """The last requests of the simulated users. `by_hand`: whether each instance launched by hand is wanted.
+    `once_untagged`: instances that were ever untagged. `capacity`: the group's desired capacity.
     """
 
     by_hand: dict[str, bool] = field(default_factory=dict)
-    hesitated: set[str] = field(default_factory=set)
+    once_untagged: set[str] = field(default_factory=set)
     capacity: int = 0
 
 
 class People:
-    """Carry out the changes at their times on a thread of its own. A change that AWS refused, or that nothing fits,
-    does not count.
+    """Carry out the planned changes at their times, on a separate thread. `change_count` leaves out changes that AWS
+    refused and changes without a suitable instance.
     """
 
     def __init__(
-        self, ec2: Any, autoscaling: Any, cluster: Cluster, running: Callable[[str], bool], tell: Callable[[str], None]
+        self,
+        ec2: Any,
+        autoscaling: Any,
+        cluster: Cluster,
+        running: Callable[[str], bool],
+        print_line: Callable[[str], None],
     ) -> None:
-        self._ec2, self._autoscaling, self._cluster, self._running, self._tell = (
+        self._ec2, self._autoscaling, self._cluster, self._running, self._print_line = (
             ec2,
             autoscaling,
             cluster,
             running,
-            tell,
+            print_line,
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(daemon=True)
@@ -55,23 +60,23 @@ class People:
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait for the changes that are due by now; later ones are dropped."""
+        """Wait for the changes that are already due, and drop later changes."""
         self._stop.set()
-        self._thread.join(JOIN_SECONDS)
+        self._thread.join(THREAD_JOIN_SECONDS)
 
     def _run(self, changes: Sequence[Change], began: float) -> None:
         for change in changes:
-            left = began + change.at - time.monotonic()
-            if left > 0 and self._stop.wait(left):
+            seconds_left = began + change.at - time.monotonic()
+            if seconds_left > 0 and self._stop.wait(seconds_left):
                 return
             try:
-                done = self._make(change)
+                description = self._make(change)
             except (BotoCoreError, ClientError) as error:
-                self._tell(f"{change.wish} was refused: {error}")
+                self._print_line(f"AWS refused the change {change.wish}: {error}")
                 continue
-            if done:
+            if description:
                 self.change_count += 1
-                self._tell(f"people: {change.wish} {done}")
+                self._print_line(f"simulated user: {change.wish} {description}")
 
     def _make(self, change: Change) -> str:
         match change.wish:
@@ -95,16 +100,23 @@ class People:
         return instance
 
     def _untag(self, pick: float) -> str:
-        instance = _picked([one for one, wanted in self.wishes.by_hand.items() if wanted], pick)
+        instance = _picked_instance(
+            [instance_id for instance_id, wanted in self.wishes.by_hand.items() if wanted], pick
+        )
         if instance:
             self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])
             self.wishes.by_hand[instance] = False
-            self.wishes.hesitated.add(instance)
+            self.wishes.once_untagged.add(instance)
         return instance
 
     def _retag(self, pick: float) -> str:
-        instance = _picked(
-            [one for one, wanted in self.wishes.by_hand.items() if not wanted and self._running(one)], pick
+        instance = _picked_instance(
+            [
+                instance_id
+                for instance_id, wanted in self.wishes.by_hand.items()
+                if not wanted and self._running(instance_id)
+            ],
+            pick,
         )
         if instance:
             self._ec2.create_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name), "Value": ""}])
@@ -116,13 +128,13 @@ class People:
         self.wishes.capacity = size
         return f"{self._cluster.group} {size}"
 
-    def leave(self) -> None:
-        """Ask that all leave except the base nodes: the last change."""
+    def remove_all(self) -> None:
+        """Request that all nodes leave except the base nodes. This is the last change."""
         self._resize(0)
-        for instance in [one for one, wanted in self.wishes.by_hand.items() if wanted]:
+        for instance in [instance_id for instance_id, wanted in self.wishes.by_hand.items() if wanted]:
             self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])
             self.wishes.by_hand[instance] = False
 
 
-def _picked(among: list[str], pick: float) -> str:
-    return among[int(pick * len(among))] if among else ""
+def _picked_instance(candidates: list[str], pick: float) -> str:
+    return candidates[int(pick * len(candidates))] if candidates else ""

@@ -1,5 +1,5 @@
-"""The plan of a hunt: which faults happen when, and what people change. A pure function of the seed and the
-duration.
+"""The plan of a fault hunt: the faults and the users' changes, each with its time. All functions are pure; the seed and
+the duration determine the plan.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MEAN_SECONDS_BETWEEN_CUTS = 20.0
 MEAN_SECONDS_BETWEEN_SLOW_LINKS = 40.0
 MEAN_SECONDS_BETWEEN_STALLS = 120.0
 LONGEST_STALL = 120.0
-LONGEST_FREEZE = 40.0  # beyond the liveness deadlines of everything that watches a process
+LONGEST_FREEZE = 40.0  # longer than all deadlines after which a silent process counts as dead
 SERVICES = ("ec2", "autoscaling", "ssm", "dynamodb", "events")
 
 
@@ -28,12 +28,14 @@ class Victim(StrEnum):
     COORDINATOR = "coordinator"
     WORKER = "worker"
     PSLITE = "ps-lite"
-    MACHINE = "machine"  # the init process: the whole node goes down and boots again
+    MACHINE = "machine"  # a machine's init process: the whole node goes down and boots again
 
 
 @dataclass(frozen=True)
 class Kill:
-    """A SIGKILL. `pick`, from 0 to 1, chooses among the processes of that kind."""
+    """A SIGKILL for a process of the kind `victim`. `pick`, from 0 to 1, chooses the process. `at` is in seconds after
+    the start.
+    """
 
     at: float
     victim: Victim
@@ -42,7 +44,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Freeze:
-    """A SIGSTOP, and SIGCONT after `seconds`."""
+    """A SIGSTOP for a process, and a SIGCONT `seconds` later. `pick`, from 0 to 1, chooses the process."""
 
     at: float
     victim: Victim
@@ -52,7 +54,7 @@ class Freeze:
 
 @dataclass(frozen=True)
 class Throttle:
-    """A time of `seconds` in which `fraction` of the calls to `service` are refused."""
+    """A throttled AWS service: for `seconds`, the cloud refuses the given `fraction` of the calls to `service`."""
 
     at: float
     service: str
@@ -62,7 +64,7 @@ class Throttle:
 
 @dataclass(frozen=True)
 class Cut:
-    """A time of `seconds` in which the link of a host is down. `pick` as in Kill."""
+    """A cut network link of a host, for `seconds`. `pick`, from 0 to 1, chooses the host."""
 
     at: float
     pick: float
@@ -71,7 +73,9 @@ class Cut:
 
 @dataclass(frozen=True)
 class Slow:
-    """A time of `seconds` in which the link of a host carries only `megabits` a second. `pick` as in Kill."""
+    """A slow network link of a host: for `seconds`, the link carries only `megabits` a second. `pick`, from 0 to 1,
+    chooses the host.
+    """
 
     at: float
     pick: float
@@ -81,7 +85,7 @@ class Slow:
 
 @dataclass(frozen=True)
 class Stall:
-    """A time of `seconds` in which writers to the shared volume wait."""
+    """A hanging volume: for `seconds`, writers to the shared volume wait."""
 
     at: float
     seconds: float
@@ -93,13 +97,13 @@ Fault = Kill | Freeze | Throttle | Cut | Slow | Stall
 class Wish(StrEnum):
     LAUNCH = "launch"  # an instance from the launch template
     UNTAG = "untag"
-    RETAG = "retag"  # one that was untagged and still runs
+    RETAG = "retag"  # an instance that was untagged and still runs
     CAPACITY = "capacity"
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a person does. `pick`, from 0 to 1, chooses the instance; `size` is the desired capacity."""
+    """A change by a simulated user. `pick`, from 0 to 1, chooses the instance; `size` is the desired capacity."""
 
     at: float
     wish: Wish
@@ -107,8 +111,8 @@ class Change:
     size: int
 
 
-# (victim, how often relative to the others): what a kill or freeze costs in recovery is long for the rare ones
-KILLED = (
+# (victim, relative frequency). Victims whose recovery takes long are rare.
+KILL_WEIGHTS = (
     (Victim.HANDLER, 4),
     (Victim.WORKER, 4),
     (Victim.BOOTSTRAP, 2),
@@ -116,13 +120,19 @@ KILLED = (
     (Victim.COORDINATOR, 2),
     (Victim.MACHINE, 1),
 )
-FROZEN = ((Victim.HANDLER, 2), (Victim.WORKER, 3), (Victim.BOOTSTRAP, 2), (Victim.PSLITE, 2), (Victim.COORDINATOR, 2))
-WISHES = ((Wish.LAUNCH, 3), (Wish.UNTAG, 3), (Wish.RETAG, 1), (Wish.CAPACITY, 3))
+FREEZE_WEIGHTS = (
+    (Victim.HANDLER, 2),
+    (Victim.WORKER, 3),
+    (Victim.BOOTSTRAP, 2),
+    (Victim.PSLITE, 2),
+    (Victim.COORDINATOR, 2),
+)
+CHANGE_WEIGHTS = ((Wish.LAUNCH, 3), (Wish.UNTAG, 3), (Wish.RETAG, 1), (Wish.CAPACITY, 3))
 
 
 def faults(seed: int, duration: float, links: bool = False, volume: bool = False) -> tuple[Fault, ...]:
-    """The faults in order of time, from 0 to `duration` seconds. `links`: some cut or slow links; `volume`: it hangs
-    now and then; the other faults are the same as without.
+    """The faults in order of time, from 0 to `duration` seconds. With `links`, some faults cut or slow a link. With
+    `volume`, some faults make the volume hang. `links` and `volume` only add faults.
     """
     chance = random.Random(f"faults {seed}")
 
@@ -131,49 +141,55 @@ def faults(seed: int, duration: float, links: bool = False, volume: bool = False
     def fault(at: float) -> Fault:
         kind = chance.random()
         if kind < 0.6:
-            return Kill(at, _chosen(chance, KILLED), chance.random())
+            return Kill(at, _random_choice(chance, KILL_WEIGHTS), chance.random())
         if kind < 0.9:
-            return Freeze(at, _chosen(chance, FROZEN), chance.random(), _skewed(chance, longest))
-        return Throttle(at, chance.choice(SERVICES), chance.uniform(0.3, 0.9), _skewed(chance, 8.0))
+            return Freeze(
+                at, _random_choice(chance, FREEZE_WEIGHTS), chance.random(), _random_duration(chance, longest)
+            )
+        return Throttle(at, chance.choice(SERVICES), chance.uniform(0.3, 0.9), _random_duration(chance, 8.0))
 
-    planned: list[Fault] = [fault(at) for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_FAULTS)]
+    planned: list[Fault] = [fault(at) for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_FAULTS)]
     if links:
         planned += [
-            Cut(at, chance.random(), _skewed(chance, longest))
-            for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_CUTS)
+            Cut(at, chance.random(), _random_duration(chance, longest))
+            for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_CUTS)
         ]
         chance = random.Random(f"slow links {seed}")
         planned += [
-            Slow(at, chance.random(), chance.choice((5.0, 20.0, 100.0)), _skewed(chance, longest))
-            for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_SLOW_LINKS)
+            Slow(at, chance.random(), chance.choice((5.0, 20.0, 100.0)), _random_duration(chance, longest))
+            for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_SLOW_LINKS)
         ]
     if volume:
-        chance, most = random.Random(f"volume {seed}"), min(LONGEST_STALL, duration / 5)
-        planned += [Stall(at, _skewed(chance, most)) for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_STALLS)]
-    return tuple(sorted(planned, key=lambda one: one.at))
+        chance, longest_stall = random.Random(f"volume {seed}"), min(LONGEST_STALL, duration / 5)
+        planned += [
+            Stall(at, _random_duration(chance, longest_stall))
+            for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_STALLS)
+        ]
+    return tuple(sorted(planned, key=lambda planned_fault: planned_fault.at))
 
 
 def changes(seed: int, duration: float, largest: int) -> tuple[Change, ...]:
-    """The changes in order of time; capacities are from 0 to `largest`."""
+    """The users' changes in order of time. Desired capacities are from 0 to `largest`."""
     chance = random.Random(f"changes {seed}")
 
     def change(at: float) -> Change:
-        return Change(at, _chosen(chance, WISHES), chance.random(), chance.randint(0, largest))
+        return Change(at, _random_choice(chance, CHANGE_WEIGHTS), chance.random(), chance.randint(0, largest))
 
-    return tuple(change(at) for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_CHANGES))
+    return tuple(change(at) for at in _random_times(chance, duration, MEAN_SECONDS_BETWEEN_CHANGES))
 
 
 P = TypeVar("P", bound=Fault | Change)
 
 
-def stretched(planned: Sequence[P], factor: float, duration: float) -> tuple[P, ...]:
-    """The plan for a host on which everything takes `factor` times as long: at the plan's own pace no worker would
-    reach its first step between two faults, and the job would be right to give up. Faults after the end are dropped.
+def stretch(planned: Sequence[P], factor: float, duration: float) -> tuple[P, ...]:
+    """Stretch the plan by `factor`, for a slow host, and drop entries that then come after `duration`. Without
+    stretching, no worker of a slow host would reach its first step between two faults, and the job would rightly give
+    up.
     """
-    return tuple(replace(one, at=one.at * factor) for one in planned if one.at * factor < duration)
+    return tuple(replace(entry, at=entry.at * factor) for entry in planned if entry.at * factor < duration)
 
 
-def _times(chance: random.Random, duration: float, mean: float) -> list[float]:
+def _random_times(chance: random.Random, duration: float, mean: float) -> list[float]:
     times = []
     at = chance.uniform(0.3, 1.7) * mean
     while at < duration:
@@ -182,13 +198,13 @@ def _times(chance: random.Random, duration: float, mean: float) -> list[float]:
     return times
 
 
-def _skewed(chance: random.Random, most: float) -> float:
-    """Random seconds: mostly short, sometimes close to `most`."""
-    return 0.5 + (most - 0.5) * chance.random() ** 2
+def _random_duration(chance: random.Random, longest: float) -> float:
+    """A random duration in seconds: mostly short, sometimes close to `longest`."""
+    return 0.5 + (longest - 0.5) * chance.random() ** 2
 
 
 T = TypeVar("T")
 
 
-def _chosen(chance: random.Random, weighted: Sequence[tuple[T, int]]) -> T:
-    return chance.choices([one for one, _ in weighted], [weight for _, weight in weighted])[0]
+def _random_choice(chance: random.Random, weighted_values: Sequence[tuple[T, int]]) -> T:
+    return chance.choices([value for value, _ in weighted_values], [weight for _, weight in weighted_values])[0]

@@ -1,4 +1,4 @@
-"""The causes of a time without any step, from the job's events. Pure."""
+"""Find the causes of a time without training steps in the job's events. All functions are pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from dyntrain.training import events
 from dyntrain.training.events import Event
 
-# What was waited for until such an event came. Those that are not here happen beside it.
-_WAITED_FOR: dict[type[Any], str] = {
+# For each type of event, the cause of the delay that the event ends. Other types of events end no delay.
+_CAUSES: dict[type[Any], str] = {
     events.WorkerStarted: "starts",
     events.WorkerReady: "starts",
     events.NodeReady: "starts",
@@ -28,12 +28,14 @@ _WAITED_FOR: dict[type[Any], str] = {
     events.Joined: "formation",
     events.Pause: "formation",
 }
-LAST = "first_step"
+FIRST_STEP = "first_step"
 
 
 @dataclass(frozen=True)
 class Standstill:
-    """A time without steps, from the last one before to the first one after: seconds since the epoch."""
+    """A time without training steps, from the last step before to the first step after, in seconds since the Unix
+    epoch.
+    """
 
     began: float
     ended: float
@@ -43,33 +45,37 @@ class Standstill:
         return self.ended - self.began
 
     def after(self, moment: float) -> float:
-        """The seconds of it after the moment."""
+        """The part of this time that comes after `moment`, in seconds."""
         return max(0.0, self.ended - max(self.began, moment))
 
 
-def parts(still: Standstill, events: Iterable[Event]) -> dict[str, float]:
-    """Seconds by cause: `starts` of processes and connections; `patience`, until somebody was given up or the
-    coordinator had decided; `cool_down`; `coordinator`, until one was back; `formation`; `first_step`.
+def stall_causes(standstill: Standstill, events: Iterable[Event]) -> dict[str, float]:
+    """Seconds of a standstill by cause. `starts`: until processes had started and connected. `patience`: until the
+    coordinator gave up a lost node or decided how to continue. `cool_down`: until a failed node was readmitted.
+    `coordinator`: until a coordinator was back. `formation`: until a generation had formed. `first_step`: from the last
+    event to the next step.
     """
-    seconds_by_kind: dict[str, float] = {}
-    at = still.began
+    seconds_by_cause: dict[str, float] = {}
+    at = standstill.began
     for event in sorted(events, key=lambda event: event.at):
-        kind = _WAITED_FOR.get(type(event))
-        if kind is not None and at <= event.at <= still.ended:
-            seconds_by_kind[kind] = seconds_by_kind.get(kind, 0.0) + event.at - at
+        cause = _CAUSES.get(type(event))
+        if cause is not None and at <= event.at <= standstill.ended:
+            seconds_by_cause[cause] = seconds_by_cause.get(cause, 0.0) + event.at - at
             at = event.at
-    seconds_by_kind[LAST] = still.ended - at
-    return {kind: round(seconds, 1) for kind, seconds in seconds_by_kind.items() if seconds >= 0.05}
+    seconds_by_cause[FIRST_STEP] = standstill.ended - at
+    return {cause: round(seconds, 1) for cause, seconds in seconds_by_cause.items() if seconds >= 0.05}
 
 
-def stall_report(times: Iterable[Standstill], events: Iterable[Event], faults_ended: float) -> dict[str, Any]:
-    """The report's lines: the longest stall, and the longest after the last fault."""
-    stalls = list(times)
-    longest = max(stalls, key=lambda still: still.seconds, default=Standstill(0.0, 0.0))
+def stall_report(standstills: Iterable[Standstill], events: Iterable[Event], faults_ended: float) -> dict[str, Any]:
+    """The report's fields about stalls: the longest stall with its causes, and the longest stall after the
+    last fault.
+    """
+    stalls = list(standstills)
+    longest = max(stalls, key=lambda standstill: standstill.seconds, default=Standstill(0.0, 0.0))
     return {
         "longest_stall_seconds": round(longest.seconds, 1),
-        "longest_stall_parts": parts(longest, events) if stalls else {},
+        "longest_stall_parts": stall_causes(longest, events) if stalls else {},
         "longest_stall_after_faults_seconds": round(
-            max((still.after(faults_ended) for still in stalls), default=0.0), 1
+            max((standstill.after(faults_ended) for standstill in stalls), default=0.0), 1
         ),
     }

@@ -1,4 +1,4 @@
-"""Apply the planned faults of a hunt to the existing processes and the cloud."""
+"""Apply the planned faults of a hunt to the running processes, links, volume and cloud."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dyntrain.controller.local.disturbance import Disorder, Disturbance
 
 DISORDER = Disorder(lost=0.1, doubled=0.2, late=0.2, late_seconds=4.0, behind_seconds=4.0)
 
-Undo = tuple[float, Callable[[], None]]  # seconds from now, and what to do then
+Undo = tuple[float, Callable[[], None]]  # seconds from now, and the function that then ends the fault
 
 
 class Links(Protocol):
-    """Links of the machines, by host. Each call returns whether it took effect: a host may be gone."""
+    """The machines' network links, by host. Each call returns whether it had an effect: the host may be gone."""
 
     @property
     def hosts(self) -> list[str]: ...
@@ -42,61 +42,61 @@ class Volume(Protocol):
 
     def hang(self, seconds: float) -> bool: ...
 
-    def go_on(self) -> bool: ...
+    def resume(self) -> bool: ...
 
 
 class Storm:
-    """Faults on the processes below this one, on the links of `network` and on the `volume`, if there are any. `counts`
-    is what took effect, by kind; faults without a victim do not count.
+    """Apply faults to the descendants of this process, to the links of `network` and to the `volume`, if given.
+    `counts` has the number of faults by kind. A fault without a victim does not count.
     """
 
     def __init__(
         self,
         disturbance: Disturbance,
         network: Links | None,
-        tell: Callable[[str], None],
+        print_line: Callable[[str], None],
         volume: Volume | None = None,
     ) -> None:
-        self._disturbance, self._network, self._tell, self._volume = disturbance, network, tell, volume
-        self._frozen: set[int] = set()
-        self._cut: set[str] = set()
-        self._slow: set[str] = set()
-        self._struck: Counter[str] = Counter()
+        self._disturbance, self._network, self._print_line, self._volume = disturbance, network, print_line, volume
+        self._frozen_pids: set[int] = set()
+        self._cut_hosts: set[str] = set()
+        self._slow_hosts: set[str] = set()
+        self._counts: Counter[str] = Counter()
 
     @property
     def counts(self) -> Counter[str]:
-        return self._struck + self._disturbance.counts
+        return self._counts + self._disturbance.counts
 
     def run(self, planned: Sequence[Fault], duration: float) -> None:
-        """Apply the faults; blocks for `duration` seconds. Events are in disorder all the time; `end` restores
-        everything.
+        """Apply the faults for `duration` seconds, then return. Meanwhile the cloud also loses, doubles and delays
+        events. `end` removes all faults.
         """
         self._disturbance.set(DISORDER)
         began, number = time.monotonic(), itertools.count()
         due: list[tuple[float, int, Callable[[], Undo | None]]] = [
-            (fault.at, next(number), partial(self._strike, fault)) for fault in planned
+            (fault.at, next(number), partial(self._apply, fault)) for fault in planned
         ]
         heapq.heapify(due)
         while due and due[0][0] < duration:
             at, _, act = heapq.heappop(due)
             time.sleep(max(0.0, began + at - time.monotonic()))
-            if lasting := act():
-                seconds, undo = lasting
+            if pending_undo := act():
+                seconds, undo = pending_undo
                 heapq.heappush(due, (time.monotonic() - began + seconds, next(number), undo))
         time.sleep(max(0.0, began + duration - time.monotonic()))
 
     def end(self) -> None:
         """End all faults. Safe to call twice."""
         self._disturbance.set(Disorder())
-        for pid in sorted(self._frozen):
+        for pid in sorted(self._frozen_pids):
             self._thaw(pid)
-        for host in sorted(self._cut):
+        for host in sorted(self._cut_hosts):
             self._mend(host)
-        for host in sorted(self._slow):
+        for host in sorted(self._slow_hosts):
             self._speed_up(host)
-        self._volume_goes_on()
+        self._resume_volume()
 
-    def _strike(self, fault: Fault) -> Undo | None:
+    def _apply(self, fault: Fault) -> Undo | None:
         match fault:
             case Kill():
                 self._signal(fault.victim, fault.pick, signal.SIGKILL, "killed")
@@ -105,74 +105,80 @@ class Storm:
                 pid = self._signal(fault.victim, fault.pick, signal.SIGSTOP, "frozen")
                 return None if pid is None else (fault.seconds, partial(self._thaw, pid))
             case Throttle():
-                self._tell(
+                self._print_line(
                     f"fault: {fault.fraction:.0%} of the calls to {fault.service} throttled for {fault.seconds:.1f} s"
                 )
                 self._disturbance.set(replace(DISORDER, throttled={fault.service: fault.fraction}))
                 return fault.seconds, partial(self._disturbance.set, DISORDER)
             case Cut():
-                host = self._hit(fault.pick, self._cut, lambda links, host: links.cut(host), "link cut", "cut off")
+                host = self._disturb_link(
+                    fault.pick, self._cut_hosts, lambda links, host: links.cut(host), "link cut", "is cut off"
+                )
                 return None if host is None else (fault.seconds, partial(self._mend, host))
             case Slow():
                 megabits = fault.megabits
-                host = self._hit(
+                host = self._disturb_link(
                     fault.pick,
-                    self._slow,
+                    self._slow_hosts,
                     lambda links, host: links.slow(host, megabits),
                     "link slowed",
-                    f"has {megabits:g} Mb/s",
+                    f"has a link of {megabits:g} Mb/s",
                 )
                 return None if host is None else (fault.seconds, partial(self._speed_up, host))
             case Stall():
                 if self._volume is None or not self._volume.hang(fault.seconds):
                     return None
-                self._struck["volume stalled"] += 1
-                self._tell(f"fault: the volume hangs for {fault.seconds:.1f} s")
-                return fault.seconds, self._volume_goes_on
+                self._counts["volume stalled"] += 1
+                self._print_line(f"fault: the volume hangs for {fault.seconds:.1f} s")
+                return fault.seconds, self._resume_volume
 
-    def _volume_goes_on(self) -> None:
-        if self._volume is not None and self._volume.go_on():
-            self._tell("the volume goes on")
+    def _resume_volume(self) -> None:
+        if self._volume is not None and self._volume.resume():
+            self._print_line("the volume accepts writes again")
 
-    def _hit(
-        self, pick: float, hit: set[str], act: Callable[[Links, str], bool], kind: str, sentence: str
+    def _disturb_link(
+        self, pick: float, disturbed: set[str], act: Callable[[Links, str], bool], kind: str, sentence: str
     ) -> str | None:
-        """Disturb a host whose link is not `hit` in this way already; return it."""
-        among = [] if self._network is None else sorted(set(self._network.hosts) - hit)
-        if self._network is None or not among or not act(self._network, host := among[int(pick * len(among))]):
+        """Disturb a host whose link is not in `disturbed` yet; return the host, or None without an effect."""
+        candidates = [] if self._network is None else sorted(set(self._network.hosts) - disturbed)
+        if (
+            self._network is None
+            or not candidates
+            or not act(self._network, host := candidates[int(pick * len(candidates))])
+        ):
             return None
-        hit.add(host)
-        self._struck[kind] += 1
-        self._tell(f"fault: {host} {sentence}")
+        disturbed.add(host)
+        self._counts[kind] += 1
+        self._print_line(f"fault: {host} {sentence}")
         return host
 
     def _speed_up(self, host: str) -> None:
-        self._slow.discard(host)
+        self._slow_hosts.discard(host)
         if self._network is not None and self._network.speed_up(host):
-            self._tell(f"{host} is fast again")
+            self._print_line(f"the link of {host} is fast again")
 
     def _mend(self, host: str) -> None:
-        self._cut.discard(host)
+        self._cut_hosts.discard(host)
         if self._network is not None and self._network.mend(host):
-            self._tell(f"{host} connected again")
+            self._print_line(f"{host} is connected again")
 
-    def _signal(self, victim: Victim, pick: float, number: signal.Signals, word: str) -> int | None:
-        among = [pid for pid in census.processes(os.getpid())[victim] if pid not in self._frozen]
-        if not among:
+    def _signal(self, victim: Victim, pick: float, signal_number: signal.Signals, effect: str) -> int | None:
+        candidates = [pid for pid in census.processes(os.getpid())[victim] if pid not in self._frozen_pids]
+        if not candidates:
             return None
-        pid = among[int(pick * len(among))]
+        pid = candidates[int(pick * len(candidates))]
         try:
-            os.kill(pid, number)
+            os.kill(pid, signal_number)
         except ProcessLookupError:
             return None
-        if number is signal.SIGSTOP:
-            self._frozen.add(pid)
-        self._struck[f"{victim} {word}"] += 1
-        self._tell(f"fault: {victim} {pid} {word}")
+        if signal_number is signal.SIGSTOP:
+            self._frozen_pids.add(pid)
+        self._counts[f"{victim} {effect}"] += 1
+        self._print_line(f"fault: {victim} process {pid} {effect}")
         return pid
 
     def _thaw(self, pid: int) -> None:
-        self._frozen.discard(pid)
+        self._frozen_pids.discard(pid)
         if any(pid in pids for pids in census.processes(os.getpid()).values()):
             os.kill(pid, signal.SIGCONT)
-            self._tell(f"thawed {pid}")
+            self._print_line(f"process {pid} continues")

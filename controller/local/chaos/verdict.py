@@ -1,4 +1,4 @@
-"""Whether everything is as people wished, from what was read. Pure."""
+"""Compare the observed state of the cluster with the users' last requests. All functions are pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dyntrain.controller.local.chaos.people import Wishes
 from dyntrain.training.events import CoolingDown, Event, Readmitted
 
 GOOD_ACCURACY = 0.9
-SETTLED = ("", "REMOVED", "PREPARE_FAILED")  # what the tag of an instance that is gone may say
+FINAL_TAGS = ("", "REMOVED", "PREPARE_FAILED")  # allowed status tags of a terminated instance
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What was read. `states` and `tags` by instance: its true state, and its status tag ("" without). `grouped`:
-    members of the group and their phase. `nodes`: status and reason of each that the controller knows.
+class ClusterState:
+    """The observed state. `states` and `tags`: the EC2 state and the status tag of each instance ("" without a tag).
+    `grouped`: the lifecycle state of each group member. `nodes`: the controller's status and reason for each node.
     """
 
     states: Mapping[str, str]
@@ -33,7 +33,9 @@ class Seen:
 
 @dataclass
 class Verdict:
-    """The differences. `stuck`: what is not as wished. `unwanted`: instances that nobody wants and that still run."""
+    """The differences between state and requests. `stuck`: one sentence for each difference. `unwanted`: instances that
+    nobody wants and that are not terminated.
+    """
 
     stuck: list[str] = field(default_factory=list)
     unwanted: list[str] = field(default_factory=list)
@@ -43,53 +45,55 @@ class Verdict:
         return not self.stuck and not self.unwanted
 
 
-def judge(world: Seen, wishes: Wishes) -> Verdict:
+def judge(observed: ClusterState, wishes: Wishes) -> Verdict:
     verdict = Verdict()
-    if world.job != "running":
-        verdict.stuck.append(f"the job is {world.job or 'silent'}")
-    if world.capacity != wishes.capacity:
-        verdict.stuck.append(f"the group's desired capacity is {world.capacity}, people asked for {wishes.capacity}")
-    if len(world.grouped) != wishes.capacity:
-        names = _listed(world.grouped)
+    if observed.job != "running":
+        verdict.stuck.append(f"the job is {observed.job or 'silent: it does not report'}")
+    if observed.capacity != wishes.capacity:
+        verdict.stuck.append(f"the group's desired capacity is {observed.capacity}, users requested {wishes.capacity}")
+    if len(observed.grouped) != wishes.capacity:
+        names = _listed_members(observed.grouped)
         verdict.stuck.append(
-            f"the group has {len(world.grouped)} instances ({names}), people asked for {wishes.capacity}"
+            f"the group has {len(observed.grouped)} instances ({names}), users requested {wishes.capacity}"
         )
-    for instance in sorted(world.states):
-        if instance in world.base or instance in world.grouped or wishes.by_hand.get(instance):
-            _wanted(instance, world, wishes, verdict)
+    for instance in sorted(observed.states):
+        if instance in observed.base or instance in observed.grouped or wishes.by_hand.get(instance):
+            _check_wanted(instance, observed, wishes, verdict)
         else:
-            _unwanted(instance, world, verdict)
+            _check_unwanted(instance, observed, verdict)
     return verdict
 
 
-def _wanted(instance: str, world: Seen, wishes: Wishes, verdict: Verdict) -> None:
-    state = world.states[instance]
+def _check_wanted(instance: str, observed: ClusterState, wishes: Wishes, verdict: Verdict) -> None:
+    state = observed.states[instance]
     if state != "running":
-        if instance not in wishes.hesitated:  # otherwise its termination was ordered before it was tagged again
-            verdict.stuck.append(f"{instance} is wanted and {state}")
+        if instance not in wishes.once_untagged:  # an untagged instance may be terminated before users tag it again
+            verdict.stuck.append(f"{instance} is wanted, but it is {state}")
         return
-    if world.nodes.get(instance, ("", ""))[0] != "ADDED":
-        verdict.stuck.append(f"{instance} is wanted and {world.status(instance)}")
-    elif instance not in world.base and world.tags.get(instance) != "ADDED":  # base nodes carry no status tag
-        verdict.stuck.append(f"{instance} is ADDED, its tag says {world.tags.get(instance) or 'nothing'}")
-    if instance in world.grouped and world.grouped[instance] != "InService":
-        verdict.stuck.append(f"{instance} is {world.grouped[instance]} in its group")
+    if observed.nodes.get(instance, ("", ""))[0] != "ADDED":
+        verdict.stuck.append(f"{instance} is wanted, but its status is {observed.status(instance)}")
+    elif instance not in observed.base and observed.tags.get(instance) != "ADDED":  # base nodes carry no status tag
+        verdict.stuck.append(f"{instance} is ADDED, but its tag says {observed.tags.get(instance) or 'nothing'}")
+    if instance in observed.grouped and observed.grouped[instance] != "InService":
+        verdict.stuck.append(f"{instance} is {observed.grouped[instance]} in its group")
 
 
-def _unwanted(instance: str, world: Seen, verdict: Verdict) -> None:
-    if world.states[instance] != "terminated":
+def _check_unwanted(instance: str, observed: ClusterState, verdict: Verdict) -> None:
+    if observed.states[instance] != "terminated":
         verdict.unwanted.append(instance)
-        verdict.stuck.append(f"{instance} is not wanted and {world.states[instance]}, {world.status(instance)}")
-    elif world.tags.get(instance, "") not in SETTLED:
-        verdict.stuck.append(f"{instance} is terminated, its tag says {world.tags[instance]}")
+        verdict.stuck.append(
+            f"{instance} is not wanted, but it is {observed.states[instance]}; status: {observed.status(instance)}"
+        )
+    elif observed.tags.get(instance, "") not in FINAL_TAGS:
+        verdict.stuck.append(f"{instance} is terminated, but its tag says {observed.tags[instance]}")
 
 
-def _listed(phases: Mapping[str, str]) -> str:
+def _listed_members(phases: Mapping[str, str]) -> str:
     return ", ".join(f"{instance} {phase}" for instance, phase in sorted(phases.items())) or "none"
 
 
 def last_cool_down(events: Iterable[Event]) -> float:
-    """When the last cool-down in the job's events ends; 0.0 when all are over."""
+    """The time at which the last cool-down in the job's events ends; 0.0 if all nodes were readmitted."""
     ends: dict[str, float] = {}
     for event in events:
         if isinstance(event, CoolingDown):
@@ -108,7 +112,9 @@ def report(
     strays: list[str],
     job: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The report. `job`: samples_lost, samples_doubled, final_accuracy, and the keys of `standstill.stall_report`."""
+    """The hunt's report. `job` has samples_lost, samples_doubled, final_accuracy and the keys of
+    `standstill.stall_report`.
+    """
     return {
         "seed": seed,
         "seconds": round(seconds, 1),
@@ -123,13 +129,13 @@ def report(
     }
 
 
-def problems(written: Mapping[str, Any]) -> list[str]:
-    """One line for each problem; a clean run has none."""
-    lines = [f"stuck: {line}" for line in written["stuck"]] + [f"left over: {line}" for line in written["orphans"]]
-    if written["samples_lost"] is None:
-        lines.append("there is no ledger to audit")
-    elif written["samples_lost"] or written["samples_doubled"]:
-        lines.append(f"{written['samples_lost']} samples lost, {written['samples_doubled']} doubled")
-    if written["final_accuracy"] is None or written["final_accuracy"] < GOOD_ACCURACY:
-        lines.append(f"the accuracy is {written['final_accuracy']}, below {GOOD_ACCURACY}")
+def problems(contents: Mapping[str, Any]) -> list[str]:
+    """The problems in the written report, one line each; a clean run has none."""
+    lines = [f"stuck: {line}" for line in contents["stuck"]] + [f"left over: {line}" for line in contents["orphans"]]
+    if contents["samples_lost"] is None:
+        lines.append("the job has no ledger, so its samples cannot be audited")
+    elif contents["samples_lost"] or contents["samples_doubled"]:
+        lines.append(f"{contents['samples_lost']} samples lost, {contents['samples_doubled']} doubled")
+    if contents["final_accuracy"] is None or contents["final_accuracy"] < GOOD_ACCURACY:
+        lines.append(f"the accuracy is {contents['final_accuracy']}, below {GOOD_ACCURACY}")
     return lines

@@ -1,1 +1,1 @@
-"""EC2, Auto Scaling and other services as their APIs show them: moto, and what it lacks."""
+"""The emulated AWS services: moto, and the behaviour of EC2 and Auto Scaling that moto lacks."""

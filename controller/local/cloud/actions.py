@@ -1,5 +1,5 @@
-"""Auto Scaling calls that the cloud answers itself: those that moto lacks, and the one that must respect lifecycle
-hooks.
+"""Auto Scaling calls that the cloud answers without moto. moto lacks some calls, and ignores lifecycle hooks when it
+terminates an instance.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from dyntrain.controller.local.events import timestamp
 
 
 def own_action(groups: Groups, call: Call) -> Answer | None:
-    """The cloud's own answer; None when moto should answer. Raises ApiError."""
+    """The cloud's own answer to a call, or None when moto should answer. Raises ApiError."""
     if call.service != "autoscaling":
         return None
     if call.action == "CompleteLifecycleAction":
         return _complete(groups, call)
     if call.action == "RecordLifecycleActionHeartbeat":
-        groups.heartbeat(_required(call, "AutoScalingGroupName"), _required(call, "LifecycleHookName"), *_which(call))
+        groups.heartbeat(
+            _required(call, "AutoScalingGroupName"), _required(call, "LifecycleHookName"), *_token_or_instance(call)
+        )
         return auto_scaling_answer(call.action)
     if call.action == "TerminateInstanceInAutoScalingGroup":
         return _terminate(groups, call)
@@ -38,7 +40,7 @@ def _required(call: Call, name: str) -> str:
     return value
 
 
-def _which(call: Call) -> tuple[str | None, str | None]:
+def _token_or_instance(call: Call) -> tuple[str | None, str | None]:
     token, instance_id = call.form.get("LifecycleActionToken"), call.form.get("InstanceId")
     if token is None and instance_id is None:
         raise ApiError("ValidationError", "Either InstanceId or LifecycleActionToken must be specified")
@@ -50,7 +52,7 @@ def _complete(groups: Groups, call: Call) -> Answer:
     result = _required(call, "LifecycleActionResult")
     if result not in ("CONTINUE", "ABANDON"):
         raise ApiError("ValidationError", f"Invalid lifecycle action result {result}")
-    groups.complete(group, hook, "CONTINUE" if result == "CONTINUE" else "ABANDON", *_which(call))
+    groups.complete(group, hook, "CONTINUE" if result == "CONTINUE" else "ABANDON", *_token_or_instance(call))
     return auto_scaling_answer(call.action)
 
 

@@ -1,4 +1,4 @@
-"""Effects of a call that moto has answered: machines boot and shut down, groups act, events are published."""
+"""Apply the effects of calls that moto has answered: machines boot and shut down, groups act, events are published."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dyntrain.controller.local.calls import Answer, Call
 from dyntrain.controller.local.cloud.groups import Groups
 from dyntrain.controller.local.cloud.instances import Instances
 from dyntrain.controller.local.cloud.past import Past
-from dyntrain.controller.local.cloud.stacks import complete, let_go
+from dyntrain.controller.local.cloud.stacks import complete_stack, prepare_deletion
 from dyntrain.controller.local.cloud.tags import Snapshot, TagWatch
 from dyntrain.controller.local.events import Origin
 from dyntrain.controller.local.lambdas.bus import Bus
 from dyntrain.controller.local.options import Options
 
-WRITES = frozenset(
+TABLE_WRITES = frozenset(
     {
         "PutItem",
         "UpdateItem",
@@ -37,7 +37,7 @@ WRITES = frozenset(
 
 @dataclass(frozen=True)
 class Prepared:
-    """The state before the call. `form`: the changed call for moto, if it differs."""
+    """The state before a call. `form`: changed parameters for moto, or None for unchanged parameters."""
 
     tags: Snapshot
     form: dict[str, str] | None = None
@@ -52,7 +52,7 @@ class Consequences:
         instances: Instances,
         groups: Groups,
         options: Options,
-        written: Callable[[], None],
+        on_table_write: Callable[[], None],
         past: Past,
     ) -> None:
         self._account = account
@@ -60,7 +60,7 @@ class Consequences:
         self._instances = instances
         self._groups = groups
         self._options = options
-        self._written = written
+        self._on_table_write = on_table_write
         self._past = past
         self._tags = TagWatch(account, bus)
 
@@ -71,9 +71,9 @@ class Consequences:
                 self._past.before_tags_change(instance_id)
             return Prepared(tags)
         if call.service == "cloudformation" and call.action == "DeleteStack":
-            let_go(self._account, call.form["StackName"])
+            prepare_deletion(self._account, call.form["StackName"])
         if call.service == "autoscaling" and call.action == "CreateAutoScalingGroup":
-            # moto would launch at once; the group acts itself, in `after`
+            # moto would launch instances at once; `after` sets the real capacity, and `Groups` launches
             return Prepared({}, {**call.form, "DesiredCapacity": "0"})
         if call.service == "autoscaling" and call.action == "DeleteAutoScalingGroup":
             group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
@@ -81,17 +81,17 @@ class Consequences:
         return Prepared({})
 
     def after(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
-        """Apply the effects and return the answer; called only when moto accepted the call."""
+        """Apply the effects and return the answer. Called only when moto accepted the call."""
         if call.service == "ec2":
             return self._ec2(call, prepared, answer)
         if call.service == "autoscaling":
             self._autoscaling(call, prepared)
         elif call.service == "cloudformation" and call.action == "CreateStack":
-            for group, hook in complete(self._account, call.form["StackName"]):
-                self._groups.hook_put(group, hook)
+            for group, hook in complete_stack(self._account, call.form["StackName"]):
+                self._groups.announce_hook(group, hook)
             self._groups.reconcile()
-        elif call.service == "dynamodb" and call.action in WRITES:
-            self._written()
+        elif call.service == "dynamodb" and call.action in TABLE_WRITES:
+            self._on_table_write()
         elif call.service == "events" and call.action == "PutEvents":
             self._put_events(call, answer)
         return answer
@@ -102,32 +102,34 @@ class Consequences:
         if call.action in ("CreateTags", "DeleteTags"):
             self._tags.emit(prepared.tags)
         elif call.action == "ReplaceIamInstanceProfileAssociation":
-            self._instances.profile_replaced(call.form["AssociationId"])
+            self._instances.on_profile_replaced(call.form["AssociationId"])
         elif call.action == "TerminateInstances":
             for instance_id in call.values("InstanceId"):
-                self._instances.terminating(instance_id)
+                self._instances.on_terminate(instance_id)
             self._groups.reconcile()
         elif call.action == "StopInstances":
             for instance_id in call.values("InstanceId"):
-                self._instances.stopping(instance_id)
+                self._instances.on_stop(instance_id)
         elif call.action == "StartInstances":
             for instance_id in call.values("InstanceId"):
-                self._instances.starting(instance_id)
+                self._instances.on_start(instance_id)
         elif call.action == "RebootInstances":
             for instance_id in call.values("InstanceId"):
-                self._instances.rebooting(instance_id)
+                self._instances.on_reboot(instance_id)
         return answer
 
     def _run_instances(self, answer: Answer) -> Answer:
-        """Correct the answer: moto says running, with an address of its own; it must match later describe calls."""
+        """Correct moto's answer to match later describe calls: new instances are pending, and have the cloud's
+        addresses.
+        """
         text = answer.body.decode()
         ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", text)
         for instance_id in dict.fromkeys(ids):
-            moto: Any = self._account.ec2.get_instance(instance_id)
-            old, old_name = str(moto.private_ip), str(moto.private_dns_name)
-            self._instances.launched(instance_id)
-            text = text.replace(f">{old}<", f">{moto.private_ip}<").replace(
-                f">{old_name}<", f">{moto.private_dns_name}<"
+            moto_instance: Any = self._account.ec2.get_instance(instance_id)
+            old_address, old_host_name = str(moto_instance.private_ip), str(moto_instance.private_dns_name)
+            self._instances.on_launch(instance_id)
+            text = text.replace(f">{old_address}<", f">{moto_instance.private_ip}<").replace(
+                f">{old_host_name}<", f">{moto_instance.private_dns_name}<"
             )
             if self._options.launch_tags_emit:
                 self._tags.emit({instance_id: {}})
@@ -142,14 +144,14 @@ class Consequences:
             desired = call.number("DesiredCapacity")
             group.desired_capacity = group.min_size if desired is None else desired
         if call.action == "PutLifecycleHook":
-            self._groups.hook_put(call.form["AutoScalingGroupName"], call.form["LifecycleHookName"])
+            self._groups.announce_hook(call.form["AutoScalingGroupName"], call.form["LifecycleHookName"])
         if prepared.group_members:
             self._groups.end_all(list(prepared.group_members))
         if not call.action.startswith("Describe"):
             self._groups.reconcile()
 
     def _put_events(self, call: Call, answer: Answer) -> None:
-        """Publish each entry that moto accepted, with the id that it gave."""
+        """Publish each entry that moto accepted, with the event id from moto's answer."""
         results = json.loads(answer.body)["Entries"]
         for entry, result in zip(call.document["Entries"], results, strict=True):
             if "EventId" in result and entry.get("EventBusName", "default").rpartition("/")[2] == "default":

@@ -1,8 +1,8 @@
-"""The embedded cloud: the AWS API that the real CLI, the real handlers and the real nodes talk to, in one process and
-its children.
+"""The embedded cloud: an emulated AWS API in one process and its children, for the real AWS CLI, the real handlers and
+the real nodes.
 
-`with Cloud() as cloud:` serves it at `cloud.endpoint`, on loopback unless machines have namespaces. Leaving the block
-ends every process and port and removes the files.
+`with Cloud() as cloud:` serves the API at `cloud.endpoint`, on loopback unless machines have namespaces. Leaving the
+block ends every process, closes every port and removes temporary files.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from dyntrain.controller.local.cloud.instances import Instances
 from dyntrain.controller.local.cloud.past import Past
 from dyntrain.controller.local.cloud.references import add_public_images, resolve_references
 from dyntrain.controller.local.cloud.reservations import Reservations
-from dyntrain.controller.local.cloud.templates import read_fast
+from dyntrain.controller.local.cloud.templates import use_fast_parser
 from dyntrain.controller.local.disturbance import Disturbance
 from dyntrain.controller.local.errors import ResourcesInvalid
 from dyntrain.controller.local.lambdas.bus import Bus
 from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
 from dyntrain.controller.local.lambdas.functions import Lambdas, execution_environments
 from dyntrain.controller.local.lambdas.packaged import INHERITED, packaged
-from dyntrain.controller.local.lambdas.rules import Rules, parse_function, together
+from dyntrain.controller.local.lambdas.rules import Rules, merged_rules, parse_function
 from dyntrain.controller.local.lambdas.schedule import Schedule
 from dyntrain.controller.local.lambdas.stream import Stream
 from dyntrain.controller.local.listening import listen
@@ -61,15 +61,16 @@ PACKAGED_APP = Path(__file__).resolve().parents[1] / "app"
 
 class _QuietHandler(MotoRequestHandler):
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Log nothing: the trace has what matters."""
+        """Log nothing: the cloud's trace replaces the request log."""
 
 
 class Cloud:
-    """`resync_seconds` is the period of rules that run every minute; longer ones are scaled with it.
+    """An embedded cloud. `resync_seconds` replaces the period of rules that run every minute; longer periods are scaled
+    by the same factor.
 
-    `app_directory` holds the Chalice app and its `.chalice` folder; None: the checkout, or what the wheel has of it.
-    `state_dir` None: a temporary folder that `stop` removes. Raises PortInUse, AppNotLoaded, ResourcesInvalid or
-    InstallationFailed at the start, and leaves nothing behind then either.
+    `app_directory` holds the Chalice app and its `.chalice` folder; None means the checkout, or the app in the
+    installed wheel. Without `state_dir`, the files lie in a temporary folder that `stop` removes. `start` raises
+    PortInUse, AppNotLoaded, ResourcesInvalid or InstallationFailed, and then leaves nothing behind.
     """
 
     def __init__(
@@ -81,18 +82,18 @@ class Cloud:
         app_directory: Path | None = None,
         options: Options | None = None,
     ) -> None:
-        base = options if options is not None else Options()
-        self.options = replace(base, schedule_scale=base.schedule_scale * resync_seconds / DEFAULT_RESYNC)
+        unscaled = options if options is not None else Options()
+        self.options = replace(unscaled, schedule_scale=unscaled.schedule_scale * resync_seconds / DEFAULT_RESYNC)
         self._port = port
         self._app = app
         self._app_directory = app_directory or checkout() or PACKAGED_APP
-        self._given_state_dir = state_dir
+        self._requested_state_dir = state_dir
         self._session = boto3.Session(
             aws_access_key_id="local", aws_secret_access_key="local", region_name=self.options.region
         )
         self._session_lock = threading.Lock()  # sessions are not thread-safe, clients are
         self.network = Namespaces() if self.options.namespaces else None
-        self._undo = ExitStack()
+        self._clean_up = ExitStack()
         self.table = ""
         self.rules = Rules((), (), ())
 
@@ -105,7 +106,7 @@ class Cloud:
     ) -> None:
         self.stop()
 
-    # ---- what clients need
+    # ---- for clients
 
     @property
     def endpoint(self) -> str:
@@ -117,7 +118,7 @@ class Cloud:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables for any AWS client to reach this cloud."""
+        """Environment variables with which any AWS client reaches this cloud."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": "local",
@@ -127,9 +128,7 @@ class Cloud:
 
     @property
     def client_environment(self) -> dict[str, str]:
-        """Variables for a program that a person runs: this process's, with every AWS setting replaced by this
-        cloud's.
-        """
+        """The environment of this process with all AWS settings replaced by this cloud's, for a user's program."""
         return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | self.environment
 
     def client(self, service: str) -> Any:
@@ -139,8 +138,8 @@ class Cloud:
 
     @property
     def identity_keys(self) -> str:
-        """Keys that verify the identity documents of this cloud's instances; AWS publishes a certificate for each
-        region instead.
+        """The public key that verifies identity documents of this cloud's instances. AWS publishes a certificate for
+        each region instead.
         """
         return self.signer.public_key
 
@@ -158,14 +157,14 @@ class Cloud:
         return None if machine is None else machine.pid
 
     def instance_state(self, instance_id: str) -> InstanceState | None:
-        """The true state, without the lag of describe calls."""
+        """The true state of the instance, which describe calls show later, or None for an unknown instance."""
         return self.instances.state(instance_id)
 
     def interrupt_spot(self, instance_id: str, seconds: float = 120.0) -> None:
-        """Interrupt a Spot instance: notice now, termination after `seconds`."""
+        """Interrupt a Spot instance: give notice now, and terminate the instance after `seconds`."""
         self.instances.interrupt(instance_id, seconds)
 
-    # ---- life
+    # ---- start and stop
 
     def start(self) -> None:
         try:
@@ -177,24 +176,24 @@ class Cloud:
     def _start(self) -> None:
         self._make_state_dir()
         self.trace = Trace(self.logs / "trace.jsonl")
-        self._undo.callback(self.trace.close)
+        self._clean_up.callback(self.trace.close)
         if self.network is not None:
-            self._undo.callback(self.network.stop)
+            self._clean_up.callback(self.network.stop)
             self.network.start()
         listener = listen(self._host, self._port)
-        self._undo.callback(listener.close)
+        self._clean_up.callback(listener.close)
         self._port = listener.getsockname()[1]
         self._assemble()
         self.spawner.start()
-        self._undo.callback(self.spawner.stop)
+        self._clean_up.callback(self.spawner.stop)
         self._serve(listener)
-        self._undo.callback(self.stream.stop)
-        self._undo.callback(self.lambdas.stop)
+        self._clean_up.callback(self.stream.stop)
+        self._clean_up.callback(self.lambdas.stop)
         self._deploy()
-        self.bus.use(self.rules)
+        self.bus.set_rules(self.rules)
         self.agenda.start()
-        self._undo.callback(self.agenda.stop)
-        self._undo.callback(self.instances.stop)
+        self._clean_up.callback(self.agenda.stop)
+        self._clean_up.callback(self.instances.stop)
         self.instances.start()
         self.groups.start()
         self.stream.start(self.rules.streams)
@@ -202,19 +201,19 @@ class Cloud:
 
     def stop(self) -> None:
         """Stop everything. Safe to call twice and after a failed start."""
-        self._undo.close()
+        self._clean_up.close()
 
     def _assemble(self) -> None:
         if self.options.machines and self.options.machine_command is None and self.options.bare is None:
             self.options = replace(self.options, machine_command=(*unit_command(), "--volume", VOLUME))
         options = self.options
-        read_fast()
+        use_fast_parser()
         resolve_references()
         self.account = Account(options.region)
         add_public_images(self.account)
         self.signer = Signer()
         self.spawner = Spawner()
-        self.agenda = Agenda(self.trace.complain)
+        self.agenda = Agenda(self.trace.write_error)
         self.dead_letters = DeadLetters(self.account, self.state_dir / "dead-letters.jsonl")
         environments = execution_environments(
             self.spawner,
@@ -254,11 +253,11 @@ class Cloud:
         )
 
     def _make_state_dir(self) -> None:
-        if self._given_state_dir is None:
+        if self._requested_state_dir is None:
             self.state_dir = Path(tempfile.mkdtemp(prefix="dyntrain-cloud-"))
-            self._undo.callback(shutil.rmtree, self.state_dir, ignore_errors=True)
+            self._clean_up.callback(shutil.rmtree, self.state_dir, ignore_errors=True)
         else:
-            self.state_dir = self._given_state_dir.absolute()
+            self.state_dir = self._requested_state_dir.absolute()
         self.logs = self.state_dir / "logs"
         for directory in (self.logs, self.state_dir / "machines", self.state_dir / SHARED):
             directory.mkdir(parents=True, exist_ok=True)
@@ -279,10 +278,10 @@ class Cloud:
             server.server_close()
             thread.join(10.0)
 
-        self._undo.callback(close)
+        self._clean_up.callback(close)
 
     def _deploy(self) -> None:
-        """Create the controller's stack from the template of `make deploy`, and connect its functions to Lambda and
+        """Create the controller's stack from the template of `make deploy`, and register its functions with Lambda and
         EventBridge.
         """
         template, stage = packaged(self._app, self._app_directory), self.options.stage
@@ -298,14 +297,16 @@ class Cloud:
             parsed_functions = [parse_function(properties) for properties in stacks.functions(self.account, name)]
         except (BotoCoreError, ClientError, KeyError) as error:
             raise ResourcesInvalid(
-                f"the controller's stack could not be made: {error!r}; see {self.trace.path}"
+                f"the controller's stack could not be created: {error!r}; see {self.trace.path}"
             ) from error
         self.table = str(parameter["Value"])
-        self.rules = together(rules for _function, rules in parsed_functions)
-        self.dead_letters.use({function.name: function.destination for function, _rules in parsed_functions})
-        # whose keys sign is what the deployer of a region writes into the stage's configuration
-        own = {IDENTITY_KEYS: self.signer.public_key, **self.options.handler_environment}
-        self.lambdas.start([function for function, _rules in parsed_functions], own)
+        self.rules = merged_rules(rules for _function, rules in parsed_functions)
+        self.dead_letters.set_destinations(
+            {function.name: function.destination for function, _rules in parsed_functions}
+        )
+        # in AWS, the stage's configuration has the public keys of the region
+        configuration = {IDENTITY_KEYS: self.signer.public_key, **self.options.handler_environment}
+        self.lambdas.start([function for function, _rules in parsed_functions], configuration)
 
     def _handler_variables(self) -> dict[str, str]:
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}

@@ -1,9 +1,8 @@
-"""The cloud's endpoint: moto's WSGI application, with answers of its own for what moto lacks, and with the calls'
-consequences.
+"""The cloud's endpoint: a WSGI application around moto's, with the behaviour that moto lacks.
 
-A call goes through: limits that moto lacks, then either an answer of the cloud's own or moto's, then its consequences
-(instances boot, groups act, events are published). All of it under the account's lock but the queue calls, which may
-wait long.
+For each call, the endpoint checks AWS's limits. Then the cloud or moto answers the call. Then the effects follow:
+instances boot, groups act, events are published. The account's lock is held meanwhile, except for calls to SQS, S3 and
+CloudWatch Logs, which may take long.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 StartResponse = Callable[..., Any]
 Environ = dict[str, Any]
 
-UNLOCKED = frozenset({"sqs", "s3", "logs"})
+UNLOCKED_SERVICES = frozenset({"sqs", "s3", "logs"})
 
 
 class Front:
-    """A WSGI application. `calls` counts what came in, by (service, action)."""
+    """The WSGI application. `calls` counts the received calls by (service, action)."""
 
     def __init__(
         self,
@@ -69,10 +68,10 @@ class Front:
         except ApiError as refusal:
             answer = refused(call, refusal)
         except NotImplementedError:
-            named = f"{call.service}:{call.action}"
-            answer = refused(call, ApiError("InvalidAction", f"the embedded cloud has no {named}", 400))
-        except Exception:  # noqa: BLE001 - moto raises for what it does not know; the client gets AWS's internal error
-            self._trace.complain(traceback.format_exc())
+            operation = f"{call.service}:{call.action}"
+            answer = refused(call, ApiError("InvalidAction", f"the embedded cloud does not support {operation}", 400))
+        except Exception:  # noqa: BLE001 - moto may raise anything; the client then gets AWS's internal error
+            self._trace.write_error(traceback.format_exc())
             answer = refused(
                 call,
                 ApiError(
@@ -86,7 +85,7 @@ class Front:
         return [answer.body]
 
     def _answer(self, call: Call, environ: Environ, body: bytes) -> Answer:
-        if call.service in UNLOCKED:
+        if call.service in UNLOCKED_SERVICES:
             return self._ask_moto(environ, body)
         with self._account.lock:
             self.calls[call.service, call.action] += 1
@@ -112,16 +111,16 @@ class Front:
     def _ask_moto(self, environ: Environ, body: bytes) -> Answer:
         answer: list[Any] = []
 
-        def listen(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
+        def start_moto_response(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
             answer[:] = [int(status.split()[0]), headers]
 
-        inner = {
+        moto_environ = {
             **environ,
             "wsgi.input": io.BytesIO(body),
             "CONTENT_LENGTH": str(len(body)),
             "HTTP_X_MOTO_ACCOUNT_ID": self._account.number,
         }
-        chunks = self._moto(inner, listen)
+        chunks = self._moto(moto_environ, start_moto_response)
         try:
             data = b"".join(chunks)
         finally:
@@ -129,6 +128,8 @@ class Front:
             if close is not None:
                 close()
         status, headers = answer
-        kind = next((value for name, value in headers if name.lower() == "content-type"), "text/xml")
-        rest = tuple((name, value) for name, value in headers if name.lower() not in ("content-type", "content-length"))
-        return Answer(status, kind, data, rest)
+        content_type = next((value for name, value in headers if name.lower() == "content-type"), "text/xml")
+        other_headers = tuple(
+            (name, value) for name, value in headers if name.lower() not in ("content-type", "content-length")
+        )
+        return Answer(status, content_type, data, other_headers)

@@ -1,8 +1,8 @@
-"""Auto Scaling groups as in AWS: launches and terminations with lifecycle hooks, time-outs, replacement, scale-in.
+"""Auto Scaling groups that launch, replace and terminate instances with lifecycle hooks and time-outs, as in AWS.
 
-moto keeps the groups and answers describe calls; who is in a group, and in which lifecycle state, is written into
-moto's objects from here. All methods hold the account's lock. What to launch and whom to let go is decided in
-`scaling`, deadlines in `hooks`.
+moto stores the groups and answers describe calls. This module writes the members and their lifecycle states into moto's
+objects. All methods hold the account's lock. `scaling` decides which instances to launch and to end; `hooks` computes
+deadlines.
 """
 
 from __future__ import annotations
@@ -31,18 +31,24 @@ TICK_SECONDS = 0.1
 
 
 class QuietGroup(FakeAutoScalingGroup):
-    """A group of moto's without its instant launches and terminations: the number is noted, `Groups` acts on it."""
+    """A group of moto without moto's instant launches and terminations. The group only stores the desired capacity, and
+    `Groups` acts on it.
+    """
 
     def set_desired_capacity(self, new_capacity: int | None) -> None:
         self.desired_capacity = self.min_size if new_capacity is None else new_capacity
 
     def replace_autoscaling_group_instances(self, count_needed: int, propagated_tags: dict[str, str]) -> None:
-        """Note a member that was terminated from outside; moto calls this."""
+        """Do nothing: moto calls this method when a member was terminated from outside, but `Groups` replaces the
+        member.
+        """
 
 
 @dataclass
 class Member:
-    """A member. `ending`: the group has decided to end it. `replaced`: it ends once another serves in its place."""
+    """A member of a group. `ending`: the group has decided to end the instance. `replaced`: the instance ends once its
+    replacement is in service.
+    """
 
     instance_id: str
     group: str
@@ -54,7 +60,9 @@ class Member:
 
 @dataclass
 class Launches:
-    """The state of a group's launches: after failures in a row the next one is delayed."""
+    """The state of a group's launches. Failures in a row delay the next launch. Each message in `refusals` makes one
+    launch fail.
+    """
 
     failures: int = 0
     not_before: float = 0.0
@@ -92,36 +100,38 @@ class Groups:
     # ---- calls
 
     def reconcile(self) -> None:
-        """Launch missing members and end surplus ones; after any call that may have changed a group."""
+        """Launch missing members and end surplus members. Called after any call that may have changed a group."""
         with self._account.lock:
             for group in list(self._account.autoscaling.autoscaling_groups.values()):
                 group.__class__ = QuietGroup
-                self._notice(group)
+                self._sync_members(group)
                 views = self._views(group)
                 suspended = self._suspended(group.name)
                 launches = self._launches.setdefault(group.name, Launches())
                 if "Launch" not in suspended and self._clock() >= launches.not_before:
-                    for _ in range(scaling.missing(views, group.desired_capacity)):
+                    for _ in range(scaling.missing_count(views, group.desired_capacity)):
                         self._launch(group, launches)
                 if "Terminate" not in suspended:
-                    going = scaling.surplus(views, group.desired_capacity)
-                    for instance_id in going + scaling.succeeded(views, group.desired_capacity):
+                    ending_ids = scaling.surplus(views, group.desired_capacity)
+                    for instance_id in ending_ids + scaling.replaceable(views, group.desired_capacity):
                         self._begin_end(self._members[instance_id])
 
     def complete(self, group: str, hook: str, result: Result, token: str | None, instance_id: str | None) -> None:
         """Handle CompleteLifecycleAction. Raises ApiError for a token or instance without a waiting action."""
         with self._account.lock:
-            self._conclude(self._active(group, hook, token, instance_id), result)
+            self._conclude(self._waiting_action(group, hook, token, instance_id), result)
 
     def heartbeat(self, group: str, hook: str, token: str | None, instance_id: str | None) -> None:
-        """Handle RecordLifecycleActionHeartbeat; never beyond the global cap. Raises ApiError as `complete` does."""
+        """Handle RecordLifecycleActionHeartbeat, which extends the deadline up to the global cap. Raises ApiError as
+        `complete` does.
+        """
         with self._account.lock:
-            action = self._active(group, hook, token, instance_id)
+            action = self._waiting_action(group, hook, token, instance_id)
             self._members[action.instance_id].actions[hook] = action.with_heartbeat(self._clock())
 
     def terminate(self, instance_id: str, *, decrement: bool) -> str:
-        """Handle TerminateInstanceInAutoScalingGroup; returns the group's name. Repeated while the instance ends, it
-        has no effect.
+        """Handle TerminateInstanceInAutoScalingGroup and return the group's name. A repeated call for an ending
+        instance has no effect.
         """
         with self._account.lock:
             member = self._members.get(instance_id)
@@ -144,46 +154,48 @@ class Groups:
             self.reconcile()
             return member.group
 
-    def hook_put(self, group: str, hook: str) -> None:
-        """Send a test notification, as AWS does when a hook is put."""
+    def announce_hook(self, group: str, hook: str) -> None:
+        """Publish a test notification, as AWS does for a new lifecycle hook."""
         with self._account.lock:
             stored = self._account.autoscaling.describe_lifecycle_hooks(group)
-            put = next(one for one in stored if one.name == hook)
-            named = self._group(group)
+            new_hook = next(stored_hook for stored_hook in stored if stored_hook.name == hook)
+            scaling_group = self._group(group)
             self._bus.publish(
-                events.test_notification(self._bus.origin(), named.arn, named.name, put.lifecycle_transition)
+                events.test_notification(
+                    self._bus.origin(), scaling_group.arn, scaling_group.name, new_hook.lifecycle_transition
+                )
             )
 
     def end_all(self, instance_ids: list[str]) -> None:
-        """End the instances without hooks: the group was deleted by force."""
+        """Terminate the instances without lifecycle hooks, because their group was deleted by force."""
         with self._account.lock:
             for instance_id in instance_ids:
                 self._members.pop(instance_id, None)
                 self._account.ec2.terminate_instances([instance_id])
-                self._instances.terminating(instance_id)
+                self._instances.on_terminate(instance_id)
 
     def refuse_launches(self, group: str, messages: list[str]) -> None:
-        """Make the next launches fail, one for each message, as when the zone has no capacity."""
+        """Make the next launches fail, one launch for each message, as in a zone without capacity."""
         with self._account.lock:
             self._launches.setdefault(group, Launches()).refusals.extend(messages)
 
     # ---- launch
 
     def _launch(self, group: Any, launches: Launches) -> None:
-        before = {state.instance.id for state in group.instance_states}
+        former_ids = {state.instance.id for state in group.instance_states}
         try:
             if launches.refusals:
                 raise ApiError("InsufficientInstanceCapacity", launches.refusals.pop(0))
             FakeAutoScalingGroup.replace_autoscaling_group_instances(group, 1, group.get_propagated_tags())
-        # moto raises many kinds for a bad template; each is a launch that failed
+        # a bad template makes moto raise many kinds of errors; each is a failed launch
         except Exception as error:  # noqa: BLE001
             self._launch_failed(group, launches, "", str(error))
             return
         for state in group.instance_states:
-            if state.instance.id not in before:
+            if state.instance.id not in former_ids:
                 state.lifecycle_state = "Pending"
                 self._members[state.instance.id] = Member(state.instance.id, group.name, next(self._order))
-                self._instances.launched(state.instance.id)
+                self._instances.on_launch(state.instance.id)
 
     def _launch_failed(self, group: Any, launches: Launches, instance_id: str, message: str) -> None:
         launches.failures += 1
@@ -191,7 +203,7 @@ class Groups:
         launches.not_before = self._clock() + delay
         self._report(group, instance_id, "Launch", ok=False, message=message)
 
-    def _in_service(self, member: Member) -> None:
+    def _enter_service(self, member: Member) -> None:
         group = self._group(member.group)
         self._set_state(member, "InService")
         self._launches[group.name].failures = 0
@@ -219,19 +231,19 @@ class Groups:
         self._set_state(member, "Terminating:Proceed")
         if self._instances.state(member.instance_id) not in ("shutting-down", "terminated"):
             self._account.ec2.terminate_instances([member.instance_id])
-            self._instances.terminating(member.instance_id)
+            self._instances.on_terminate(member.instance_id)
 
     def _on_state(self, instance_id: str, state: InstanceState) -> None:
         member = self._members.get(instance_id)
         if member is None:
             return
-        if state == "running" and not member.ending and not self._serves(member):
-            self._wait_for_hooks(member, events.LAUNCHING, "Pending:Wait", self._in_service)
+        if state == "running" and not member.ending and not self._is_in_service(member):
+            self._wait_for_hooks(member, events.LAUNCHING, "Pending:Wait", self._enter_service)
         elif state == "stopped":
             if not {"HealthCheck", "ReplaceUnhealthy"} & self._suspended(member.group):
                 self._begin_end(member)
         elif state == "shutting-down" and not member.ending:
-            self._lost(member)
+            self._on_outside_termination(member)
         elif state == "terminated":
             del self._members[instance_id]
             group = self._account.autoscaling.autoscaling_groups.get(member.group)
@@ -246,9 +258,9 @@ class Groups:
             member.replaced = True
             self.reconcile()
 
-    def _lost(self, member: Member) -> None:
-        """Handle a member that was terminated from outside: the group sees it at its next health check, without
-        hooks.
+    def _on_outside_termination(self, member: Member) -> None:
+        """Handle a member that was terminated from outside. The group notices this at its next health check, and runs
+        no hooks.
         """
         member.ending = True
         member.actions.clear()
@@ -258,7 +270,7 @@ class Groups:
     # ---- hooks
 
     def _wait_for_hooks(
-        self, member: Member, transition: events.Transition, waiting: str, proceed: Callable[[Member], None]
+        self, member: Member, transition: events.Transition, waiting_state: str, proceed: Callable[[Member], None]
     ) -> None:
         stored = self._account.autoscaling.describe_lifecycle_hooks(member.group)
         matching = [hook for hook in stored if hook.lifecycle_transition == transition]
@@ -266,7 +278,7 @@ class Groups:
             proceed(member)
             return
         group = self._group(member.group)
-        self._set_state(member, waiting)
+        self._set_state(member, waiting_state)
         for hook in matching:
             seconds = float(hook.heartbeat_timeout) * self._options.hook_scale
             action = hooks.begin(
@@ -287,16 +299,16 @@ class Groups:
                 )
             )
 
-    def _active(self, group: str, hook: str, token: str | None, instance_id: str | None) -> LifecycleAction:
+    def _waiting_action(self, group: str, hook: str, token: str | None, instance_id: str | None) -> LifecycleAction:
         for member in self._members.values():
             action = member.actions.get(hook)
-            named = action is not None and (
+            matches = action is not None and (
                 action.token == token if token is not None else action.instance_id == instance_id
             )
-            if action is not None and named and member.group == group:
+            if action is not None and matches and member.group == group:
                 return action
-        by = f"token {token}" if token is not None else f"instance ID {instance_id}"
-        raise ApiError("ValidationError", f"No active Lifecycle Action found with {by}")
+        search_key = f"token {token}" if token is not None else f"instance ID {instance_id}"
+        raise ApiError("ValidationError", f"No active Lifecycle Action found with {search_key}")
 
     def _conclude(self, action: LifecycleAction, result: Result) -> None:
         member = self._members[action.instance_id]
@@ -306,7 +318,7 @@ class Groups:
         elif not member.actions or result == "ABANDON":
             if action.transition == events.LAUNCHING:
                 self._set_state(member, "Pending:Proceed")
-                self._in_service(member)
+                self._enter_service(member)
             else:
                 self._end(member)
 
@@ -326,22 +338,22 @@ class Groups:
     def _group(self, name: str) -> Any:
         return self._account.autoscaling.autoscaling_groups[name]
 
-    def _serves(self, member: Member) -> bool:
-        """Whether the member was in service before it was stopped and started: that is no launch."""
+    def _is_in_service(self, member: Member) -> bool:
+        """Whether the member is in service already: a stopped instance that starts again is no launch."""
         states = {state.instance.id: state.lifecycle_state for state in self._group(member.group).instance_states}
         return states.get(member.instance_id) == "InService"
 
     def _suspended(self, name: str) -> set[str]:
         return {entry["ProcessName"] for entry in self._group(name).suspended_processes}
 
-    def _notice(self, group: Any) -> None:
-        """Handle members that moto attached or detached, and groups that were deleted."""
+    def _sync_members(self, group: Any) -> None:
+        """Take over members that moto attached, and forget members that moto detached."""
         ids = {state.instance.id for state in group.instance_states}
         for instance_id in ids - set(self._members):
             member = self._members[instance_id] = Member(instance_id, group.name, next(self._order))
-            if instance_id not in self._instances.known():  # moto launches at once for a group of a stack
+            if instance_id not in self._instances.known_ids():  # moto launched the instance itself, for a stack's group
                 self._set_state(member, "Pending")
-                self._instances.launched(instance_id)
+                self._instances.on_launch(instance_id)
         for member in list(self._members.values()):
             if member.group == group.name and member.instance_id not in ids and not member.ending:
                 del self._members[member.instance_id]

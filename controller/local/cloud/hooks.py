@@ -18,7 +18,7 @@ CAP_HEARTBEATS = 100
 
 @dataclass(frozen=True)
 class LifecycleAction:
-    """One hook that one instance waits for. Times are seconds of the clock of `now`."""
+    """An instance that waits for a lifecycle hook. Times are in seconds, of the clock that gives `now`."""
 
     token: str
     group: str
@@ -32,7 +32,7 @@ class LifecycleAction:
 
     @property
     def limit(self) -> float:
-        """The latest deadline, whatever the heartbeats."""
+        """The latest deadline that heartbeats can reach."""
         return self.started_at + min(CAP_SECONDS, CAP_HEARTBEATS * self.heartbeat)
 
     def with_heartbeat(self, now: float) -> LifecycleAction:

@@ -1,6 +1,8 @@
-"""EC2 instances as in AWS: states that take time, events for each, a machine behind every one, describe calls that lag.
+"""EC2 instances as in AWS: state changes take time and emit events, each instance has a machine, and describe calls
+lag.
 
-The truth is here; what moto's instance objects show follows `describe_lag` later. All methods hold the account's lock.
+`Instances` holds the true states; moto's instance objects show each state `describe_lag` seconds later. All methods
+hold the account's lock.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from dyntrain.controller.local.trace import Trace
 from moto.core.utils import utcnow
 from moto.ec2.models.instances import StateReason
 
-CODES: dict[InstanceState, int] = {
+STATE_CODES: dict[InstanceState, int] = {
     "pending": 0,
     "running": 16,
     "shutting-down": 32,
@@ -40,20 +42,20 @@ CODES: dict[InstanceState, int] = {
     "stopped": 80,
 }
 POLL_SECONDS = 0.05
-WATCH_SECONDS = 0.25
+MACHINE_CHECK_SECONDS = 0.25
 
 
 @dataclass
 class Instance:
-    """An instance. `shown` is what describe calls still say. `life` grows with each change of state, so that a late
-    timer finds itself outdated.
+    """An instance. `shown` is the state in describe calls. `state_version` grows with each change of state, so that a
+    late timer knows that it is outdated.
     """
 
     instance_id: str
     address: str
     state: InstanceState = "pending"
     shown: InstanceState = "pending"
-    life: int = 0
+    state_version: int = 0
     machine: Machine | None = None
     notice: tuple[str, float] | None = None
     rebalance_at: float | None = None
@@ -96,7 +98,7 @@ class Instances:
         self.target_state: Callable[[str], str | None] = lambda instance_id: None
 
     def start(self) -> None:
-        self._watch()
+        self._check_machines()
 
     def stop(self) -> None:
         """Switch every machine off and close every metadata port."""
@@ -108,12 +110,12 @@ class Instances:
         for machine in machines:
             machine.close()
 
-    def known(self) -> set[str]:
+    def known_ids(self) -> set[str]:
         with self._account.lock:
             return set(self._instances)
 
     def state(self, instance_id: str) -> InstanceState | None:
-        """The true state, without describe's lag."""
+        """The true state, which describe calls show later, or None for an unknown instance."""
         with self._account.lock:
             instance = self._instances.get(instance_id)
             return None if instance is None else instance.state
@@ -123,56 +125,63 @@ class Instances:
             instance = self._instances.get(instance_id)
             return None if instance is None else instance.machine
 
-    def launched(self, instance_id: str) -> None:
-        """Give a new instance of moto's an address, and let it boot."""
+    def on_launch(self, instance_id: str) -> None:
+        """Give an address to an instance that moto has just launched, and boot the instance."""
         with self._account.lock:
             instance = self._instances[instance_id] = Instance(instance_id, self._addresses.take())
             self._past.launched(instance_id)
-            self._adjust(instance)
+            self._complete_moto_instance(instance)
             self._show(instance, "pending")
             self._enter(instance, "pending")
-            self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
+            self._agenda.after(self._options.boot_delay, self._if_unchanged(instance, self._boot))
 
-    def terminating(self, instance_id: str) -> None:
-        """Terminate an instance over time, with its machine's shutdown, as moto does at once."""
-        self._go_down(instance_id, "shutting-down", self._terminated)
+    def on_terminate(self, instance_id: str) -> None:
+        """Shut down the machine of an instance that moto has already terminated; the states change over time, as in
+        EC2.
+        """
+        self._begin_shutdown(instance_id, "shutting-down", self._enter_terminated)
 
-    def stopping(self, instance_id: str) -> None:
-        self._go_down(instance_id, "stopping", self._now_stopped)
+    def on_stop(self, instance_id: str) -> None:
+        self._begin_shutdown(instance_id, "stopping", self._enter_stopped)
 
-    def starting(self, instance_id: str) -> None:
+    def on_start(self, instance_id: str) -> None:
         with self._account.lock:
             instance = self._instances[instance_id]
             self._show(instance, instance.shown)
             if instance.state == "stopped":
-                self._moto(instance_id).launch_time = utcnow()  # of this life
+                self._moto_instance(instance_id).launch_time = utcnow()  # the launch time of this start
                 self._enter(instance, "pending")
-                self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
+                self._agenda.after(self._options.boot_delay, self._if_unchanged(instance, self._boot))
 
-    def rebooting(self, instance_id: str) -> None:
-        """Shut the machine down and boot it again on its disk; EC2 shows it as running all the while."""
+    def on_reboot(self, instance_id: str) -> None:
+        """Shut the machine down and boot it again from its disk. EC2 shows the instance as running all the time."""
         with self._account.lock:
             instance = self._instances[instance_id]
             self._show(instance, instance.shown)
             if instance.state == "running" and instance.machine is not None:
                 instance.reboots = True
-                instance.machine.shut_down()  # `_watch` sees it off
+                instance.machine.shut_down()  # `_check_machines` then boots the machine again
 
-    def profile_replaced(self, association: str) -> None:
-        """Update the profile in moto's objects: its describe calls would go on to show the former one."""
+    def on_profile_replaced(self, association_id: str) -> None:
+        """Write the new instance profile into moto's object. Without this, describe calls would still show the former
+        profile.
+        """
         with self._account.lock:
-            for one in self._account.ec2.iam_instance_profile_associations.values():
-                if one.association_id == association:
-                    one.instance.iam_instance_profile = {"Arn": one.iam_instance_profile.arn, "Id": association}
+            for association in self._account.ec2.iam_instance_profile_associations.values():
+                if association.association_id == association_id:
+                    association.instance.iam_instance_profile = {
+                        "Arn": association.iam_instance_profile.arn,
+                        "Id": association_id,
+                    }
 
     def interrupt(self, instance_id: str, seconds: float) -> None:
-        """Interrupt a Spot instance: the notice now, in the machine's metadata service and as an event; the end after
-        `seconds`.
+        """Interrupt a Spot instance. The notice comes now, in the machine's metadata service and as an event; the
+        termination comes after `seconds`.
         """
         with self._account.lock:
             self._instances[instance_id].notice = ("terminate", time.time() + seconds)
             self._bus.publish(events.spot_interruption(self._bus.origin(), instance_id, "terminate"))
-        self._agenda.after(seconds, lambda: self._take_back(instance_id))
+        self._agenda.after(seconds, lambda: self._end_interrupted(instance_id))
 
     def recommend_rebalance(self, instance_id: str) -> None:
         with self._account.lock:
@@ -180,47 +189,52 @@ class Instances:
             self._bus.publish(events.rebalance_recommendation(self._bus.origin(), instance_id))
             self.on_recommendation(instance_id)
 
-    def _take_back(self, instance_id: str) -> None:
+    def _end_interrupted(self, instance_id: str) -> None:
         with self._account.lock:
             if self._instances[instance_id].state not in ("shutting-down", "terminated"):
                 self._account.ec2.terminate_instances([instance_id])
-                self._say_why(instance_id, "Server.SpotInstanceTermination")
-                self.terminating(instance_id)
+                self._set_reason(instance_id, "Server.SpotInstanceTermination")
+                self.on_terminate(instance_id)
 
     def _switched_off(self, instance: Instance) -> None:
-        """Handle a machine that switched itself off, by the instance's shutdown behaviour."""
-        backend, behaviour = self._account.ec2, self._moto(instance.instance_id).instance_initiated_shutdown_behavior
+        """Stop or terminate the instance of a machine that switched itself off, by the instance's shutdown
+        behaviour.
+        """
+        backend, behaviour = (
+            self._account.ec2,
+            self._moto_instance(instance.instance_id).instance_initiated_shutdown_behavior,
+        )
         self._trace.write("machine-off", instance=instance.instance_id, behaviour=str(behaviour))
         if behaviour == "terminate":
             backend.terminate_instances([instance.instance_id])
-            self.terminating(instance.instance_id)
+            self.on_terminate(instance.instance_id)
         else:
             backend.stop_instances([instance.instance_id])
-            self.stopping(instance.instance_id)
-        self._say_why(instance.instance_id, "Client.InstanceInitiatedShutdown")
+            self.on_stop(instance.instance_id)
+        self._set_reason(instance.instance_id, "Client.InstanceInitiatedShutdown")
 
-    def _say_why(self, instance_id: str, code: str) -> None:
+    def _set_reason(self, instance_id: str, code: str) -> None:
         """Set the reason of the state (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html)."""
-        self._moto(instance_id).state_reason = StateReason(f"{code}: told by the embedded cloud", code)
+        self._moto_instance(instance_id).state_reason = StateReason(f"{code}: set by the embedded cloud", code)
 
     # ---- states
 
-    def _step(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
-        """A callable for the agenda: `action`, unless the instance has changed its state meanwhile or the cloud
+    def _if_unchanged(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
+        """A callable for the agenda, which runs `action` unless the instance's state has changed or the cloud has
         stopped.
         """
-        life = instance.life
+        state_version = instance.state_version
 
         def run() -> None:
             with self._account.lock:
-                if instance.life == life and not self._stopped:
+                if instance.state_version == state_version and not self._stopped:
                     action(instance)
 
         return run
 
     def _enter(self, instance: Instance, state: InstanceState) -> None:
         instance.state = state
-        instance.life += 1
+        instance.state_version += 1
         self._agenda.after(self._options.describe_lag, lambda: self._show_later(instance, state))
         self._bus.publish(events.state_change(self._bus.origin(), instance.instance_id, state))
         self.on_state(instance.instance_id, state)
@@ -231,14 +245,14 @@ class Instances:
 
     def _show(self, instance: Instance, state: InstanceState) -> None:
         instance.shown = state
-        shown = self._moto(instance.instance_id)._state
-        shown.name, shown.code = state, CODES[state]
+        moto_state = self._moto_instance(instance.instance_id)._state
+        moto_state.name, moto_state.code = state, STATE_CODES[state]
 
     def _boot(self, instance: Instance) -> None:
         self._power_on(instance)
         self._enter(instance, "running")
 
-    def _go_down(self, instance_id: str, state: InstanceState, done: Callable[[Instance], None]) -> None:
+    def _begin_shutdown(self, instance_id: str, state: InstanceState, when_off: Callable[[Instance], None]) -> None:
         with self._account.lock:
             instance = self._instances[instance_id]
             self._show(instance, instance.shown)
@@ -248,24 +262,26 @@ class Instances:
                 if instance.machine is not None:
                     instance.machine.shut_down()
                 self._enter(instance, state)
-                self._await_off(instance, done)
+                self._await_off(instance, when_off)
 
-    def _await_off(self, instance: Instance, done: Callable[[Instance], None]) -> None:
-        if instance.machine is not None and instance.machine.on:
-            self._agenda.after(POLL_SECONDS, self._step(instance, lambda same: self._await_off(same, done)))
+    def _await_off(self, instance: Instance, when_off: Callable[[Instance], None]) -> None:
+        if instance.machine is not None and instance.machine.is_on:
+            self._agenda.after(
+                POLL_SECONDS, self._if_unchanged(instance, lambda current: self._await_off(current, when_off))
+            )
             return
         if instance.machine is not None:
             instance.machine.close()
             instance.machine = None
-        done(instance)
+        when_off(instance)
 
-    def _terminated(self, instance: Instance) -> None:
+    def _enter_terminated(self, instance: Instance) -> None:
         if self._network is not None:
             self._network.remove(instance.instance_id)
         self._addresses.free(instance.address)
         self._enter(instance, "terminated")
 
-    def _now_stopped(self, instance: Instance) -> None:
+    def _enter_stopped(self, instance: Instance) -> None:
         self._enter(instance, "stopped")
 
     # ---- machines
@@ -277,9 +293,9 @@ class Instances:
         user_data = self._user_data(instance.instance_id)
         job = job_command(user_data, root)
         bootstraps = "node_bootstrap" in user_data
-        volume, place = self._volumes.of(user_data), self._place(instance)
-        words = (self._options.machine_command or ()) if bootstraps else ()
-        command = job or tuple(str(volume) if word == VOLUME else word for word in words)
+        volume, place = self._volumes.folder_for(user_data), self._place(instance)
+        unit_words = (self._options.machine_command or ()) if bootstraps else ()
+        command = job or tuple(str(volume) if word == VOLUME else word for word in unit_words)
         machine = self._bare(instance, root, place, volume) or Machine(
             self._spawner,
             root,
@@ -322,74 +338,74 @@ class Instances:
         )
 
     def _place(self, instance: Instance) -> Place:
-        """The place where its machine boots. The host is created at the first boot, and stays until the instance is
-        terminated.
+        """The place where the instance's machine boots. With namespaces, the first boot creates a host, which stays
+        until the instance is terminated.
         """
 
         def tokens_required() -> bool:
             with self._account.lock:
-                return bool(self._moto(instance.instance_id).metadata_options.http_tokens == "required")
+                return bool(self._moto_instance(instance.instance_id).metadata_options.http_tokens == "required")
 
         if self._network is None:
             return Place(tokens_required=tokens_required)
         entrance = self._network.entrance(instance.instance_id, instance.address)
         return Place(self._network.gateway, entrance, tokens_required)
 
-    def _watch(self) -> None:
-        """Boot machines again that rebooted, or whose init was killed, as after a kernel panic."""
+    def _check_machines(self) -> None:
+        """Boot a machine again when it reboots, or when its init process was killed, as after a kernel panic."""
         with self._account.lock:
             if self._stopped:
                 return
             for instance in self._instances.values():
-                if instance.state != "running" or instance.machine is None or instance.machine.on:
+                if instance.state != "running" or instance.machine is None or instance.machine.is_on:
                     continue
                 if instance.machine.switched_itself_off:
                     self._switched_off(instance)
                 else:
-                    why = "machine-reboots" if instance.reboots else "machine-died"
-                    self._trace.write(why, instance=instance.instance_id)
+                    trace_kind = "machine-reboots" if instance.reboots else "machine-died"
+                    self._trace.write(trace_kind, instance=instance.instance_id)
                     instance.reboots = False
                     instance.machine.close()
                     self._power_on(instance)
-        self._agenda.after(WATCH_SECONDS, self._watch)
+        self._agenda.after(MACHINE_CHECK_SECONDS, self._check_machines)
 
     def _metadata(self, instance: Instance) -> Tree:
         with self._account.lock:
-            moto = self._moto(instance.instance_id)
-            shows_tags = moto.metadata_options.instance_metadata_tags == "enabled"
+            moto_instance = self._moto_instance(instance.instance_id)
+            shows_tags = moto_instance.metadata_options.instance_metadata_tags == "enabled"
             facts = InstanceFacts(
                 instance_id=instance.instance_id,
-                image_id=moto.image_id,
-                instance_type=moto.instance_type,
+                image_id=moto_instance.image_id,
+                instance_type=moto_instance.instance_type,
                 address=instance.address,
-                zone=str(moto.availability_zone),
+                zone=str(moto_instance.availability_zone),
                 region=self._account.region,
                 account=self._account.number,
-                launched_at=moto.launch_time.timestamp(),
+                launched_at=moto_instance.launch_time.timestamp(),
                 tags=self._account.instance_tags(instance.instance_id) if shows_tags else None,
                 target_state=self.target_state(instance.instance_id),
                 notice=instance.notice,
                 rebalance_at=instance.rebalance_at,
                 user_data=self._user_data(instance.instance_id),
-                launch_index=int(moto.ami_launch_index),
+                launch_index=int(moto_instance.ami_launch_index),
             )
         return metadata(facts, self.signer, time.time())
 
     # ---- moto's objects
 
-    def _moto(self, instance_id: str) -> Any:
+    def _moto_instance(self, instance_id: str) -> Any:
         return self._account.ec2.get_instance(instance_id)
 
     def _user_data(self, instance_id: str) -> str:
-        data = self._moto(instance_id).user_data
+        data = self._moto_instance(instance_id).user_data
         return "" if data is None else str(data.decode())
 
-    def _adjust(self, instance: Instance) -> None:
-        """Set the cloud's address instead of moto's, and the launch template's metadata options and instance profile,
-        which moto leaves out.
+    def _complete_moto_instance(self, instance: Instance) -> None:
+        """Complete moto's instance object with the cloud's address, and with the launch template's metadata options and
+        instance profile.
         """
-        moto = self._moto(instance.instance_id)
-        for interface in moto.nics.values():
+        moto_instance = self._moto_instance(instance.instance_id)
+        for interface in moto_instance.nics.values():
             interface.private_ip_address = instance.address
             interface.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": instance.address}]
         tags = self._account.instance_tags(instance.instance_id)
@@ -400,7 +416,7 @@ class Instances:
         if profile := version.data.get("IamInstanceProfile", {}).get("Arn"):
             self._account.ec2.associate_iam_instance_profile(instance.instance_id, iam_instance_profile_arn=profile)
         options = version.data.get("MetadataOptions", {})
-        if moto.metadata_options.http_tokens == "optional":
-            moto.metadata_options.http_tokens = options.get("HttpTokens", "optional")
-        if moto.metadata_options.instance_metadata_tags == "disabled":
-            moto.metadata_options.instance_metadata_tags = options.get("InstanceMetadataTags", "disabled")
+        if moto_instance.metadata_options.http_tokens == "optional":
+            moto_instance.metadata_options.http_tokens = options.get("HttpTokens", "optional")
+        if moto_instance.metadata_options.instance_metadata_tags == "disabled":
+            moto_instance.metadata_options.instance_metadata_tags = options.get("InstanceMetadataTags", "disabled")

@@ -1,5 +1,5 @@
-"""Features of RunInstances that moto lacks: client tokens, by which a repeated call launches nothing; placement
-groups.
+"""Features of RunInstances that moto lacks: placement groups, and client tokens, by which a repeated call launches
+nothing.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from moto.ec2 import utils
 
 NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 # https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html
-# The codes of what is refused of placement groups: believed, from
+# The error codes of placement groups are from this page, not from observed answers:
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 
 
 @dataclass(frozen=True)
-class Launched:
+class AcceptedLaunch:
     form: dict[str, str]
     answer: Answer
 
 
 class Launches:
-    """Launches by client token, and placement groups. Methods hold the account's lock."""
+    """Launches by client token, and placement groups. The caller holds the account's lock."""
 
     def __init__(self) -> None:
-        self._launched: dict[str, Launched] = {}
+        self._launched: dict[str, AcceptedLaunch] = {}
         self._placements: dict[str, str] = {}
         utils.filter_dict_attribute_mapping["client-token"] = "client_token"
 
     def answer(self, call: Call) -> Answer | None:
-        """The cloud's own answer; None when moto should answer. Raises ApiError."""
+        """The cloud's own answer, or None when moto should answer. Raises ApiError."""
         if call.service != "ec2":
             return None
         name = call.form.get("GroupName", "")
         match call.action:
             case "RunInstances":
-                return self._repeated(call)
+                return self._earlier_answer(call)
             case "CreatePlacementGroup":
                 if name in self._placements:
                     raise ApiError("InvalidPlacementGroup.Duplicate", f"The placement group '{name}' already exists.")
                 self._placements[name] = call.form.get("Strategy", "cluster")
                 return _answer(call, "<return>true</return>")
             case "DeletePlacementGroup":
-                self._known(name)
+                self._require_group(name)
                 del self._placements[name]
                 return _answer(call, "<return>true</return>")
             case "DescribePlacementGroups":
@@ -58,11 +58,11 @@ class Launches:
     def remember(self, call: Call, answer: Answer) -> None:
         """Remember a launch that moto accepted."""
         if token := call.form.get("ClientToken"):
-            self._launched[token] = Launched(_parameters(call), answer)
+            self._launched[token] = AcceptedLaunch(_parameters(call), answer)
 
-    def _repeated(self, call: Call) -> Answer | None:
+    def _earlier_answer(self, call: Call) -> Answer | None:
         if group := call.form.get("Placement.GroupName"):
-            self._known(group)
+            self._require_group(group)
         earlier = self._launched.get(call.form.get("ClientToken", ""))
         if earlier is None or call.form.get("DryRun", "false").lower() == "true":
             return None
@@ -73,12 +73,12 @@ class Launches:
             )
         return earlier.answer
 
-    def _known(self, group: str) -> None:
+    def _require_group(self, group: str) -> None:
         if group not in self._placements:
             raise ApiError("InvalidPlacementGroup.Unknown", f"The Placement Group '{group}' is unknown.")
 
     def _item(self, group: str) -> str:
-        self._known(group)
+        self._require_group(group)
         fields = {"groupName": group, "state": "available", "strategy": self._placements[group]}
         return "<item>" + "".join(f"<{key}>{escape(value)}</{key}>" for key, value in fields.items()) + "</item>"
 

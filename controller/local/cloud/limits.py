@@ -1,5 +1,5 @@
-"""Limits of AWS that moto does not enforce, and prices, which are not available here. Each check raises ApiError with
-AWS's code and wording.
+"""Limits of AWS that moto does not enforce, and the refusal of price queries. Each check raises ApiError with AWS's
+code and wording.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dyntrain.controller.local.errors import ApiError
 
 STANDARD_BYTES = 4096
 ADVANCED_BYTES = 8192
-# Tags that people may not write. The answer of Auto Scaling: believed, from
+# Users may not write tags with this prefix. Auto Scaling's error code is from this page, not from an observed answer:
 # https://docs.aws.amazon.com/autoscaling/ec2/APIReference/CommonErrors.html
-RESERVED = "aws:"
+RESERVED_PREFIX = "aws:"
 _TAG_KEY = re.compile(r"Tags?\.(member\.)?\d+\.Key")
-# Refused with OperationNotPermitted: believed, from
+# The error code OperationNotPermitted is from this page, not from an observed answer:
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 PROTECTIONS = {
     "TerminateInstances": ("disable_api_termination", "terminated", "disableApiTermination"),
@@ -31,11 +31,11 @@ def check(account: Account, call: Call) -> None:
     if call.service == "pricing":
         raise ApiError("AccessDeniedException", "the embedded cloud has no price list")
     if call.service in ("ec2", "autoscaling"):
-        _not_reserved(call)
+        _no_reserved_tags(call)
     if call.service == "ssm" and call.action == "PutParameter":
         _parameter_size(call.document)
     elif call.service == "ec2" and call.action == "CreateTags":
-        _known(account, call)
+        _taggable(account, call)
     elif call.service == "ec2" and call.action in PROTECTIONS:
         _unprotected(account, call)
     elif call.service == "autoscaling":
@@ -43,32 +43,38 @@ def check(account: Account, call: Call) -> None:
         if call.action == "SetDesiredCapacity":
             _desired_capacity(account, call)
         elif call.action in ("CreateAutoScalingGroup", "UpdateAutoScalingGroup"):
-            _sizes(account, call)
+            _group_sizes(account, call)
         elif call.action == "PutLifecycleHook":
-            _hook(call)
+            _hook_timeout(call)
         elif call.action == "DeleteAutoScalingGroup":
-            _empty(account, call)
+            _group_empty(account, call)
 
 
 def _instances(account: Account) -> dict[str, Any]:
-    return {one.id: one for reservation in account.ec2.reservations.values() for one in reservation.instances}
+    return {
+        instance.id: instance for reservation in account.ec2.reservations.values() for instance in reservation.instances
+    }
 
 
-def _not_reserved(call: Call) -> None:
+def _no_reserved_tags(call: Call) -> None:
     for name, key in call.form.items():
-        if _TAG_KEY.fullmatch(name) and key.lower().startswith(RESERVED):
+        if _TAG_KEY.fullmatch(name) and key.lower().startswith(RESERVED_PREFIX):
             code = "InvalidParameterValue" if call.service == "ec2" else "ValidationError"
-            reason = f"Tag keys starting with '{RESERVED}' are reserved for internal use"
+            reason = f"Tag keys starting with '{RESERVED_PREFIX}' are reserved for internal use"
             raise ApiError(code, f"Value ( {key} ) for parameter key is invalid. {reason}")
 
 
-def _known(account: Account, call: Call) -> None:
+def _taggable(account: Account, call: Call) -> None:
     instances = _instances(account)
     for resource in call.values("ResourceId"):
         if resource.startswith("i-") and resource not in instances:
             raise ApiError("InvalidInstanceID.NotFound", f"The instance ID '{resource}' does not exist")
-        shown = resource in instances and instances[resource].metadata_options.instance_metadata_tags == "enabled"
-        for key in refused_keys(call.form[name] for name in call.form if name.endswith(".Key")) if shown else ():
+        tags_in_metadata = (
+            resource in instances and instances[resource].metadata_options.instance_metadata_tags == "enabled"
+        )
+        for key in (
+            refused_keys(call.form[name] for name in call.form if name.endswith(".Key")) if tags_in_metadata else ()
+        ):
             raise ApiError(
                 "InvalidParameterValue",
                 f"'{key}' is not a valid tag key. Tag keys must match pattern ({TAG_KEY_PATTERN}), and must not be a "
@@ -77,7 +83,7 @@ def _known(account: Account, call: Call) -> None:
 
 
 def _unprotected(account: Account, call: Call) -> None:
-    """Refuse all or nothing: moto ends those that it reaches before the one that is protected."""
+    """Refuse the whole call if one instance is protected. moto would end the instances before the protected one."""
     flag, word, attribute = PROTECTIONS[call.action]
     instances = _instances(account)
     for instance_id in call.values("InstanceId"):
@@ -137,29 +143,31 @@ def _desired_capacity(account: Account, call: Call) -> None:
         )
 
 
-def _sizes(account: Account, call: Call) -> None:
+def _group_sizes(account: Account, call: Call) -> None:
     group = _named_group(account, call) if call.action == "UpdateAutoScalingGroup" else None
-    least, most, desired = call.number("MinSize"), call.number("MaxSize"), call.number("DesiredCapacity")
-    least = group.min_size if least is None and group is not None else least
-    most = group.max_size if most is None and group is not None else most
-    if least is None or most is None:
+    min_size, max_size, desired = call.number("MinSize"), call.number("MaxSize"), call.number("DesiredCapacity")
+    min_size = group.min_size if min_size is None and group is not None else min_size
+    max_size = group.max_size if max_size is None and group is not None else max_size
+    if min_size is None or max_size is None:
         return
-    if least > most:
-        raise ApiError("ValidationError", f"Max bound, {most}, must be greater than or equal to min bound, {least}")
-    if desired is not None and not least <= desired <= most:
+    if min_size > max_size:
+        raise ApiError(
+            "ValidationError", f"Max bound, {max_size}, must be greater than or equal to min bound, {min_size}"
+        )
+    if desired is not None and not min_size <= desired <= max_size:
         raise ApiError(
             "ValidationError",
-            f"Desired capacity:{desired} must be between the specified min size:{least} and max size:{most}",
+            f"Desired capacity:{desired} must be between the specified min size:{min_size} and max size:{max_size}",
         )
 
 
-def _hook(call: Call) -> None:
+def _hook_timeout(call: Call) -> None:
     timeout = call.number("HeartbeatTimeout")
     if timeout is not None and not 30 <= timeout <= 7200:
         raise ApiError("ValidationError", "HeartbeatTimeout must be between 30 and 7200 seconds, inclusive")
 
 
-def _empty(account: Account, call: Call) -> None:
+def _group_empty(account: Account, call: Call) -> None:
     if call.form.get("ForceDelete", "false").lower() != "true" and _named_group(account, call).instance_states:
         raise ApiError(
             "ResourceInUse",

@@ -1,11 +1,12 @@
-"""Earlier states of tags and groups, for describe calls that lag.
+"""Keep earlier states of tags and groups, so that describe calls lag as in AWS.
 
-A describe call may show an old state, and of a new instance nothing, or a part of its tags:
-https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html AWS gives no bound; the controller's policy
-has one (`settling_seconds`). The caller holds the account's lock.
+A describe call may show an old state, omit a new instance, or show only a part of its tags:
+https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
+AWS gives no bound for this lag; the controller's policy has one (`settling_seconds`). The caller holds the account's
+lock.
 
-Each change shows some time after it, up to `behind` seconds, and then stays: nobody could tell a status that goes back
-from an answer that does. Where an answer is `age` old besides, as in a storm, the next one may be older than the last.
+Describe calls show each change up to `behind` seconds later, and show no older state afterwards. Only the fault hunt
+adds an `age` to an answer; such an answer may be older than the one before.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.calls import Call
 
 KEPT_SECONDS = 60.0
-OF_INSTANCES = frozenset({"DescribeInstances", "DescribeInstanceStatus", "DescribeTags"})
-OF_GROUPS = frozenset({"DescribeAutoScalingGroups", "DescribeAutoScalingInstances"})
+INSTANCE_CALLS = frozenset({"DescribeInstances", "DescribeInstanceStatus", "DescribeTags"})
+GROUP_CALLS = frozenset({"DescribeAutoScalingGroups", "DescribeAutoScalingInstances"})
 
 Tags = dict[str, str]
 
 
 @dataclass(frozen=True)
-class GroupThen:
-    """A group as describe calls show it from `since` on. `states` are copies of moto's."""
+class PastGroup:
+    """A group's state that describe calls show from `since` on. `states` are copies of moto's objects."""
 
     since: float
     desired: int | None
@@ -38,7 +39,7 @@ class GroupThen:
 
 
 def _content(desired: int | None, states: Sequence[Any]) -> tuple[Any, ...]:
-    members = [(one.instance.id, one.lifecycle_state, one.protected_from_scale_in) for one in states]
+    members = [(state.instance.id, state.lifecycle_state, state.protected_from_scale_in) for state in states]
     return (desired, *members)
 
 
@@ -48,44 +49,45 @@ class Past:
         self._behind = behind
         self._clock = clock
         self._chance = random.Random(f"past {seed}")
-        self._tags: dict[str, list[tuple[float, Tags | None]]] = {}  # until when they show; None: not there yet
-        self._groups: dict[str, list[GroupThen]] = {}
+        # (time until which describe calls show the tags, tags); None: describe calls show no instance
+        self._tags: dict[str, list[tuple[float, Tags | None]]] = {}
+        self._groups: dict[str, list[PastGroup]] = {}
 
     def launched(self, instance_id: str) -> None:
-        self._tags[instance_id] = [(self._shows(), None)]
+        self._tags[instance_id] = [(self._visible_from(), None)]
 
     def before_tags_change(self, instance_id: str) -> None:
         history = self._tags.get(instance_id, [])
-        until = self._shows(after=history[-1][0] if history else 0.0)
+        shown_until = self._visible_from(after=history[-1][0] if history else 0.0)
         kept = [entry for entry in history if entry[0] > self._clock() - KEPT_SECONDS]
-        self._tags[instance_id] = [*kept, (until, self._account.instance_tags(instance_id))]
+        self._tags[instance_id] = [*kept, (shown_until, self._account.instance_tags(instance_id))]
 
     def note_groups(self) -> None:
-        """Record the groups. Called often: states in between never show."""
+        """Record the groups' present states. Called often, because states between two calls are never shown."""
         now = self._clock()
         for name, group in self._account.autoscaling.autoscaling_groups.items():
             desired, states = group.desired_capacity, group.instance_states
             history = self._groups.get(name, [])
             if history and _content(history[-1].desired, history[-1].states) == _content(desired, states):
                 continue
-            kept = [then for then in history[:-1] if then.since > now - KEPT_SECONDS] + history[-1:]
-            since = self._shows(after=history[-1].since) if history else now
-            self._groups[name] = [*kept, GroupThen(since, desired, tuple(copy.copy(state) for state in states))]
+            kept = [past_group for past_group in history[:-1] if past_group.since > now - KEPT_SECONDS] + history[-1:]
+            since = self._visible_from(after=history[-1].since) if history else now
+            self._groups[name] = [*kept, PastGroup(since, desired, tuple(copy.copy(state) for state in states))]
 
-    def _shows(self, after: float = 0.0) -> float:
-        """When a change of now shows: not before earlier changes."""
+    def _visible_from(self, after: float = 0.0) -> float:
+        """The time from which describe calls show a present change. Earlier changes are always visible first."""
         return max(after, self._clock() + self._chance.uniform(0.0, self._behind))
 
     @contextmanager
     def shown(self, call: Call, age: float) -> Iterator[None]:
-        """A context in which moto answers as describe calls did `age` seconds ago."""
-        at, late = self._clock() - age, age or self._behind
+        """A context in which moto's describe calls answer as they did `age` seconds ago."""
+        at, lag = self._clock() - age, age or self._behind
         if call.service == "autoscaling":
             self.note_groups()  # record what the call may change
-        if late and call.service == "ec2" and call.action in OF_INSTANCES:
+        if lag and call.service == "ec2" and call.action in INSTANCE_CALLS:
             with self._instances_at(at):
                 yield
-        elif late and call.service == "autoscaling" and call.action in OF_GROUPS:
+        elif lag and call.service == "autoscaling" and call.action in GROUP_CALLS:
             with self._groups_at(at):
                 yield
         else:
@@ -97,7 +99,7 @@ class Past:
         kept_tags: dict[str, Tags] = {}
         hidden: set[str] = set()
         for instance_id, entries in self._tags.items():
-            shown = [tags for until, tags in entries if until > at]
+            shown = [tags for shown_until, tags in entries if shown_until > at]
             if not shown:
                 continue
             kept_tags[instance_id] = ec2.tags[instance_id]
@@ -107,18 +109,20 @@ class Past:
                 hidden.add(instance_id)
                 ec2.tags[instance_id] = {}
             else:
-                ec2.tags[instance_id] = self._part(shown[1] if len(shown) > 1 else kept_tags[instance_id])
-        kept_instances = [(one, one.instances) for one in ec2.reservations.values()] if hidden else []
-        for one, instances in kept_instances:
-            one.instances = [instance for instance in instances if instance.id not in hidden]
+                ec2.tags[instance_id] = self._random_part(shown[1] if len(shown) > 1 else kept_tags[instance_id])
+        kept_instances = (
+            [(reservation, reservation.instances) for reservation in ec2.reservations.values()] if hidden else []
+        )
+        for reservation, instances in kept_instances:
+            reservation.instances = [instance for instance in instances if instance.id not in hidden]
         try:
             yield
         finally:
             ec2.tags.update(kept_tags)
-            for one, instances in kept_instances:
-                one.instances = instances
+            for reservation, instances in kept_instances:
+                reservation.instances = instances
 
-    def _part(self, tags: Tags | None) -> Tags:
+    def _random_part(self, tags: Tags | None) -> Tags:
         return (
             {}
             if tags is None
@@ -131,8 +135,8 @@ class Past:
         kept = {name: (group.desired_capacity, group.instance_states) for name, group in groups.items()}
         for name, group in groups.items():
             history = self._groups[name]
-            then = next((one for one in reversed(history) if one.since <= at), history[0])
-            group.desired_capacity, group.instance_states = then.desired, list(then.states)
+            shown_group = next((past_group for past_group in reversed(history) if past_group.since <= at), history[0])
+            group.desired_capacity, group.instance_states = shown_group.desired, list(shown_group.states)
         try:
             yield
         finally:

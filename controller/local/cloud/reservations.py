@@ -1,8 +1,7 @@
-"""Reserved Instances and capacity reservations, which moto lacks: tests and people create them here, describe calls
-show them.
+"""Reserved Instances and capacity reservations, which moto lacks. Tests and users create reservations here, and
+describe calls show them.
 
-They have no effect: the cloud bills nothing and launches regardless. How many instances run in a capacity reservation
-is set by `use`.
+Reservations have no effect on launches or bills. `use` sets the number of instances that run in a capacity reservation.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ YEAR = 365 * 86_400.0
 
 @dataclass(frozen=True)
 class ReservedInstances:
-    """A purchase. `zone` None: regional, and then describe calls show no zone."""
+    """A purchase of Reserved Instances. Without `zone` the purchase is regional, and describe calls show no zone."""
 
     id: str
     instance_type: str
@@ -67,7 +66,7 @@ class Reservations:
         tenancy: str = "default",
         seconds: float = YEAR,
     ) -> str:
-        """Buy Reserved Instances; returns their id."""
+        """Buy Reserved Instances; returns the id of the purchase."""
         now = time.time()
         bought = ReservedInstances(str(uuid.uuid4()), instance_type, count, zone, platform, tenancy, now, now + seconds)
         with self._lock:
@@ -85,7 +84,7 @@ class Reservations:
         kind: str = "default",
         seconds: float | None = None,
     ) -> str:
-        """Create an on-demand capacity reservation, or (`kind` capacity-block) a Capacity Block; returns its id."""
+        """Create an on-demand capacity reservation, or with `kind` capacity-block a Capacity Block; returns the id."""
         end = time.time() + seconds if seconds is not None else None
         reservation = CapacityReservation(
             f"cr-{uuid.uuid4().hex[:17]}", instance_type, count, zone, platform, tenancy, criteria, kind, end
@@ -95,12 +94,12 @@ class Reservations:
         return reservation.id
 
     def use(self, reservation: str, used: int) -> None:
-        """Set how many instances run in the capacity reservation. Raises KeyError."""
+        """Set how many instances run in the capacity reservation. Raises KeyError for an unknown id."""
         with self._lock:
             self._capacity[reservation] = replace(self._capacity[reservation], used=used)
 
     def end(self, reservation: str) -> None:
-        """Retire or cancel. Raises KeyError for an unknown id."""
+        """Retire Reserved Instances, or cancel a capacity reservation. Raises KeyError for an unknown id."""
         with self._lock:
             if reservation in self._reserved:
                 self._reserved[reservation] = replace(self._reserved[reservation], state="retired")
@@ -108,7 +107,7 @@ class Reservations:
                 self._capacity[reservation] = replace(self._capacity[reservation], state="cancelled")
 
     def answer(self, call: Call) -> Answer | None:
-        """The answer; None for a call that is not about reservations."""
+        """The answer to a describe call, or None for a call that is not about reservations."""
         if call.service != "ec2" or call.action not in ("DescribeReservedInstances", "DescribeCapacityReservations"):
             return None
         states = _filtered_states(call)
@@ -118,12 +117,16 @@ class Reservations:
             return _answer(
                 call.action,
                 "reservedInstancesSet",
-                [_purchase_fields(one) for one in reserved if not states or one.state in states],
+                [
+                    _purchase_fields(reservation)
+                    for reservation in reserved
+                    if not states or reservation.state in states
+                ],
             )
         return _answer(
             call.action,
             "capacityReservationSet",
-            [_capacity_fields(one) for one in capacity if not states or one.state in states],
+            [_capacity_fields(reservation) for reservation in capacity if not states or reservation.state in states],
         )
 
 
@@ -136,39 +139,45 @@ def _filtered_states(call: Call) -> list[str]:
     return [value for prefix in prefixes for value in call.values(f"{prefix}.Value")]
 
 
-def _purchase_fields(one: ReservedInstances) -> dict[str, str]:
-    place = {"scope": "Region"} if one.zone is None else {"scope": "Availability Zone", "availabilityZone": one.zone}
+def _purchase_fields(purchase: ReservedInstances) -> dict[str, str]:
+    place = (
+        {"scope": "Region"}
+        if purchase.zone is None
+        else {"scope": "Availability Zone", "availabilityZone": purchase.zone}
+    )
     return place | {
-        "reservedInstancesId": one.id,
-        "instanceType": one.instance_type,
-        "instanceCount": str(one.count),
-        "productDescription": one.platform,
-        "instanceTenancy": one.tenancy,
-        "state": one.state,
-        "start": timestamp(one.start),
-        "end": timestamp(one.end),
-        "duration": str(int(one.end - one.start)),
+        "reservedInstancesId": purchase.id,
+        "instanceType": purchase.instance_type,
+        "instanceCount": str(purchase.count),
+        "productDescription": purchase.platform,
+        "instanceTenancy": purchase.tenancy,
+        "state": purchase.state,
+        "start": timestamp(purchase.start),
+        "end": timestamp(purchase.end),
+        "duration": str(int(purchase.end - purchase.start)),
         "offeringClass": "standard",
         "offeringType": "No Upfront",
         "currencyCode": "USD",
     }
 
 
-def _capacity_fields(one: CapacityReservation) -> dict[str, str]:
+def _capacity_fields(reservation: CapacityReservation) -> dict[str, str]:
     ends = (
-        {"endDateType": "unlimited"} if one.end is None else {"endDateType": "limited", "endDate": timestamp(one.end)}
+        {"endDateType": "unlimited"}
+        if reservation.end is None
+        else {"endDateType": "limited", "endDate": timestamp(reservation.end)}
     )
     return ends | {
-        "capacityReservationId": one.id,
-        "instanceType": one.instance_type,
-        "instancePlatform": one.platform,
-        "availabilityZone": one.zone,
-        "tenancy": one.tenancy,
-        "totalInstanceCount": str(one.total),
-        "availableInstanceCount": str(one.total - one.used),
-        "instanceMatchCriteria": one.criteria,
-        "reservationType": one.kind,
-        "state": one.state,
+        "capacityReservationId": reservation.id,
+        "instanceType": reservation.instance_type,
+        "instancePlatform": reservation.platform,
+        "availabilityZone": reservation.zone,
+        "tenancy": reservation.tenancy,
+        "totalInstanceCount": str(reservation.total),
+        "availableInstanceCount": str(reservation.total - reservation.used),
+        "instanceMatchCriteria": reservation.criteria,
+        "reservationType": reservation.kind,
+        "state": reservation.state,
     }
 
 

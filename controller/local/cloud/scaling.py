@@ -1,4 +1,6 @@
-"""A group's scaling decisions: how many to launch, and which instances to end. Pure."""
+"""Scaling decisions of an Auto Scaling group: how many instances to launch, and which instances to end. Pure
+functions.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ COMING_OR_IN_SERVICE = frozenset({"Pending", "Pending:Wait", "Pending:Proceed", 
 
 @dataclass(frozen=True)
 class MemberView:
-    """A member for these decisions. `order` grows with the time of launch. `replaced`: AWS recommended to rebalance it,
-    and the group does.
+    """The properties of a group member that matter for the decisions. `order` grows with the launch time. `replaced`:
+    EC2 recommended a rebalance, and the group replaces the instance.
     """
 
     instance_id: str
@@ -20,15 +22,15 @@ class MemberView:
     replaced: bool = False
 
 
-def missing(members: list[MemberView], desired: int) -> int:
+def missing_count(members: list[MemberView], desired: int) -> int:
     return max(0, desired - len(_counted(members)))
 
 
 def surplus(members: list[MemberView], desired: int) -> list[str]:
-    """Instances to terminate: those not yet in service first, then the newest.
+    """Instances to terminate: first instances that are not in service yet, then the newest.
 
-    AWS's default policy weighs zones, the launch template's age and the billing hour; with one zone and one template
-    nothing is left of it but the last, which per-second billing made meaningless. Protection starts at InService.
+    AWS's default policy weighs zones, the launch template's age and the billing hour. These criteria do not matter with
+    one zone, one template and billing by the second. Scale-in protection starts at InService.
     """
     counted = _counted(members)
     free = [member for member in counted if not (member.protected and member.lifecycle_state == "InService")]
@@ -36,19 +38,23 @@ def surplus(members: list[MemberView], desired: int) -> list[str]:
     return [member.instance_id for member in free[: max(0, len(counted) - desired)]]
 
 
-def succeeded(members: list[MemberView], desired: int) -> list[str]:
-    """Instances whose replacements serve, so that they can be terminated: capacity rebalancing, as
-    https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-capacity-rebalancing.html describes it.
+def replaceable(members: list[MemberView], desired: int) -> list[str]:
+    """Instances to terminate because their replacements are in service, after a rebalance recommendation
+    (https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-capacity-rebalancing.html).
     """
     if sum(member.lifecycle_state == "InService" for member in _counted(members)) < desired:
         return []
-    return [it.instance_id for it in members if it.replaced and it.lifecycle_state in COMING_OR_IN_SERVICE]
+    return [
+        member.instance_id for member in members if member.replaced and member.lifecycle_state in COMING_OR_IN_SERVICE
+    ]
 
 
 def _counted(members: list[MemberView]) -> list[MemberView]:
-    return [it for it in members if it.lifecycle_state in COMING_OR_IN_SERVICE and not it.replaced]
+    return [member for member in members if member.lifecycle_state in COMING_OR_IN_SERVICE and not member.replaced]
 
 
 def relaunch_delay(failures: int, first: float) -> float:
-    """How long to wait before the launch that follows `failures` failed ones in a row: doubles, up to a minute."""
+    """Seconds before the launch that follows `failures` failed launches in a row: `first`, then doubled, up to a
+    minute.
+    """
     return 0.0 if failures == 0 else min(60.0, first * 2.0 ** (failures - 1))

@@ -1,9 +1,9 @@
-"""Add to a stack what moto's CloudFormation leaves out: an Auto Scaling group's capacity rebalancing, its stack's tags,
-and the lifecycle hooks that its properties name; a table's stream and time to live; the managed policies of a role; and
-the transform of `AWS::Serverless::Function`.
+"""Complete CloudFormation stacks with the parts that moto leaves out: a group's capacity rebalancing, stack tags and
+lifecycle hooks; a table's stream and time to live; a role's managed policies; and the transform of
+`AWS::Serverless::Function`.
 
-Resources of types that moto does not know are not created, and nothing here waits for them: wait conditions, alarms,
-mount targets' state.
+moto creates no wait conditions, no alarms and no state of mount targets, and this module waits for none of these
+resources.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ ROLE = "AWS::IAM::Role"
 FUNCTION = "AWS::Serverless::Function"
 
 
-def complete(account: Account, name: str) -> list[tuple[str, str]]:
-    """Complete a stack that moto has just created. Hooks exist before their group's first instance runs, as in AWS.
-    Returns them, each with its group.
+def complete_stack(account: Account, name: str) -> list[tuple[str, str]]:
+    """Complete a stack that moto has just created. Returns the stack's lifecycle hooks as (group, hook). As in AWS, a
+    hook exists before its group's first instance runs.
     """
     stack = account.cloudformation.get_stack(name)
     hooks: list[tuple[str, str]] = []
-    for logical, resource in stack.template_dict["Resources"].items():
+    for logical_id, resource in stack.template_dict["Resources"].items():
         complete_one = _COMPLETE.get(resource["Type"])
-        if complete_one is not None and stack.resource_map.get(logical) is not None:
-            physical = str(clean_json({"Ref": logical}, stack.resource_map))
+        if complete_one is not None and stack.resource_map.get(logical_id) is not None:
+            physical_id = str(clean_json({"Ref": logical_id}, stack.resource_map))
             properties = clean_json(resource["Properties"], stack.resource_map)
-            hooks += [(physical, hook) for hook in complete_one(account, physical, properties)]
+            hooks += [(physical_id, hook) for hook in complete_one(account, physical_id, properties)]
             if resource["Type"] == GROUP:
-                _tag(account.autoscaling.autoscaling_groups[physical], stack, logical)
+                _tag(account.autoscaling.autoscaling_groups[physical_id], stack, logical_id)
     return hooks
 
 
-def _tag(group: Any, stack: Any, logical: str) -> None:
-    """Tag the group as its stack's
+def _tag(group: Any, stack: Any, logical_id: str) -> None:
+    """Add the tags that CloudFormation gives to a stack's group
     (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html).
     """
-    own = {"stack-name": stack.name, "stack-id": stack.stack_id, "logical-id": logical}
+    stack_tags = {"stack-name": stack.name, "stack-id": stack.stack_id, "logical-id": logical_id}
     group.tags = [
         *group.tags,
         *(
             {"Key": f"aws:cloudformation:{key}", "Value": value, "PropagateAtLaunch": True}
-            for key, value in own.items()
+            for key, value in stack_tags.items()
         ),
     ]
 
@@ -84,67 +84,80 @@ def _complete_role(account: Account, name: str, properties: dict[str, Any]) -> l
 _COMPLETE = {GROUP: _complete_group, TABLE: _complete_table, ROLE: _complete_role}
 
 
-def let_go(account: Account, name: str) -> None:
-    """Remove from a stack what moto would leave or refuse to delete: parts of a network, roles with policies that were
-    attached here, groups that somebody has deleted before.
+def prepare_deletion(account: Account, name: str) -> None:
+    """Prepare a stack for deletion: remove resources that moto would leave or refuse to delete. Such resources are
+    parts of a network, roles' attached policies, and groups that are already deleted.
     """
-    stack = next((one for one in account.cloudformation.stacks.values() if name in (one.name, one.stack_id)), None)
+    stack = next(
+        (
+            candidate
+            for candidate in account.cloudformation.stacks.values()
+            if name in (candidate.name, candidate.stack_id)
+        ),
+        None,
+    )
     if stack is None:
         return
     resources = stack.template_dict["Resources"]
-    for kind, let_go_one in _LET_GO.items():
-        for logical in [logical for logical, resource in resources.items() if resource["Type"] == kind]:
-            if stack.resource_map.get(logical) is not None:
-                let_go_one(account, str(clean_json({"Ref": logical}, stack.resource_map)))
-    for logical, resource in resources.items():
-        group = stack.resource_map.get(logical) if resource["Type"] == GROUP else None
+    for kind, prepare in _PREPARATIONS.items():
+        for logical_id in [logical_id for logical_id, resource in resources.items() if resource["Type"] == kind]:
+            if stack.resource_map.get(logical_id) is not None:
+                prepare(account, str(clean_json({"Ref": logical_id}, stack.resource_map)))
+    for logical_id, resource in resources.items():
+        group = stack.resource_map.get(logical_id) if resource["Type"] == GROUP else None
         if group is not None and group.physical_resource_id not in account.autoscaling.autoscaling_groups:
-            del stack.resource_map._parsed_resources[logical]
+            del stack.resource_map._parsed_resources[logical_id]
 
 
-def _let_go_routes(account: Account, name: str) -> None:
+def _delete_route_table(account: Account, name: str) -> None:
     for association in list(account.ec2.get_route_table(name).associations):
         account.ec2.disassociate_route_table(association)
     account.ec2.delete_route_table(name)
 
 
-def _let_go_gateway(account: Account, name: str) -> None:
+def _delete_gateway(account: Account, name: str) -> None:
     for gateway in account.ec2.describe_internet_gateways([name]):
         if gateway.vpc is not None:
             account.ec2.detach_internet_gateway(name, gateway.vpc.id)
     account.ec2.delete_internet_gateway(name)
 
 
-def _let_go_address(account: Account, name: str) -> None:
-    """Release the address by its value, which is what a reference to it gives."""
-    (address,) = [one for one in account.ec2.addresses if one.public_ip == name]
+def _release_address(account: Account, name: str) -> None:
+    """Release the address. A reference to an Elastic IP gives the address itself, not its allocation id."""
+    (address,) = [candidate for candidate in account.ec2.addresses if candidate.public_ip == name]
     account.ec2.release_address(allocation_id=address.allocation_id)
 
 
-def _let_go_role(account: Account, name: str) -> None:
+def _detach_policies(account: Account, name: str) -> None:
     for policy in list(account.iam.get_role(name).managed_policies):
         account.iam.detach_role_policy(policy, name)
 
 
-_LET_GO = {  # whatever another one stands on comes after it
-    ROLE: _let_go_role,
+_PREPARATIONS = {  # in order: a resource comes before the resources that it depends on
+    ROLE: _detach_policies,
     "AWS::EC2::VPCEndpoint": lambda account, name: account.ec2.delete_vpc_endpoints([name]),
     "AWS::EC2::NatGateway": lambda account, name: account.ec2.delete_nat_gateway(name),
-    "AWS::EC2::EIP": _let_go_address,
-    "AWS::EC2::InternetGateway": _let_go_gateway,
-    "AWS::EC2::RouteTable": _let_go_routes,
+    "AWS::EC2::EIP": _release_address,
+    "AWS::EC2::InternetGateway": _delete_gateway,
+    "AWS::EC2::RouteTable": _delete_route_table,
 }
 
 
 def functions(account: Account, name: str) -> list[dict[str, Any]]:
-    """The resolved properties of the stack's functions; defaults from `Globals` are below their own."""
+    """The resolved properties of the stack's functions. A function's own variables take precedence over variables of
+    `Globals`.
+    """
     stack = account.cloudformation.get_stack(name)
-    of_all = stack.template_dict.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
-    of_stack = []
+    shared_variables = (
+        stack.template_dict.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
+    )
+    resolved = []
     for resource in stack.template_dict["Resources"].values():
         if resource["Type"] == FUNCTION:
             properties = resource["Properties"]
-            variables = {**of_all, **properties.get("Environment", {}).get("Variables", {})}
-            kept = {key: value for key, value in properties.items() if key not in ("Role", "Environment")}
-            of_stack.append(clean_json({**kept, "Environment": {"Variables": variables}}, stack.resource_map))
-    return of_stack
+            variables = {**shared_variables, **properties.get("Environment", {}).get("Variables", {})}
+            other_properties = {key: value for key, value in properties.items() if key not in ("Role", "Environment")}
+            resolved.append(
+                clean_json({**other_properties, "Environment": {"Variables": variables}}, stack.resource_map)
+            )
+    return resolved

@@ -1,8 +1,8 @@
-"""Frequent calls to the table, passed directly to moto's handler.
+"""Pass frequent calls to DynamoDB tables directly to moto's handler.
 
-DynamoDB answers in milliseconds, from as many machines as it needs. moto takes half a second to route and serialize a
-query of a thousand items, in one thread, so that in a burst everything would wait for the emulator. A refused call is
-repeated through moto's whole stack, for the error in its proper form: it has changed nothing.
+The usual path through moto takes half a second for a query of a thousand items, in one thread; in a burst, every call
+would wait. DynamoDB itself answers in milliseconds. A refused call has changed nothing, so moto's usual path repeats
+the call and words the error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _METHODS = {"GetItem": "get_item", "BatchGetItem": "batch_get_item", "PutItem": 
 
 
 def table_answer(account: Account, call: Call) -> Answer | None:
-    """The answer, under the account's lock; None for other calls."""
+    """The answer to a frequent call, or None for other and for refused calls. The caller holds the account's lock."""
     method = _METHODS.get(call.action) if call.service == "dynamodb" else None
     if method is None:
         return None
@@ -27,6 +27,6 @@ def table_answer(account: Account, call: Call) -> Answer | None:
     handler.body = handler.params = call.document
     try:
         result = getattr(handler, method)().result
-    except Exception:  # noqa: BLE001 - whatever it is, moto says it again with the right status and wording
+    except Exception:  # noqa: BLE001 - moto's usual path repeats the call and words the error
         return None
     return Answer(200, "application/x-amz-json-1.0", json.dumps(result, cls=DynamoJsonEncoder).encode())

@@ -1,4 +1,4 @@
-"""Tag change events of EC2 instances, by comparing the tags before and after a call."""
+"""Publish tag change events of EC2 instances, by comparing the tags before and after a call."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def changed_keys(before: dict[str, str], after: dict[str, str]) -> list[str]:
 
 
 class TagWatch:
-    """Tag changes by instance. `version` counts the changes of each. AWS's own tags (`aws:`) are left out: whether AWS
-    shows them there is not documented.
+    """Publish tag changes by instance. An event's `version` counts the changes of its instance. AWS's own tags (`aws:`)
+    are left out: no document says that AWS shows them in these events.
     """
 
     def __init__(self, account: Account, bus: Bus) -> None:
@@ -28,10 +28,10 @@ class TagWatch:
         return {resource: self._account.instance_tags(resource) for resource in resources if resource.startswith("i-")}
 
     def emit(self, before: Snapshot) -> None:
-        """Emit one event for each instance whose tags have changed."""
-        for instance_id, old in before.items():
+        """Publish one event for each instance whose tags differ from `before`."""
+        for instance_id, old_tags in before.items():
             tags = self._account.instance_tags(instance_id)
-            if changed := changed_keys(old, tags):
+            if changed := changed_keys(old_tags, tags):
                 version = self._versions[instance_id] = self._versions.get(instance_id, 0) + 1
                 shown = {key: value for key, value in tags.items() if not key.startswith("aws:")}
                 self._bus.publish(events.tag_change(self._bus.origin(), instance_id, changed, version, shown))

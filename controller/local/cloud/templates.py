@@ -1,5 +1,5 @@
-"""Read templates with libyaml's parser, or as JSON: moto's own reading, with PyYAML's Python, takes longer than
-everything that it then creates from them.
+"""Parse CloudFormation templates with libyaml, or as JSON. moto's own parser, PyYAML in Python, takes longer than the
+creation of all resources.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from moto.cloudformation.utils import yaml_tag_constructor
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """A loader that knows the short forms of functions, `!Ref` and the like."""
+    """A YAML loader that knows the short forms of template functions, such as `!Ref`."""
 
 
 _Loader.add_multi_constructor("", yaml_tag_constructor)
-# moto's own makes a function `Fn::Condition` of it, which is none, and then takes the condition for false
+# moto would turn `!Condition` into `Fn::Condition`, an unknown function, and take the condition for false
 _Loader.add_constructor("!Condition", lambda _loader, node: {"Condition": node.value})
 
 
-def parsed(template: str) -> dict[str, Any]:
+def parse_template(template: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(template) if template.startswith("{") else _Loader(template).get_single_data()
     return document
 
 
-def read_fast() -> None:
-    """Make moto's CloudFormation read this way. Safe to repeat."""
-    Stack.parse_template = staticmethod(parsed)  # type: ignore[method-assign]
+def use_fast_parser() -> None:
+    """Make moto's CloudFormation parse templates with this module. Safe to repeat."""
+    Stack.parse_template = staticmethod(parse_template)  # type: ignore[method-assign]

@@ -1,4 +1,6 @@
-"""The demo's display: a live table on a terminal, plain lines elsewhere; and all lines as a picture, if requested."""
+"""The demo's display: a live table on a terminal, plain lines elsewhere. On request, all lines are also written to a
+picture.
+"""
 
 from __future__ import annotations
 
@@ -17,56 +19,56 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-RECENT = 14
-EPOCHS = 8
+RECENT_LINES = 14
+EPOCH_ROWS = 8
 PICTURE_COLUMNS = 112
 QUIET_SECONDS = 2.0
-ASIDE = "... "  # before what is said for want of news: no part of a picture
-NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"}  # of the demo's own metrics
+PROGRESS_PREFIX = "... "  # prefix of repeated progress lines, which a picture leaves out
+METRIC_NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"}  # shown names of the demo's metrics
 
 
 class Display(Protocol):
-    """A place to show lines. Safe to call from any thread."""
+    """Show lines and epochs to a user. Safe to call from any thread."""
 
-    def tell(self, line: str) -> None: ...
+    def show_line(self, line: str) -> None: ...
 
-    def epoch(self, epoch: Segment) -> None: ...
+    def show_epoch(self, epoch: Segment) -> None: ...
 
     def close(self) -> None: ...
 
 
 class PlainDisplay:
-    """Plain lines. A closed terminal gets no more of them, and ends nothing."""
+    """Print plain lines. After the terminal is closed, lines are dropped without an error."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
 
-    def tell(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         with suppress(OSError):
             sys.stdout.write(f"{time.monotonic() - self._began:6.1f}  {line}\n")
             sys.stdout.flush()
 
-    def epoch(self, epoch: Segment) -> None:
-        self.tell(epoch_line(epoch))
+    def show_epoch(self, epoch: Segment) -> None:
+        self.show_line(epoch_line(epoch))
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class LiveDisplay:
     def __init__(self, console: Console) -> None:
         self._began, self._lock = time.monotonic(), threading.Lock()
-        self._recent: deque[str] = deque(maxlen=RECENT)
-        self._epochs: deque[Segment] = deque(maxlen=EPOCHS)
+        self._recent: deque[str] = deque(maxlen=RECENT_LINES)
+        self._epochs: deque[Segment] = deque(maxlen=EPOCH_ROWS)
         self._live = Live(self._render(), console=console, refresh_per_second=4)
         self._live.start()
 
-    def tell(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         with self._lock:
             self._recent.append(f"{time.monotonic() - self._began:6.1f}  {line}")
             self._live.update(self._render())
 
-    def epoch(self, epoch: Segment) -> None:
+    def show_epoch(self, epoch: Segment) -> None:
         with self._lock:
             self._epochs.append(epoch)
             self._live.update(self._render())
@@ -91,61 +93,61 @@ class LiveDisplay:
 
 
 class PictureDisplay:
-    """Pass everything to `shown`, and at the end write every line to `picture` as SVG."""
+    """Pass everything to the display `shown`, and at the end write all lines to the SVG file `picture`."""
 
     def __init__(self, shown: Display, picture: Path) -> None:
         self._shown, self._picture, self._began = shown, picture, time.monotonic()
-        self._paper = Console(record=True, width=PICTURE_COLUMNS, file=io.StringIO(), highlight=False)
+        self._recorder = Console(record=True, width=PICTURE_COLUMNS, file=io.StringIO(), highlight=False)
 
-    def tell(self, line: str) -> None:
-        self._shown.tell(line)
-        if not line.startswith(ASIDE):
+    def show_line(self, line: str) -> None:
+        self._shown.show_line(line)
+        if not line.startswith(PROGRESS_PREFIX):
             self._write(line, "bold" if line.startswith(">") else "")
 
-    def epoch(self, epoch: Segment) -> None:
-        self._shown.epoch(epoch)
+    def show_epoch(self, epoch: Segment) -> None:
+        self._shown.show_epoch(epoch)
         self._write(epoch_line(epoch), "cyan")
 
     def close(self) -> None:
         self._shown.close()
         self._picture.parent.mkdir(parents=True, exist_ok=True)
-        self._paper.save_svg(str(self._picture), title="make demo")
+        self._recorder.save_svg(str(self._picture), title="make demo")
 
     def _write(self, line: str, style: str) -> None:
-        self._paper.print(f"{time.monotonic() - self._began:6.1f}  {line}", style=style, markup=False)
+        self._recorder.print(f"{time.monotonic() - self._began:6.1f}  {line}", style=style, markup=False)
 
 
 class PatientDisplay:
-    """Repeat what is being done whenever nothing else was shown for `every` seconds."""
+    """Repeat the current activity whenever nothing else was shown for `every` seconds."""
 
     def __init__(self, shown: Display, every: float = QUIET_SECONDS) -> None:
         self._shown, self._every = shown, every
-        self._what, self._last_shown = "", time.monotonic()
+        self._activity, self._last_shown = "", time.monotonic()
         self._closed = threading.Event()
-        self._beat = threading.Thread(target=self._run, name="what is being done", daemon=True)
-        self._beat.start()
+        self._thread = threading.Thread(target=self._run, name="display-activity", daemon=True)
+        self._thread.start()
 
-    def doing(self, what: str) -> None:
-        """Set what is being done from now on."""
-        self._what = what
+    def set_activity(self, activity: str) -> None:
+        """Set the activity to repeat; "" repeats nothing."""
+        self._activity = activity
 
-    def tell(self, line: str) -> None:
+    def show_line(self, line: str) -> None:
         self._last_shown = time.monotonic()
-        self._shown.tell(line)
+        self._shown.show_line(line)
 
-    def epoch(self, epoch: Segment) -> None:
+    def show_epoch(self, epoch: Segment) -> None:
         self._last_shown = time.monotonic()
-        self._shown.epoch(epoch)
+        self._shown.show_epoch(epoch)
 
     def close(self) -> None:
         self._closed.set()
-        self._beat.join()
+        self._thread.join()
         self._shown.close()
 
     def _run(self) -> None:
         while not self._closed.wait(self._every / 8):
-            if self._what and time.monotonic() - self._last_shown >= self._every:
-                self.tell(f"{ASIDE}{self._what}")
+            if self._activity and time.monotonic() - self._last_shown >= self._every:
+                self.show_line(f"{PROGRESS_PREFIX}{self._activity}")
 
 
 def choose_display(picture: Path | None = None) -> PatientDisplay:
@@ -155,15 +157,17 @@ def choose_display(picture: Path | None = None) -> PatientDisplay:
 
 
 def epoch_line(epoch: Segment) -> str:
-    """A line with every metric of the epoch; a part of an epoch has the sample it ends at."""
+    """A line with every metric of the epoch. For a part of an epoch, the line names the sample at which the
+    part ends.
+    """
     metrics = "  ".join(_metric(name, value) for name, value in epoch.metrics.items())
     part = f" up to sample {epoch.end.offset}" if epoch.end.offset else ""
-    formed = f"generation {epoch.generation}  workers {epoch.workers}"
-    return printable(f"epoch {epoch.epoch:2d}{part}  {formed}  {epoch.rate:5.0f} samples/s  {metrics}".rstrip())
+    membership = f"generation {epoch.generation}  workers {epoch.workers}"
+    return printable(f"epoch {epoch.epoch:2d}{part}  {membership}  {epoch.rate:5.0f} samples/s  {metrics}".rstrip())
 
 
 def _metric(name: str, value: float) -> str:
-    return f"{NAMES[name]} {_accuracy(value)}" if name in NAMES else f"{name} {value:.4g}"
+    return f"{METRIC_NAMES[name]} {_accuracy(value)}" if name in METRIC_NAMES else f"{name} {value:.4g}"
 
 
 def _accuracy(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""A job's events in lines for a person who watches: in the demo, and in `dyntrain local up`."""
+"""Describe a job's events in lines, for a user who watches the demo or `dyntrain local up`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dyntrain.controller.local.demo.display import Display
 from dyntrain.training import events
 from dyntrain.training.coordinator.progress import describe
 
-TROUBLE = (
+TROUBLE_EVENTS = (
     events.WorkerLost,
     events.WorkerRefused,
     events.ScriptFailed,
@@ -28,10 +28,10 @@ TROUBLE = (
 )
 
 
-class Telling:
-    """Show a job's events. `log_of` an instance: where its worker writes. `afterwards`: what to do once the job is
-    over; "": nothing. `every`: of quick epochs one in so many seconds is shown, the first of each generation, and the
-    last.
+class Narrator:
+    """Show a job's events. `log_of` gives the log file of an instance's worker. `afterwards` is a hint that is shown
+    when the job is over. Quick epochs are shown once in `every` seconds, besides the first epoch of each generation and
+    the last epoch.
     """
 
     def __init__(
@@ -42,58 +42,65 @@ class Telling:
         every: float = 0.0,
     ) -> None:
         self._display, self._log_of, self._afterwards, self._every = display, log_of, afterwards, every
-        self._last: events.Segment | None = None  # that was told
-        self._passed: events.Segment | None = None  # the job has been over since then
-        self._shown = ""  # the last line of what a script wrote last
-        self._trains = self._failed = ""  # instances
+        self._last_shown: events.Segment | None = None  # the last epoch that was shown
+        self._skipped: events.Segment | None = None  # the latest epoch, if it was not shown
+        self._last_output_line = ""  # the last line of the last script output
+        self._training_instance = ""  # an instance that trains
+        self._failed_instance = ""  # the instance of the last trouble
 
-    def hear(self, event: events.Event) -> None:
+    def show_event(self, event: events.Event) -> None:
         match event:
             case events.Segment():
-                self._trains = next(iter(event.pids), self._trains)
+                self._training_instance = next(iter(event.pids), self._training_instance)
                 self._epoch(event)
             case events.Pause():
-                self._display.tell(f"survivors paused {event.seconds:.2f} s for generation {event.generation}")
+                self._display.show_line(
+                    f"remaining workers paused {event.seconds:.2f} s for generation {event.generation}"
+                )
             case events.Joined() | events.Left():
-                joined = f"{event.instance}  {event.event} (worker pid {event.pid}, generation {event.generation})"
-                self._display.tell(joined)
+                line = f"{event.instance}  {event.event} (worker pid {event.pid}, generation {event.generation})"
+                self._display.show_line(line)
             case events.Finished(position=at):
-                self._over(f"the job has finished after {at.epoch} epochs, at step {at.step}", self._trains)
+                self._show_end(
+                    f"the job has finished after {at.epoch} epochs, at step {at.step}", self._training_instance
+                )
             case events.Failed():
                 *more, last = shown_lines(event.reason)
-                if more and last.strip() != self._shown:
-                    self._words(f"the job fails: {event.reason}")
-                self._over(f"the job failed: {in_brief(event.reason)}", self._failed or self._trains)
-            case _ if isinstance(event, TROUBLE):
-                self._failed = getattr(event, "instance", self._failed)
-                self._words(describe(event))
+                if more and last.strip() != self._last_output_line:
+                    self._show_output(f"the job fails: {event.reason}")
+                self._show_end(
+                    f"the job failed: {in_brief(event.reason)}", self._failed_instance or self._training_instance
+                )
+            case _ if isinstance(event, TROUBLE_EVENTS):
+                self._failed_instance = getattr(event, "instance", self._failed_instance)
+                self._show_output(describe(event))
 
     def _epoch(self, epoch: events.Segment) -> None:
-        last = self._last
+        last = self._last_shown
         if last is not None and epoch.generation == last.generation and 0 <= epoch.at - last.at < self._every:
-            self._passed = epoch
+            self._skipped = epoch
             return
-        self._display.epoch(epoch)
-        self._last, self._passed = epoch, None
+        self._display.show_epoch(epoch)
+        self._last_shown, self._skipped = epoch, None
 
-    def _words(self, text: str) -> None:
-        """Show a script's output in full the first time; the same again, as of a restarted worker, in brief."""
+    def _show_output(self, text: str) -> None:
+        """Show a script's output in full the first time, and in brief if the script repeats it, as after a restart."""
         lines = shown_lines(text)
-        if len(lines) > 1 and lines[-1].strip() == self._shown:
+        if len(lines) > 1 and lines[-1].strip() == self._last_output_line:
             lines = [in_brief(text)]
         elif len(lines) > 1:
-            self._shown = lines[-1].strip()
+            self._last_output_line = lines[-1].strip()
         for line in lines[:1]:
-            self._display.tell(line)
+            self._display.show_line(line)
         for line in lines[1:]:
-            self._display.tell(f"    {line}")
+            self._display.show_line(f"    {line}")
 
-    def _over(self, how: str, instance: str) -> None:
-        """Show the job's end; its reason and its log come last."""
-        if self._passed is not None:
-            self._display.epoch(self._passed)
-        self._last = self._passed = None
+    def _show_end(self, ending: str, instance: str) -> None:
+        """Show the job's end. The last line has the reason and the log."""
+        if self._skipped is not None:
+            self._display.show_epoch(self._skipped)
+        self._last_shown = self._skipped = None
         if self._afterwards:
-            self._display.tell(self._afterwards)
+            self._display.show_line(self._afterwards)
         log = self._log_of(instance)
-        self._display.tell(how if log is None else f"{how}; its log: {log}")
+        self._display.show_line(ending if log is None else f"{ending}; its log: {log}")

@@ -1,4 +1,4 @@
-"""Watch a cluster from outside, as a person would: tags and instances through the AWS API, the job through the files on
+"""Watch a cluster from outside, as a user would: tags and instances through the AWS API, the job through the files on
 its volume.
 """
 
@@ -27,7 +27,7 @@ LOOK_SECONDS = 1.0
 
 @dataclass
 class Observations:
-    """All observations, with their times (seconds since the epoch)."""
+    """Everything that was observed. Times are in seconds since the Unix epoch."""
 
     statuses: Statuses = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
@@ -37,30 +37,32 @@ class Observations:
     events: list[Event] = field(default_factory=list)
 
     def status(self, instance: str) -> str | None:
-        """The value of its status tag; None without one."""
+        """The value of the instance's status tag, or None without a tag."""
         return self.statuses[instance][-1][1] if instance in self.statuses else None
 
-    def of(self, kind: type[E]) -> list[E]:
+    def of_type(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]
 
     def left_running(self) -> list[str]:
         """Elastic instances that still cost money."""
         return sorted(
-            i for i, state in self.states.items() if i not in self.base and state not in ("terminated", "stopped")
+            instance
+            for instance, state in self.states.items()
+            if instance not in self.base and state not in ("terminated", "stopped")
         )
 
 
 class Observer:
-    """Look every so many seconds, on a thread of its own, from `start` to `stop`. `tell` is called there with each line
-    that is news for a person.
+    """Observe the cluster every `every` seconds on a separate thread, from `start` to `stop`. The thread calls
+    `show_line` with a line for each change.
     """
 
     def __init__(
-        self, ec2: Any, cluster: str, mount: Path, tell: Callable[[str], None], every: float = POLL_SECONDS
+        self, ec2: Any, cluster: str, mount: Path, show_line: Callable[[str], None], every: float = POLL_SECONDS
     ) -> None:
-        self._ec2, self._cluster, self._tell = ec2, cluster, tell
+        self._ec2, self._cluster, self._show_line = ec2, cluster, show_line
         self._mount, self._every = mount, every
-        self._log, self._read = Path(), 0
+        self._log, self._offset = Path(), 0
         self._stop = threading.Event()
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
@@ -71,29 +73,31 @@ class Observer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after one more look, so that the last change is included."""
+        """Stop after one more observation, so that the last change is included."""
         self._stop.set()
         self._thread.join(10)
-        self._look()
+        self._observe()
 
     def end(self) -> None:
-        """Stop without another look: what ends now is no news."""
+        """Stop without another observation, so that the end of the cluster itself is not shown."""
         self._stop.set()
         self._thread.join(10)
 
-    def wait_for(self, what: Callable[[Observations], bool], seconds: float, description: str) -> None:
-        """Wait for a condition. `seconds` are an idle host's. Raises TimeoutError that names `description`."""
+    def wait_for(self, condition: Callable[[Observations], bool], seconds: float, description: str) -> None:
+        """Wait for a condition. `seconds` is the limit on an idle host. Raises TimeoutError, which names
+        `description`.
+        """
         deadline = Deadline(seconds)
         while True:
             with self._changed:
-                if what(self.observations) or (self._changed.wait(LOOK_SECONDS) and what(self.observations)):
+                if condition(self.observations) or (self._changed.wait(LOOK_SECONDS) and condition(self.observations)):
                     return
             if deadline.passed():
-                raise TimeoutError(f"not within {deadline.bound:.0f} s: {description}")
+                raise TimeoutError(f"this did not happen within {deadline.bound:.0f} s: {description}")
 
     @property
     def ledger(self) -> Path:
-        """The ledger of the present job. Raises OSError before there is one."""
+        """The ledger of the present job. Raises OSError before the first job."""
         return self._job().ledger
 
     def _job(self) -> JobFolder:
@@ -103,11 +107,11 @@ class Observer:
     def _run(self) -> None:
         while not self._stop.wait(self._every):
             try:
-                self._look()
+                self._observe()
             except (BotoCoreError, ClientError, Unreadable) as error:
-                self._tell(f"looking at the cluster failed, and is tried again: {error}")
+                self._show_line(f"the cluster could not be observed, and is observed again: {error}")
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         instances, statuses = self._instances(), self._statuses()
         events = self._new_events()
         with self._changed:
@@ -116,8 +120,8 @@ class Observer:
                 history = self.observations.statuses.setdefault(instance, [])
                 if not history or history[-1][1] != status:
                     history.append((time.time(), status))
-                    why = f"; `dyntrain explain {instance}` says why" if status == "PREPARE_FAILED" else ""
-                    self._tell(f"{instance}  {STATUS_TAG} = {status}{why}")
+                    hint = f"; `dyntrain explain {instance}` says why" if status == "PREPARE_FAILED" else ""
+                    self._show_line(f"{instance}  {STATUS_TAG} = {status}{hint}")
             self.observations.events += events
             self._changed.notify_all()
         for event in events:
@@ -142,31 +146,31 @@ class Observer:
                 self.observations.base.add(name)
             self.observations.addresses.setdefault(name, instance.get("PrivateIpAddress", ""))
             if self.observations.states.get(name) != state:
-                self._tell(f"{name}  {state}")
+                self._show_line(f"{name}  {state}")
                 if state == "terminated":
                     self.observations.terminated_at[name] = time.time()
             self.observations.states[name] = state
 
     def _new_events(self) -> list[Event]:
-        """Events of the present job since the last look, and the unread ones of the job before; a half-written line
-        waits for the next look.
+        """New events of the present job, after the unread events of the job before. A half-written line is read the
+        next time.
         """
         try:
             path = self._job().events
         except OSError:
             return []
-        rest = self._rest() if path != self._log else []
+        earlier_events = self._unread_events() if path != self._log else []
         if path != self._log != Path():
-            self._tell(f"another job begins: {path.parent.name}")
-        self._log, self._read = path, self._read if path == self._log else 0
-        return [*rest, *self._rest()]
+            self._show_line(f"another job begins: {path.parent.name}")
+        self._log, self._offset = path, self._offset if path == self._log else 0
+        return [*earlier_events, *self._unread_events()]
 
-    def _rest(self) -> list[Event]:
+    def _unread_events(self) -> list[Event]:
         try:
             with self._log.open("rb") as file:
-                file.seek(self._read)
-                whole = file.read().rpartition(b"\n")[0]
+                file.seek(self._offset)
+                complete_lines = file.read().rpartition(b"\n")[0]
         except OSError:
             return []
-        self._read += len(whole) + 1 if whole else 0
-        return [parse(json.loads(line), self._log) for line in whole.splitlines() if line]
+        self._offset += len(complete_lines) + 1 if complete_lines else 0
+        return [parse(json.loads(line), self._log) for line in complete_lines.splitlines() if line]

@@ -1,4 +1,4 @@
-"""The demo's report: every value computed from what was observed."""
+"""Build the demo's report from the observations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dyntrain.training.events import Forming, Joined, Left, Pause, Segment
 
 @dataclass(frozen=True)
 class Request:
-    """A request of the demo, and its time (seconds since the epoch)."""
+    """A request of the demo for an instance, and its time in seconds since the Unix epoch."""
 
     instance: str
     requested_at: float
@@ -31,8 +31,10 @@ def build_report(
     leaves: list[Request],
     mount: Path,
 ) -> dict[str, Any]:
-    """Build the report. `statuses`: by the controller's audit trail."""
-    epochs = [_epoch(event) for event in observations.of(Segment) if not event.end.offset]
+    """Build the report. `statuses` are from the controller's audit trail; `joins` and `leaves` are the demo's
+    requests.
+    """
+    epochs = [_epoch(event) for event in observations.of_type(Segment) if not event.end.offset]
     return {
         "epochs": epochs,
         "statuses": {instance: [status for _, status in history] for instance, history in statuses.items()},
@@ -40,7 +42,7 @@ def build_report(
         "statuses_seen": _times(observations.statuses),
         "joins": [_join(observations, request, mount) for request in joins],
         "leaves": [_leave(observations, request) for request in leaves],
-        "pauses_seconds": [event.seconds for event in observations.of(Pause)],
+        "pauses_seconds": [event.seconds for event in observations.of_type(Pause)],
         "epochs_audited": len(audit.epochs),
         "samples_lost": audit.lost,
         "samples_doubled": audit.doubled,
@@ -51,46 +53,48 @@ def build_report(
 
 
 def pids_unchanged(observations: Observations) -> bool:
-    """Whether each instance's worker gave the same process id at every boundary it checked in at. False when none
-    did.
+    """Whether each instance's worker reported the same process id at all its boundaries. False if no worker reported
+    one.
     """
     pids: dict[str, set[int]] = {}
-    for event in observations.of(Segment):
+    for event in observations.of_type(Segment):
         for instance, pid in event.pids.items():
             pids.setdefault(instance, set()).add(pid)
-    return bool(pids) and all(len(own) == 1 for own in pids.values())
+    return bool(pids) and all(len(instance_pids) == 1 for instance_pids in pids.values())
 
 
 def shortcomings(report: dict[str, Any]) -> list[str]:
-    """The problems; empty when everything went as planned."""
+    """The problems in the report; empty when everything went as planned."""
     problems = []
     if report["samples_lost"] or report["samples_doubled"]:
         problems.append(f"{report['samples_lost']} samples lost, {report['samples_doubled']} doubled")
     if not report["survivor_pids_unchanged"]:
-        problems.append("a survivor's process id changed")
+        problems.append("the process id of a remaining worker changed")
     if report["instances_left_running"]:
-        problems.append(f"left running: {', '.join(report['instances_left_running'])}")
+        problems.append(f"elastic instances still run: {', '.join(report['instances_left_running'])}")
     for source in ("told", "seen"):
-        for instance, line in goes_back(report, report[f"statuses_{source}"]):
-            problems.append(f"{instance}, as it was {source}: {line}")
+        for instance, line in unexplained_changes(report, report[f"statuses_{source}"]):
+            problems.append(f"{instance}, statuses_{source}: {line}")
     order = ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED"]
     for leave in report["leaves"]:
         statuses = report["statuses"].get(leave["instance"], [])
         if statuses != order:
-            problems.append(f"{leave['instance']} went through {statuses} instead of {order}")
+            problems.append(f"{leave['instance']} had the statuses {statuses} instead of {order}")
         if leave["terminated_at"] is None:
             problems.append(f"{leave['instance']} was not terminated")
     problems += [f"{join['instance']} never joined" for join in report["joins"] if join["joined_at"] is None]
     return problems
 
 
-def goes_back(report: dict[str, Any], statuses: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
-    """Statuses by instance that none of the demo's requests explains."""
+def unexplained_changes(
+    report: dict[str, Any], statuses: Mapping[str, list[dict[str, Any]]]
+) -> Iterator[tuple[str, str]]:
+    """Status changes that none of the demo's requests explains, as (instance, sentence)."""
     requests = [(join["instance"], join["requested_at"], Cause.JOIN_REQUESTED) for join in report["joins"]]
     requests += [(leave["instance"], leave["requested_at"], Cause.MUST_LEAVE) for leave in report["leaves"]]
     for instance, history in statuses.items():
-        happened = [(at, cause) for about, at, cause in requests if about == instance]
-        for line in unexplained_statuses([(entry["at"], entry["status"]) for entry in history], happened):
+        causes = [(at, cause) for requested_instance, at, cause in requests if requested_instance == instance]
+        for line in unexplained_statuses([(entry["at"], entry["status"]) for entry in history], causes):
             yield instance, line
 
 
@@ -113,7 +117,7 @@ def _epoch(event: Segment) -> dict[str, Any]:
 
 
 def _join(observations: Observations, request: Request, mount: Path) -> dict[str, Any]:
-    joined = next((event for event in observations.of(Joined) if event.instance == request.instance), None)
+    joined = next((event for event in observations.of_type(Joined) if event.instance == request.instance), None)
     return {
         "instance": request.instance,
         "requested_at": request.requested_at,
@@ -124,8 +128,8 @@ def _join(observations: Observations, request: Request, mount: Path) -> dict[str
 
 
 def _leave(observations: Observations, request: Request) -> dict[str, Any]:
-    forming = next((event for event in observations.of(Forming) if request.instance in event.leaving), None)
-    leave = next((event for event in observations.of(Left) if event.instance == request.instance), None)
+    forming = next((event for event in observations.of_type(Forming) if request.instance in event.leaving), None)
+    leave = next((event for event in observations.of_type(Left) if event.instance == request.instance), None)
     return {
         "instance": request.instance,
         "requested_at": request.requested_at,
@@ -136,7 +140,7 @@ def _leave(observations: Observations, request: Request) -> dict[str, Any]:
 
 
 def _prepared_at(mount: Path, address: str) -> float | None:
-    """The time in the success marker that the node left on the shared volume."""
+    """The time in the success marker that the node left on the shared volume, or None without a marker."""
     try:
         return float(json.loads((mount / f"prepare_data_success_{address}").read_text())["at"])
     except (OSError, ValueError, KeyError):

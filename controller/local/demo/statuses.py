@@ -1,4 +1,6 @@
-"""The announced statuses, from the controller's audit trail: looking at the tags now and then may miss a short one."""
+"""Read the announced statuses from the controller's audit trail. Regular reads of the tags may miss a short-lived
+status.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ Statuses = dict[str, list[tuple[float, Any]]]  # statuses by instance, with the 
 
 
 def trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
-    """The audit trail, oldest first. Raises ClientError or BotoCoreError."""
+    """The cluster's audit trail, oldest entry first. Raises ClientError or BotoCoreError."""
     pages = dynamodb.get_paginator("query").paginate(
         TableName=table,
         KeyConditionExpression="pk = :pk",
@@ -28,7 +30,7 @@ def trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
 
 
 def announced_statuses(entries: Iterable[TrailEntry]) -> Statuses:
-    """Statuses by instance; a tag written again with the same value does not count."""
+    """The announced statuses by instance. A tag written again with the same value does not count."""
     statuses: Statuses = {}
     for stored in entries:
         entry = stored.entry
@@ -39,9 +41,11 @@ def announced_statuses(entries: Iterable[TrailEntry]) -> Statuses:
     return statuses
 
 
-def once_removed(read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float) -> Statuses:
-    """Wait until all `instances` are announced as removed, since the trail of a pass is written after its actions;
-    return the statuses, then or after `seconds` of an idle host.
+def wait_until_removed(
+    read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float
+) -> Statuses:
+    """Wait until all `instances` are announced as removed, or until a limit of `seconds` on an idle host; return the
+    statuses. The controller writes the trail after the actions of a pass.
     """
     deadline = Deadline(seconds)
     while True:

@@ -1,7 +1,7 @@
-"""The demo: a job on the embedded cloud that gains and loses workers while it trains, watched from outside, with a
-report at the end.
+"""The demo: a job on the embedded cloud gains and loses workers while it trains. The demo watches the job from outside
+and writes a report.
 
-It ends after its last step, in the middle of a job that would train on: how many epochs that takes depends on the host.
+The demo ends after its last step, while the job still trains: the number of epochs depends on the host's speed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.demo.display import PatientDisplay, choose_display
-from dyntrain.controller.local.demo.narration import Telling
+from dyntrain.controller.local.demo.narration import Narrator
 from dyntrain.controller.local.demo.observer import Observations, Observer
 from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
-from dyntrain.controller.local.demo.statuses import once_removed, trail
+from dyntrain.controller.local.demo.statuses import trail, wait_until_removed
 from dyntrain.controller.local.stack import Cluster, create_stack, digits_command, write_prepare_script
 from dyntrain.controller.local.viewer import dashboard
 from dyntrain.training import events
@@ -36,7 +36,9 @@ RELEASE_SECONDS = 15.0
 
 @dataclass
 class Story:
-    """The steps a person would take in the console, each after the one before has shown its effect."""
+    """The demo's steps, which a user could take in the AWS console. Each step waits until the step before has shown its
+    effect.
+    """
 
     cloud: Cloud
     cluster: Cluster
@@ -46,56 +48,62 @@ class Story:
     leaves: list[Request] = field(default_factory=list)
 
     def run(self) -> None:
-        """Run all steps. Raises TimeoutError when one shows no effect in time."""
+        """Run all steps. Raises TimeoutError when a step shows no effect in time."""
         ec2, autoscaling = self.cloud.client("ec2"), self.cloud.client("autoscaling")
-        self._wait(lambda seen: len(seen.of(events.Joined)) > len(self.cluster.workers), "the base nodes train")
+        self._wait(
+            lambda observations: len(observations.of_type(events.Joined)) > len(self.cluster.workers),
+            "the base nodes train",
+        )
 
-        self.display.tell(f"> run-instances from {self.cluster.launch_template}")
+        self.display.show_line(f"> run-instances from {self.cluster.launch_template}")
         began = time.time()
         answer = ec2.run_instances(
             LaunchTemplate={"LaunchTemplateName": self.cluster.launch_template}, MinCount=1, MaxCount=1
         )
-        first = str(answer["Instances"][0]["InstanceId"])
-        self._joins(first, began)
+        launched_instance = str(answer["Instances"][0]["InstanceId"])
+        self._wait_for_join(launched_instance, began)
 
-        self.display.tell(f"> set-desired-capacity {self.cluster.group} 1")
+        self.display.show_line(f"> set-desired-capacity {self.cluster.group} 1")
         began = time.time()
         known = set(self.observer.observations.states)
         autoscaling.set_desired_capacity(AutoScalingGroupName=self.cluster.group, DesiredCapacity=1)
-        self._wait(lambda seen: bool(set(seen.states) - known), "the group launches an instance")
-        second = next(iter(set(self.observer.observations.states) - known))
-        self._joins(second, began)
+        self._wait(lambda observations: bool(set(observations.states) - known), "the group launches an instance")
+        group_instance = next(iter(set(self.observer.observations.states) - known))
+        self._wait_for_join(group_instance, began)
 
-        self.display.tell(f"> delete-tags {first} {ELASTIC_TAG.of(self.cluster.name)}")
+        self.display.show_line(f"> delete-tags {launched_instance} {ELASTIC_TAG.of(self.cluster.name)}")
         began = time.time()
-        ec2.delete_tags(Resources=[first], Tags=[{"Key": ELASTIC_TAG.of(self.cluster.name)}])
-        self._leaves(first, began)
+        ec2.delete_tags(Resources=[launched_instance], Tags=[{"Key": ELASTIC_TAG.of(self.cluster.name)}])
+        self._wait_for_leave(launched_instance, began)
 
-        self.display.tell(f"> set-desired-capacity {self.cluster.group} 0")
+        self.display.show_line(f"> set-desired-capacity {self.cluster.group} 0")
         began = time.time()
         autoscaling.set_desired_capacity(AutoScalingGroupName=self.cluster.group, DesiredCapacity=0)
-        self._leaves(second, began)
+        self._wait_for_leave(group_instance, began)
 
-        epochs = len(self.observer.observations.of(events.Segment))
-        self._wait(lambda seen: len(seen.of(events.Segment)) > epochs, "an epoch by those who stayed")
-        self.display.tell("> the story is told; the job would train on")
+        epochs = len(self.observer.observations.of_type(events.Segment))
+        self._wait(
+            lambda observations: len(observations.of_type(events.Segment)) > epochs,
+            "an epoch ends with the remaining workers",
+        )
+        self.display.show_line("> the demo is over; the job would train on")
 
-    def _joins(self, instance: str, began: float) -> None:
+    def _wait_for_join(self, instance: str, began: float) -> None:
         self.joins.append(Request(instance, began))
         self._wait(lambda seen: seen.status(instance) == "ADDED", f"{instance} is ADDED")
 
-    def _leaves(self, instance: str, began: float) -> None:
+    def _wait_for_leave(self, instance: str, began: float) -> None:
         self.leaves.append(Request(instance, began))
         self._wait(lambda seen: seen.states.get(instance) == "terminated", f"{instance} is terminated")
 
-    def _wait(self, what: Callable[[Observations], bool], description: str) -> None:
-        def done(seen: Observations) -> bool:
-            if any(isinstance(event, events.Finished | events.Failed) for event in seen.events):
-                raise TimeoutError(f"the training ended before this was seen: {description}; give it more --epochs")
-            return what(seen)
+    def _wait(self, condition: Callable[[Observations], bool], description: str) -> None:
+        def condition_holds(observations: Observations) -> bool:
+            if any(isinstance(event, events.Finished | events.Failed) for event in observations.events):
+                raise TimeoutError(f"the training ended too early for this: {description}; give more --epochs")
+            return condition(observations)
 
-        self.display.doing(f"until {description}")
-        self.observer.wait_for(done, STEP_SECONDS, description)
+        self.display.set_activity(f"waiting until {description}")
+        self.observer.wait_for(condition_holds, STEP_SECONDS, description)
 
 
 def run_demo(
@@ -105,24 +113,24 @@ def run_demo(
     picture: Path | None = None,
     stay: Callable[[], None] | None = None,
 ) -> int:
-    """Run the demo. Exit code 0 when all went as planned. Writes the report in any case, with what was observed. `stay`
-    waits while somebody looks at the page; None: the page ends with the demo.
+    """Run the demo and write its report. Returns exit code 0 when all went as planned, otherwise 1. `stay` waits while
+    a user looks at the page. Without `stay`, the page ends with the demo.
     """
     display = choose_display(picture)
     with ExitStack() as stack:
-        closing = stack.enter_context(ExitStack())
-        closing.callback(display.close)
-        display.doing("the embedded cloud starts")
+        display_stack = stack.enter_context(ExitStack())
+        display_stack.callback(display.close)
+        display.set_activity("the embedded cloud starts")
         cloud = stack.enter_context(Cloud(port=port, resync_seconds=5.0))
-        display.tell(f"embedded cloud at {cloud.endpoint}")
-        display.doing("the page starts")
+        display.show_line(f"embedded cloud at {cloud.endpoint}")
+        display.set_activity("the page starts")
         page = f"{stack.enter_context(dashboard(cloud.environment, cloud.state_dir, 0))}#/cluster/{CLUSTER}"
-        display.tell(f"dashboard, {'until Ctrl-C' if stay else 'while this runs (--stay: longer)'}: {page}")
+        display.show_line(f"dashboard, {'until Ctrl-C' if stay else 'while this runs (--stay: longer)'}: {page}")
         report, problems, page_input = _play(cloud, display, epochs)
-        display.doing("" if stay else "everything is ended")
+        display.set_activity("" if stay else "the cloud stops")
         if stay is None:
             stack.close()
-        closing.close()
+        display_stack.close()
         _write(report_path, report, problems, page_input)
         if stay is not None:
             print(f"the cluster trains on, and the page stays until Ctrl-C: {page}")
@@ -138,7 +146,7 @@ def _write(
     print(summary(report, report_path))
     if page_input is not None:
         write_page(report_path.with_suffix(".html"), *page_input)
-        print(f"page to look at     {report_path.with_suffix('.html')}")
+        print(f"page               {report_path.with_suffix('.html')}")
     for problem in problems:
         print(f"PROBLEM: {problem}")
 
@@ -146,14 +154,16 @@ def _write(
 def _play(
     cloud: Cloud, display: PatientDisplay, epochs: int
 ) -> tuple[dict[str, Any], list[str], tuple[JobStory, str] | None]:
-    """Run the story. Returns the report, the problems, and the page's input, if anything was observed."""
+    """Run the story. Returns the report, the problems, and the input of the report's page, which is None without
+    events.
+    """
     mount = cloud.state_dir / "shared"
-    display.doing("the cluster's stack is made")
+    display.set_activity("the cluster's stack is created")
     write_prepare_script(mount)
     command = digits_command(epochs, "--size", "48", "--batch-size", "100")
     cluster = create_stack(cloud, CLUSTER, command, policy={"resync_seconds": 5.0})
-    observer = Observer(cloud.client("ec2"), CLUSTER, mount, display.tell)
-    observer.on_event = Telling(display).hear
+    observer = Observer(cloud.client("ec2"), CLUSTER, mount, display.show_line)
+    observer.on_event = Narrator(display).show_event
     observer.start()
     story = Story(cloud, cluster, observer, display)
     problems = []
@@ -161,15 +171,17 @@ def _play(
         story.run()
     except TimeoutError as error:
         problems.append(str(error))
-    display.doing("until all elastic instances have ended")
-    with suppress(TimeoutError):  # what is not released is in the report
-        observer.wait_for(lambda seen: not seen.left_running(), RELEASE_SECONDS, "the end of all elastic instances")
+    display.set_activity("waiting until all elastic instances have ended")
+    with suppress(TimeoutError):  # the report names instances that still run
+        observer.wait_for(
+            lambda observations: not observations.left_running(), RELEASE_SECONDS, "the end of all elastic instances"
+        )
     observer.stop()
-    display.doing("what was seen is audited")
+    display.set_activity("the job's samples are audited")
     audit = _audit(observer)
     dynamodb = cloud.client("dynamodb")
-    left = {leave.instance for leave in story.leaves}
-    statuses = once_removed(lambda: trail(dynamodb, cloud.table, CLUSTER), left, RELEASE_SECONDS)
+    left_instances = {leave.instance for leave in story.leaves}
+    statuses = wait_until_removed(lambda: trail(dynamodb, cloud.table, CLUSTER), left_instances, RELEASE_SECONDS)
     report = build_report(observer.observations, statuses, audit, story.joins, story.leaves, mount)
     history = observer.observations.events
     page_input = (
@@ -179,7 +191,7 @@ def _play(
 
 
 def _audit(observer: Observer) -> Audit:
-    """The audit of the job; an empty one of a job that has not begun."""
+    """The audit of the job's samples; an empty audit if the job has not begun."""
     try:
         return audit_directory(observer.ledger)
     except (OSError, ValueError):

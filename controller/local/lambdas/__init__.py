@@ -1,1 +1,1 @@
-"""The handlers' runtime: rules, event bus, stream, schedules, environments, dead letters."""
+"""The emulated Lambda and EventBridge: rules, event bus, streams, schedules, handler processes, dead letters."""

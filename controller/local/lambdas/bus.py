@@ -1,4 +1,4 @@
-"""The default event bus: every event goes to the handlers whose rules it matches, at least once and in no order."""
+"""The default event bus, which delivers each event to the handlers whose rules match, at least once and in no order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from dyntrain.controller.local.trace import Trace
 
 
 class Bus:
-    """The bus. Each delivery is randomly delayed, and a fraction of them is repeated, as EventBridge may do."""
+    """The event bus. Each delivery is randomly delayed, and a fraction of the deliveries is repeated, as EventBridge
+    may do.
+    """
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class Bus:
         self._random = random.Random(options.seed)
         self._lock = threading.Lock()
 
-    def use(self, rules: Rules) -> None:
+    def set_rules(self, rules: Rules) -> None:
         self._rules = rules
 
     def origin(self) -> Origin:

@@ -1,6 +1,6 @@
-"""The destination of invocations that failed at every retry: a file, and a queue of the function's stack.
+"""Store invocations that failed at every attempt, in a file and in the SQS queue that the function's stack names.
 
-The body is that of Lambda's on-failure destination:
+The body has the format of Lambda's on-failure destination:
 https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-retain-records.html
 """
 
@@ -24,8 +24,8 @@ class DeadLetters:
         self._lock = threading.Lock()
         self._destinations: Mapping[str, str] = {}
 
-    def use(self, destinations: Mapping[str, str]) -> None:
-        """Set the ARN of each function's queue; empty for none."""
+    def set_destinations(self, destinations: Mapping[str, str]) -> None:
+        """Set the ARN of each function's queue. An empty ARN means no queue."""
         self._destinations = destinations
 
     def put(self, function: str, request_id: str, event: Any, attempts: int, error_type: str, error: str) -> None:

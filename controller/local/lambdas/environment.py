@@ -24,12 +24,12 @@ class Died(Exception):
 
 
 class TimedOut(Died):
-    """Raised when it did not answer in time; it has been killed."""
+    """Raised when the process did not answer in time and was killed."""
 
 
 class ExecutionEnvironment:
-    """A handler's process. Not thread-safe: each belongs to one worker thread. A process that ended is replaced at the
-    next invocation.
+    """A process that runs handlers. Not thread-safe: each environment belongs to one worker thread. The next invocation
+    replaces a process that has ended.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ExecutionEnvironment:
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
-    def deployed(self, variables: Mapping[str, str]) -> None:
+    def add_variables(self, variables: Mapping[str, str]) -> None:
         """Add the variables of the function's configuration to the process's environment."""
         self._environment = {**self._environment, **variables}
 
@@ -58,7 +58,7 @@ class ExecutionEnvironment:
         self.kill()
         if self._closed:
             raise AppNotLoaded("the cloud is stopping")
-        reading, writing = os.pipe()
+        read_end, write_end = os.pipe()
         try:
             with self._log.open("ab") as log:
                 self._process = self._spawner.spawn(
@@ -68,7 +68,7 @@ class ExecutionEnvironment:
                         "dyntrain.controller.local.lambdas.runtime",
                         self._app,
                         "--answers",
-                        str(writing),
+                        str(write_end),
                         "--parent",
                         str(os.getpid()),
                     ),
@@ -76,23 +76,25 @@ class ExecutionEnvironment:
                     directory=self._directory,
                     stdin=subprocess.PIPE,
                     output=log,
-                    keep=(writing,),
+                    keep=(write_end,),
                 )
         finally:
-            os.close(writing)
-        self._answers, self._pending = reading, b""
+            os.close(write_end)
+        self._answers, self._pending = read_end, b""
         try:
-            hello = self._read(Deadline(LOAD_SECONDS))
+            first_answer = self._read(Deadline(LOAD_SECONDS))
         except Died as error:
             raise AppNotLoaded(
                 f"the handlers' process of {self._app!r} ended before the app was loaded; see {self._log}"
             ) from error
-        if not hello["ok"]:
-            raise AppNotLoaded(f"the Chalice app {self._app!r} cannot be loaded: {hello['error']}; see {self._log}")
+        if not first_answer["ok"]:
+            raise AppNotLoaded(
+                f"the Chalice app {self._app!r} cannot be loaded: {first_answer['error']}; see {self._log}"
+            )
 
     def invoke(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """The handler's answer. `timeout` is a Lambda's, which has its processor to itself: on a busy host it takes
-        longer. Raises TimedOut or Died; the next call starts another process.
+        """Run a handler and return its answer. `timeout` is the function's time limit in seconds; a busy host gets more
+        time. Raises TimedOut or Died; the next call then starts another process.
         """
         if self._process is None or self._process.poll() is not None:
             try:
@@ -106,23 +108,23 @@ class ExecutionEnvironment:
             self._process.stdin.flush()
         except OSError as error:
             self.kill()
-            raise Died("the handler process ended") from error
+            raise Died("the handler process ended before its answer") from error
         return self._read(Deadline(timeout, headroom=1.0))
 
     def interrupt(self) -> None:
-        """End the process for good, from another thread, once; a waiting `invoke` raises Died."""
+        """Kill the process from another thread, and prevent a new start. A waiting `invoke` raises Died."""
         self._closed = True
         process = self._process
         if process is not None:
             process.kill()
 
     def kill(self) -> None:
-        """End the process and wait for it; safe to repeat."""
+        """Kill the process and wait for its end. Safe to repeat."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             if self._process.stdin is not None:
-                with contextlib.suppress(OSError):  # unsent bytes for a process that is gone
+                with contextlib.suppress(OSError):  # the ended process cannot receive unsent bytes
                     self._process.stdin.close()
             self._process = None
         if self._answers is not None:
@@ -138,6 +140,6 @@ class ExecutionEnvironment:
             raise TimedOut("the handler did not answer in time and was killed") from error
         except EOFError as error:
             self.kill()
-            raise Died("the handler process ended") from error
+            raise Died("the handler process ended before its answer") from error
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -1,8 +1,7 @@
-"""Handlers as Lambda runs them: concurrent, each invocation in a process that shares nothing, retried when
-asynchronous.
+"""Run handlers as Lambda does: concurrently, in processes that share nothing, with retries of asynchronous invocations.
 
-An asynchronous invocation that fails (error, timeout, killed process) is tried again after each of `retry_delays`, then
-becomes a dead letter. A synchronous one (the stream's) returns its outcome to the caller, who decides.
+A failed asynchronous invocation (error, timeout or killed process) is tried again after each of `retry_delays`, then
+becomes a dead letter. A synchronous invocation, as for a stream, returns its result to the caller without a retry.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.spawner import Spawner
 from dyntrain.controller.local.trace import Trace
 
-DEFAULT_TIMEOUT = 3.0  # Lambda's own
+DEFAULT_TIMEOUT = 3.0  # seconds, as in Lambda
 
 
 @dataclass(frozen=True)
 class InvocationResult:
-    """The result. `kind` is ok, error (the handler raised), timeout, died (its process ended) or stopped (the cloud
-    did).
+    """The result of an invocation. `kind` is ok, error (the handler raised), timeout, died (the process ended) or
+    stopped (the cloud stopped).
     """
 
     kind: str
@@ -57,7 +56,9 @@ class Invocation:
 
 
 class FairQueue:
-    """A queue, first in, first out within a function; functions take turns, as they scale apart in Lambda."""
+    """A queue that serves functions in turn, because Lambda scales each function separately. Invocations of one
+    function keep their order.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[Invocation]] = {}
@@ -65,7 +66,7 @@ class FairQueue:
         self._closed = False
 
     def put(self, invocation: Invocation) -> bool:
-        """Add an invocation. False when the queue is closed: it will never run."""
+        """Add an invocation. Returns False if the queue is closed: the invocation will never run."""
         with self._changed:
             if not self._closed:
                 self._waiting.setdefault(invocation.function, deque()).append(invocation)
@@ -73,7 +74,7 @@ class FairQueue:
             return not self._closed
 
     def get(self) -> Invocation | None:
-        """Wait for the next invocation; None once closed."""
+        """Wait for the next invocation and return it. Returns None when the queue is closed."""
         with self._changed:
             while not self._closed and not self._waiting:
                 self._changed.wait()
@@ -96,7 +97,7 @@ class FairQueue:
 
 
 class Lambdas:
-    """The pool of handler processes. One starts at once, further ones when needed."""
+    """The pool of handler processes. The first process starts at once, further processes when needed."""
 
     def __init__(
         self,
@@ -126,18 +127,18 @@ class Lambdas:
         return [pid for environment in self._environments if (pid := environment.pid) is not None]
 
     def start(self, functions: Sequence[Function], variables: Mapping[str, str]) -> None:
-        """Register the functions. They share their processes, and so their variables: those of all, below
-        `variables`.
+        """Register the functions and start the threads. All functions share the processes, and therefore all variables;
+        `variables` take precedence.
         """
         self._timeouts = {function.name: function.timeout for function in functions}
         for environment in self._environments:
-            for one in (*(function.variables for function in functions), variables):
-                environment.deployed(one)
+            for function_variables in (*(function.variables for function in functions), variables):
+                environment.add_variables(function_variables)
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Cut off running invocations and drop waiting ones."""
+        """Stop running invocations and drop waiting invocations."""
         for invocation in self._queue.close():
             _answer(invocation, InvocationResult("stopped"))
         for environment in self._environments:
@@ -152,7 +153,9 @@ class Lambdas:
         self._queue.put(Invocation(function, event, str(uuid.uuid4())))
 
     def invoke(self, function: str, event: Any) -> InvocationResult:
-        """Run the handler and wait for it; bounded by its timeout and those queued before it."""
+        """Run a handler and wait for its result. The wait is bounded by the handler's timeout and by earlier
+        invocations in the queue.
+        """
         answer: Future[InvocationResult] = Future()
         if not self._queue.put(Invocation(function, event, str(uuid.uuid4()), answer=answer)):
             return InvocationResult("stopped")
@@ -160,7 +163,7 @@ class Lambdas:
 
     def _work(self, environment: ExecutionEnvironment) -> None:
         if environment is self._environments[0]:
-            with contextlib.suppress(AppNotLoaded):  # the first invocation reports it again
+            with contextlib.suppress(AppNotLoaded):  # the first invocation reports the error again
                 environment.load()
         while (invocation := self._queue.get()) is not None:
             started = time.monotonic()
@@ -180,7 +183,7 @@ class Lambdas:
             if invocation.answer is not None:
                 _answer(invocation, outcome)
             elif not outcome.ok:
-                self._again(invocation, outcome)
+                self._handle_failure(invocation, outcome)
 
     def _run(self, environment: ExecutionEnvironment, invocation: Invocation) -> InvocationResult:
         timeout = self._options.handler_timeout or self._timeouts.get(invocation.function, DEFAULT_TIMEOUT)
@@ -201,7 +204,7 @@ class Lambdas:
             return InvocationResult("ok", result=answer["result"])
         return InvocationResult("error", answer["error_type"], answer["error"])
 
-    def _again(self, invocation: Invocation, outcome: InvocationResult) -> None:
+    def _handle_failure(self, invocation: Invocation, outcome: InvocationResult) -> None:
         delays = self._options.retry_delays
         if invocation.attempt > len(delays):
             self._dead_letters.put(
@@ -213,8 +216,8 @@ class Lambdas:
                 outcome.error,
             )
             return
-        later = Invocation(invocation.function, invocation.event, invocation.request_id, invocation.attempt + 1)
-        self._agenda.after(delays[invocation.attempt - 1], lambda: self._retry(later))
+        next_attempt = Invocation(invocation.function, invocation.event, invocation.request_id, invocation.attempt + 1)
+        self._agenda.after(delays[invocation.attempt - 1], lambda: self._retry(next_attempt))
 
     def _retry(self, invocation: Invocation) -> None:
         self._queue.put(invocation)

@@ -1,7 +1,7 @@
-"""The template that `make package` makes of a Chalice app, and that `make deploy` gives to CloudFormation, without the
-zip: Chalice's own, merged with `.chalice/resources.yaml`.
+"""Build the template of a Chalice app that `make package` writes and `make deploy` gives to CloudFormation, but without
+the zip. Chalice's template is merged with `.chalice/resources.yaml`.
 
-The app is imported in a process of its own, as Chalice does it, with the variables of its stage.
+A separate process imports the app, as Chalice does, with the environment variables of the stage.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from dyntrain.controller.contract.settings import IDENTITY_KEYS
 from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
 from dyntrain.controller.local.pace import patient
 
-SECONDS = 30.0
-STAGE = "prod"  # whose configuration the embedded cloud deploys, under a name of its own
+IMPORT_SECONDS = 30.0
+STAGE = "prod"  # the embedded cloud deploys this stage's configuration under another stage name
 ZIP = "deployment.zip"
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")
 
 
-def named(template: dict[str, Any], config: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The template with the stage, its suffix and its way of verifying senders as the defaults of its parameters."""
+def with_stage_defaults(template: dict[str, Any], config: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """The template with defaults for the parameters: the stage and its tag suffix. `StageIdentity` gets the stage's way
+    of verifying identity documents.
+    """
     variables = _variables(config, stage)
     for name, value in (("Stage", stage), ("ElasticSuffix", variables.get("DYNTRAIN_ELASTIC_SUFFIX"))):
         if value is not None and name in template.get("Parameters", {}):
@@ -43,16 +45,16 @@ def _variables(config: Mapping[str, Any], stage: str) -> dict[str, str]:
 
 @functools.cache
 def packaged(app: str, directory: Path) -> str:
-    """The template as JSON; an app that is changed later in the life of this process is not read again.
+    """The template as JSON. The result is cached: later changes of the app are not read in this process.
 
-    Raises AppNotLoaded, or ResourcesInvalid when what is merged or configured cannot be read.
+    Raises AppNotLoaded, or ResourcesInvalid when a file in `.chalice` cannot be read.
     """
-    here = directory / ".chalice"
+    chalice_folder = directory / ".chalice"
     try:
-        config = json.loads((here / "config.json").read_text(encoding="utf-8"))
-        (here / "resources.yaml").read_text(encoding="utf-8")
+        config = json.loads((chalice_folder / "config.json").read_text(encoding="utf-8"))
+        (chalice_folder / "resources.yaml").read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise ResourcesInvalid(f"cannot read what the controller's stack is made from: {error}") from error
+        raise ResourcesInvalid(f"cannot read a file of the controller's stack: {error}") from error
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     path = os.pathsep.join([str(directory), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
     variables = {"AWS_DEFAULT_REGION": "us-east-1", "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -60,19 +62,19 @@ def packaged(app: str, directory: Path) -> str:
     try:
         process = subprocess.run(
             command,
-            cwd=directory,  # modules in the person's folder may have the app's name
+            cwd=directory,  # the user's folder may have modules of the same names
             env=inherited | variables | _variables(config, STAGE),
             capture_output=True,
             text=True,
-            timeout=patient(SECONDS),
+            timeout=patient(IMPORT_SECONDS),
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise AppNotLoaded(f"the Chalice app {app!r} is not imported within {error.timeout:.0f} s") from error
+        raise AppNotLoaded(f"the Chalice app {app!r} was not imported within {error.timeout:.0f} s") from error
     if process.returncode:
         reason = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
         raise AppNotLoaded(f"the Chalice app {app!r} cannot be loaded: {reason}")
-    return process.stdout.splitlines()[-1]  # after whatever the app prints
+    return process.stdout.splitlines()[-1]  # the app may print lines before
 
 
 def template_of(app: Any, directory: Path) -> dict[str, Any]:
@@ -104,9 +106,9 @@ def template_of(app: Any, directory: Path) -> dict[str, Any]:
     builder = ResourceBuilder(ApplicationGraphBuilder(), DependencyBuilder(), BuildStage(steps=steps))
     options = PackageOptions(TypedAWSClient(botocore.session.Session()))
     template = SAMTemplateGenerator(config, options).generate(builder.construct_resources(config, STAGE))
-    more = yaml.safe_load((directory / ".chalice" / "resources.yaml").read_text(encoding="utf-8"))
-    merged: dict[str, Any] = TemplateDeepMerger().merge(more, template)
-    return named(merged, config_file, STAGE)
+    resources = yaml.safe_load((directory / ".chalice" / "resources.yaml").read_text(encoding="utf-8"))
+    merged: dict[str, Any] = TemplateDeepMerger().merge(resources, template)
+    return with_stage_defaults(merged, config_file, STAGE)
 
 
 def main() -> int:

@@ -1,9 +1,8 @@
-"""Which function gets which event, and its settings, from the functions of a deployed SAM template.
+"""Read the event rules and the settings of functions from a deployed SAM template.
 
 https://docs.aws.amazon.com/serverless-application-model/latest/developerguide/sam-resource-function.html
 
-Patterns are evaluated by moto's implementation of EventBridge's language (prefix, suffix, anything-but, exists,
-numeric, $or).
+moto evaluates the patterns in EventBridge's language (prefix, suffix, anything-but, exists, numeric, $or).
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class ScheduleRule:
 
 @dataclass(frozen=True)
 class StreamRule:
-    """A function's stream source. `batch` is its limit of records in one invocation. `filters` are its patterns: a
-    record passes when any matches, or when there are none.
+    """A stream that invokes a function. `batch` limits the records of one invocation. A record passes if any pattern in
+    `filters` matches, or if there are no filters.
     """
 
     function: str
@@ -52,7 +51,9 @@ class StreamRule:
 
 @dataclass(frozen=True)
 class Function:
-    """A function. `destination`: the ARN of the queue for events that it could not handle; empty for none."""
+    """A Lambda function. `destination`: the ARN of the queue for events that the function could not handle; empty
+    without a queue.
+    """
 
     name: str
     timeout: float
@@ -72,7 +73,7 @@ class Rules:
 
 
 def period_of(expression: str) -> float:
-    """Seconds of a `rate(...)`. Raises AppNotLoaded for anything else: the embedded cloud keeps no calendar."""
+    """The period of a `rate(...)` expression in seconds. Raises AppNotLoaded for any other expression."""
     match = _RATE.match(expression)
     if match is None:
         raise AppNotLoaded(
@@ -82,31 +83,44 @@ def period_of(expression: str) -> float:
 
 
 def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
-    """Parse a function. `properties`: of an `AWS::Serverless::Function`, with all references resolved. Raises
-    AppNotLoaded for events that the embedded cloud does not have.
+    """Parse a function. `properties` belong to an `AWS::Serverless::Function`, with all references resolved. Raises
+    AppNotLoaded for a schedule that is no rate.
     """
     name = str(properties["Handler"]).rpartition(".")[2]
     sources = [(source["Type"], source["Properties"]) for source in properties.get("Events", {}).values()]
-    streams = [about for kind, about in sources if kind == "DynamoDB"]
-    failures = [about.get("DestinationConfig", {}) for about in (properties.get("EventInvokeConfig", {}), *streams)]
-    destinations = [str(one["OnFailure"]["Destination"]) for one in failures if "OnFailure" in one]
+    streams = [source_properties for kind, source_properties in sources if kind == "DynamoDB"]
+    failures = [
+        source_properties.get("DestinationConfig", {})
+        for source_properties in (properties.get("EventInvokeConfig", {}), *streams)
+    ]
+    destinations = [str(failure["OnFailure"]["Destination"]) for failure in failures if "OnFailure" in failure]
     variables = {key: str(value) for key, value in properties.get("Environment", {}).get("Variables", {}).items()}
     function = Function(name, float(properties["Timeout"]), variables, next(iter(destinations), ""))
-    patterns = tuple(PatternRule(name, dict(about["Pattern"])) for kind, about in sources if "Pattern" in about)
-    schedules = tuple(ScheduleRule(name, period_of(about["Schedule"])) for kind, about in sources if kind == "Schedule")
-    return function, Rules(patterns, schedules, tuple(_stream(name, about) for about in streams))
+    patterns = tuple(
+        PatternRule(name, dict(source_properties["Pattern"]))
+        for kind, source_properties in sources
+        if "Pattern" in source_properties
+    )
+    schedules = tuple(
+        ScheduleRule(name, period_of(source_properties["Schedule"]))
+        for kind, source_properties in sources
+        if kind == "Schedule"
+    )
+    return function, Rules(
+        patterns, schedules, tuple(_stream(name, source_properties) for source_properties in streams)
+    )
 
 
-def _stream(function: str, about: Mapping[str, Any]) -> StreamRule:
-    patterns = [one["Pattern"] for one in about.get("FilterCriteria", {}).get("Filters", ())]
+def _stream(function: str, source: Mapping[str, Any]) -> StreamRule:
+    patterns = [source_filter["Pattern"] for source_filter in source.get("FilterCriteria", {}).get("Filters", ())]
     filters = tuple(json.loads(pattern) if isinstance(pattern, str) else dict(pattern) for pattern in patterns)
-    return StreamRule(function, int(about["BatchSize"]), str(about["Stream"]), filters)
+    return StreamRule(function, int(source["BatchSize"]), str(source["Stream"]), filters)
 
 
-def together(rules: Iterable[Rules]) -> Rules:
-    known = tuple(rules)
+def merged_rules(rules: Iterable[Rules]) -> Rules:
+    rule_sets = tuple(rules)
     return Rules(
-        tuple(one for each in known for one in each.patterns),
-        tuple(one for each in known for one in each.schedules),
-        tuple(one for each in known for one in each.streams),
+        tuple(rule for rule_set in rule_sets for rule in rule_set.patterns),
+        tuple(rule for rule_set in rule_sets for rule in rule_set.schedules),
+        tuple(rule for rule_set in rule_sets for rule in rule_set.streams),
     )

@@ -1,9 +1,9 @@
-"""A handler process: imports the Chalice app once and runs one invocation after the other, as a Lambda execution
+"""A handler process, which imports the Chalice app once and runs one invocation after the other, as a Lambda execution
 environment does.
 
-Invocations come as JSON lines on stdin; answers leave as JSON lines on the descriptor `--answers`, so that whatever
-handlers print goes to the log. The first answer says that the app is loaded, or why it could not be.
-Ends when stdin does, or with its parent.
+Invocations come as JSON lines on stdin. Answers are written as JSON lines to the descriptor `--answers`, so that the
+handlers' own output goes to the log. The first answer says that the app is loaded, or has the error. The process ends
+when stdin ends, or with its parent.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ def main() -> None:
     answers: IO[str]
     with os.fdopen(arguments.answers, "w", encoding="utf-8") as answers:
 
-        def say(answer: dict[str, Any]) -> None:
+        def write_answer(answer: dict[str, Any]) -> None:
             answers.write(json.dumps(answer) + "\n")
             answers.flush()
 
         try:
             app = load(arguments.app)
-            say({"ok": True})
-        # importing the app runs its code; the cloud tells the person why it failed
+            write_answer({"ok": True})
+        # importing the app runs its code; the cloud reports the error to the user
         except Exception as error:  # noqa: BLE001
             traceback.print_exc()
-            say({"ok": False, "error": f"{type(error).__name__}: {error}"})
+            write_answer({"ok": False, "error": f"{type(error).__name__}: {error}"})
             raise SystemExit(1) from None
         for line in sys.stdin:
-            say(invoke(app, json.loads(line)))
+            write_answer(invoke(app, json.loads(line)))
             sys.stdout.flush()
 
 

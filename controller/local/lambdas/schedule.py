@@ -1,4 +1,6 @@
-"""Scheduled rules: each fires a Scheduled Event at its handler every period, first one period after the start."""
+"""Scheduled rules. Each rule delivers a Scheduled Event to its handler once a period, first one period after
+the start.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,16 @@ class Schedule:
 
     def start(self, rules: Rules) -> None:
         for rule in rules.schedules:
-            self._later(rule)
+            self._schedule_next(rule)
 
     def fire(self, function: str) -> None:
-        """Run the rule of `function` now, out of turn."""
+        """Run the rule of `function` now, besides its schedule."""
         arn = self._account.arn("events", f"rule/{function}")
         self._bus.deliver(function, events.scheduled(self._bus.origin(), arn), losable=False)
 
-    def _later(self, rule: ScheduleRule) -> None:
-        def turn() -> None:
-            self._later(rule)
+    def _schedule_next(self, rule: ScheduleRule) -> None:
+        def run_rule() -> None:
+            self._schedule_next(rule)
             self.fire(rule.function)
 
-        self._agenda.after(rule.period * self._scale, turn)
+        self._agenda.after(rule.period * self._scale, run_rule)

@@ -1,9 +1,8 @@
-"""DynamoDB streams: records in batches to the functions that have one as their source, as in Lambda's event source
-mapping.
+"""Deliver records of DynamoDB streams to functions in batches, as Lambda's event source mapping does.
 
-Records of one item stay in order; those of different items do not: they are split over lanes that run at the same time,
-and shuffled within a batch. A batch that fails is cut in half and tried again, so that a poison record ends alone in
-the dead letters and the others pass.
+Records of one item stay in order. Records of different items are split over parallel lanes, and shuffled within a
+batch. A failed batch is cut in half and tried again. Therefore a record that always fails becomes a dead letter alone,
+and the other records pass.
 """
 
 from __future__ import annotations
@@ -35,7 +34,9 @@ def item_key(record: Record) -> str:
 
 
 def wire_record(record: Record, region: str, stream_arn: str) -> Record:
-    """The record as Lambda gets it, from moto's (https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html)."""
+    """Convert moto's record to the format that Lambda gets
+    (https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html).
+    """
     created = record["dynamodb"]["ApproximateCreationDateTime"]
     seconds = (
         created.replace(tzinfo=datetime.UTC).timestamp() if isinstance(created, datetime.datetime) else float(created)
@@ -45,17 +46,17 @@ def wire_record(record: Record, region: str, stream_arn: str) -> Record:
 
 
 def shuffled_by_item(records: list[Record], chance: random.Random) -> list[Record]:
-    """A random order of the records in which those of one item keep theirs."""
+    """The records in a random order in which the records of each item keep their order."""
     queues: dict[str, deque[Record]] = defaultdict(deque)
     for record in records:
         queues[item_key(record)].append(record)
-    turns = [key for key, queue in queues.items() for _ in queue]
-    chance.shuffle(turns)
-    return [queues[key].popleft() for key in turns]
+    key_order = [key for key, queue in queues.items() for _ in queue]
+    chance.shuffle(key_order)
+    return [queues[key].popleft() for key in key_order]
 
 
 class Lane:
-    """One of the batches that may be in flight at a time; an item always takes the same lane."""
+    """A queue of records that has one batch in flight at a time. All records of an item take the same lane."""
 
     def __init__(self) -> None:
         self.records: deque[Record] = deque()
@@ -68,13 +69,15 @@ class Lane:
             self.changed.notify()
 
     def take(self, window: float, limit: int) -> list[Record]:
-        """Wait for a first record, then for `window`; empty once stopped."""
+        """Wait for a first record, then `window` seconds for more; return up to `limit` records. Empty once the lane is
+        stopped.
+        """
         with self.changed:
             while not self.records and not self.stopped:
                 self.changed.wait()
-            until = time.monotonic() + window
-            while len(self.records) < limit and not self.stopped and (left := until - time.monotonic()) > 0:
-                self.changed.wait(left)
+            deadline = time.monotonic() + window
+            while len(self.records) < limit and not self.stopped and (seconds_left := deadline - time.monotonic()) > 0:
+                self.changed.wait(seconds_left)
             if self.stopped:
                 return []
             return [self.records.popleft() for _ in range(min(limit, len(self.records)))]
@@ -102,7 +105,7 @@ class Stream:
         self._dead_letters = dead_letters
         self._options = options
         self._random = random.Random(options.seed)
-        self._written = threading.Event()
+        self._table_written = threading.Event()
         self._stopping = threading.Event()
         self._routes: list[tuple[StreamRule, list[Lane]]] = []
         self._threads: list[threading.Thread] = []
@@ -120,15 +123,15 @@ class Stream:
             thread.start()
 
     def wake(self) -> None:
-        """Note that a table was written."""
-        self._written.set()
+        """Make the reader look for new records, because a table was written."""
+        self._table_written.set()
 
     def stop(self) -> None:
-        """Stop. Call after the handlers' pool has been stopped: lanes in the middle of a batch return with its
-        outcome.
+        """Stop all lanes. Call this after the handlers' pool has been stopped: a lane first waits for the result of its
+        batch.
         """
         self._stopping.set()
-        self._written.set()
+        self._table_written.set()
         for _rule, lanes in self._routes:
             for lane in lanes:
                 lane.stop()
@@ -138,15 +141,15 @@ class Stream:
     def _read(self) -> None:
         positions: Counter[str] = Counter()
         while not self._stopping.is_set():
-            self._written.wait(IDLE_SECONDS)
-            self._written.clear()
+            self._table_written.wait(IDLE_SECONDS)
+            self._table_written.clear()
             for rule, lanes in self._routes:
                 records = self._records(rule.stream_arn, positions[rule.function])
                 positions[rule.function] += len(records)
                 for record in records:
-                    wire = wire_record(record, self._account.region, rule.stream_arn)
-                    if not rule.filters or any(matches(pattern, wire) for pattern in rule.filters):
-                        lanes[zlib.crc32(item_key(wire).encode()) % len(lanes)].put(wire)
+                    lambda_record = wire_record(record, self._account.region, rule.stream_arn)
+                    if not rule.filters or any(matches(pattern, lambda_record) for pattern in rule.filters):
+                        lanes[zlib.crc32(item_key(lambda_record).encode()) % len(lanes)].put(lambda_record)
 
     def _records(self, stream_arn: str, position: int) -> list[Record]:
         name = stream_arn.partition(":table/")[2].partition("/")[0]

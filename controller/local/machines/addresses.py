@@ -1,29 +1,33 @@
-"""Private addresses of machines, distinct from those of other clouds on this host."""
+"""Private addresses of machines, distinct from the addresses of other clouds on this host."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-PER_BLOCK = 253
+ADDRESSES_PER_BLOCK = 253
 
 
 class AddressesExhausted(Exception):
-    """Every address of the cloud belongs to an instance that still runs."""
+    """Raised when every address of the cloud belongs to an instance that still runs."""
 
 
 def on_loopback(port: int, blocks: int = 64) -> list[str]:
-    """Addresses for a cloud without namespaces. In 127.0.0.0/8, on all of which Linux answers, so that real processes
-    can bind them.
+    """Addresses for a cloud without namespaces, in 127.0.0.0/8: on Linux, processes can bind every address of this
+    network.
 
-    The endpoint's port is unique on the host, so it picks the block, 127.<port / 256>.<port % 256>.<n>. More machines
-    spill over into the next port's block.
+    The endpoint's `port` is unique on the host, so it selects the block 127.<port / 256>.<port % 256>.<n>. When a block
+    is full, the next port's block follows.
     """
     ports = [(port + block) % 65536 for block in range(blocks)]
-    return [f"127.{one // 256}.{one % 256}.{host + 2}" for one in ports for host in range(PER_BLOCK)]
+    return [
+        f"127.{block_port // 256}.{block_port % 256}.{host + 2}"
+        for block_port in ports
+        for host in range(ADDRESSES_PER_BLOCK)
+    ]
 
 
 class Addresses:
-    """A pool of addresses. A freed one comes back after all others were used."""
+    """A pool of addresses. A freed address is used again after all other addresses."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses

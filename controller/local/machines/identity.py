@@ -1,7 +1,7 @@
-"""The content of an instance's metadata service: identity, tags, credentials, notices; and the key that signs identity
+"""The content of an instance's metadata service (identity, tags, credentials, notices) and the key that signs identity
 documents.
 
-AWS signs with PKCS#1 v1.5 over SHA-256, base64 in lines of 76: so does the cloud, with a key of its own.
+Like AWS, the cloud signs with PKCS#1 v1.5 over SHA-256, in base64 lines of 76 characters, but with a key of its own.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ CREDENTIAL_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True)
 class InstanceFacts:
-    """Facts about an instance. `tags` is None when its metadata options do not allow them. `notice` is (action, time)
-    of a Spot interruption.
+    """Facts about an instance. `tags` is None when the instance's metadata options hide the tags. `notice` is (action,
+    time) of a Spot interruption.
     """
 
     instance_id: str
@@ -81,8 +81,8 @@ def document(facts: InstanceFacts) -> str:
 
 
 def credentials(facts: InstanceFacts, now: float) -> str:
-    """Credentials in the format that boto3 expects of an instance role. moto checks no signatures, so these open
-    nothing anywhere.
+    """Credentials in the format that boto3 expects of an instance role. The values are dummies, because moto checks no
+    signatures.
     """
     return json.dumps(
         {
@@ -99,7 +99,7 @@ def credentials(facts: InstanceFacts, now: float) -> str:
 
 def metadata(facts: InstanceFacts, signer: Signer, now: float) -> Tree:
     """The whole tree below the metadata service's root."""
-    described = document(facts)
+    identity_document = document(facts)
     domain = "ec2.internal" if facts.region == "us-east-1" else f"{facts.region}.compute.internal"
     host = f"ip-{facts.address.replace('.', '-')}.{domain}"
     leaves: Tree = {
@@ -126,7 +126,7 @@ def metadata(facts: InstanceFacts, signer: Signer, now: float) -> Tree:
         leaves["events"] = {"recommendations": {"rebalance": json.dumps({"noticeTime": timestamp(facts.rebalance_at)})}}
     root: Tree = {
         "meta-data": leaves,
-        "dynamic": {"instance-identity": {"document": described, "signature": signer.sign(described)}},
+        "dynamic": {"instance-identity": {"document": identity_document, "signature": signer.sign(identity_document)}},
     }
     if facts.user_data:
         root["user-data"] = facts.user_data

@@ -1,8 +1,8 @@
 """The instance metadata service of one machine, on a port of its own.
 
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html An invalid token gets
-401, and so does none, unless the instance's options make tokens optional, as EC2's defaults do. `metadata` is read anew
-for each request.
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html
+A request with an invalid token gets 401. A request without a token gets 401, too, unless the instance's options make
+tokens optional, as EC2's defaults do. The service calls `metadata` again for each request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 TOKEN_HEADER = "X-aws-ec2-metadata-token"
 TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
 LONGEST_TTL = 21600
-# Scripts look for its first characters. Believed; no page says it.
+# Scripts test for the first characters of this page, which AWS does not document.
 NOT_FOUND = """\
 <?xml version="1.0" encoding="iso-8859-1"?>
 <html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en" lang="en">
@@ -35,7 +35,7 @@ Tree = dict[str, Any]
 
 
 def find(tree: Tree, path: str) -> str | None:
-    """The value at `path`, or the listing of a folder (folders end in /); None when there is nothing."""
+    """The value at `path`, or a folder's listing with / after each subfolder, or None for an unknown path."""
     node: Any = tree
     for part in [urllib.parse.unquote(part) for part in path.split("/") if part]:
         if not isinstance(node, dict) or part not in node:
@@ -51,20 +51,22 @@ class Tokens:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until: dict[str, float] = {}
+        self._expiry_times: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def issue(self, seconds: int) -> str:
         token = base64.urlsafe_b64encode(secrets.token_bytes(40)).decode()
         with self._lock:
             now = self._clock()
-            self._until = {known: until for known, until in self._until.items() if until > now}
-            self._until[token] = now + seconds
+            self._expiry_times = {
+                issued_token: expiry for issued_token, expiry in self._expiry_times.items() if expiry > now
+            }
+            self._expiry_times[token] = now + seconds
         return token
 
     def valid(self, token: str | None) -> bool:
         with self._lock:
-            return token is not None and self._until.get(token, 0.0) > self._clock()
+            return token is not None and self._expiry_times.get(token, 0.0) > self._clock()
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -74,26 +76,26 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         if self.path != "/latest/api/token":
-            self._say(404)
+            self._respond(404)
             return
         if self.headers.get("X-Forwarded-For"):
-            self._say(403)
+            self._respond(403)
             return
         ttl = self.headers.get(TTL_HEADER, "")
         if not ttl.isdecimal() or not 1 <= int(ttl) <= LONGEST_TTL:
-            self._say(400)
+            self._respond(400)
             return
-        self._say(200, self.service.tokens.issue(int(ttl)), {TTL_HEADER: ttl})
+        self._respond(200, self.service.tokens.issue(int(ttl)), {TTL_HEADER: ttl})
 
     def do_GET(self) -> None:
         token = self.headers.get(TOKEN_HEADER)
         if not self.service.tokens.valid(token) and (token is not None or self.service.tokens_required()):
-            self._say(401)
+            self._respond(401)
             return
         value = find(self.service.metadata(), urllib.parse.urlsplit(self.path).path)
-        self._say(404, NOT_FOUND) if value is None else self._say(200, value)
+        self._respond(404, NOT_FOUND) if value is None else self._respond(200, value)
 
-    def _say(self, status: int, body: str = "", headers: dict[str, str] | None = None) -> None:
+    def _respond(self, status: int, body: str = "", headers: dict[str, str] | None = None) -> None:
         data = body.encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/plain")
@@ -104,7 +106,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Log nothing: a node's requests are in its own log."""
+        """Log nothing: a node logs its own requests."""
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -112,14 +114,16 @@ class _Server(http.server.ThreadingHTTPServer):
     block_on_close = False  # a client that keeps its connection open must not delay the machine's end
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a node that is killed during a request; print anything else with its traceback."""
+        """Ignore lost connections, as of a node that is killed during a request. Print other errors with a
+        traceback.
+        """
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 class MetadataService:
-    """The service. `metadata` returns the whole tree: {"latest": {"meta-data": {...}, "dynamic": {...}}}. `host` is the
-    address to listen on, unless `listen` returns a listening socket.
+    """The metadata service. `metadata` returns the whole tree: {"latest": {"meta-data": {...}, "dynamic": {...}}}. The
+    service listens on the address `host`, or on the socket that `listen` returns.
     """
 
     def __init__(
@@ -138,7 +142,7 @@ class MetadataService:
         self._thread: threading.Thread | None = None
 
     def start(self) -> str:
-        """Start; returns the base URL."""
+        """Start the service and return its base URL."""
         handler = type("Handler", (_Handler,), {"service": self})
         if self._listen is None:
             self._server = _Server((self._host, 0), handler)
@@ -160,5 +164,5 @@ class MetadataService:
 
 
 def as_document(fields: dict[str, Any]) -> str:
-    """The document's bytes as AWS formats them; the signature is over these."""
+    """The text of an identity document as AWS formats it. The signature covers exactly this text."""
     return json.dumps(fields, indent=2)

@@ -1,10 +1,11 @@
-"""The init process of one machine of the embedded cloud: runs node_bootstrap, restarts it, and powers the machine off.
+"""The init process of one machine of the embedded cloud, which runs the node's program, restarts it, and powers the
+machine off.
 
-Started by the cloud for each instance. SIGTERM is a shutdown (terminate-instances, stop-instances): the program gets
-SIGTERM and some seconds, then everything below this process is killed. SIGUSR1 is a power cut: everything is killed
-now. The same happens when the cloud dies, which SIGUSR2 reports. A program that exits with 0 has retired and is not
-started again; otherwise it is, with a growing delay. With --off-with-program the machine switches itself off when its
-program ends, and this process exits with OFF_BY_ITSELF.
+The cloud starts this process for each instance. SIGTERM is a shutdown (terminate-instances, stop-instances): the
+program gets SIGTERM and some seconds, then all descendants of this process are killed. SIGUSR1 is a power cut: all
+descendants are killed now. SIGUSR2 reports that the cloud died, and has the same effect. A program that exits with 0 is
+not started again. After any other exit code, the program is restarted with a growing delay. With --off-with-program the
+machine switches itself off when its program ends, and this process exits with OFF_BY_ITSELF.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from dyntrain.controller.local.pace import BEHIND_THE_CLOUD
+from dyntrain.controller.local.pace import MACHINE_NICENESS
 from dyntrain.training.host.parentage import adopt_orphans, descendants, die_with_parent, kill_all
 
 FIRST_DELAY = 0.5
@@ -33,8 +34,8 @@ SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *POWER_CUTS}
 
 
 class Init:
-    """The init process. `switches_off` says of the program's exit code whether the machine has switched itself off with
-    it.
+    """The init process. `switches_off` says from the program's exit code whether the machine has switched
+    itself off.
     """
 
     def __init__(
@@ -91,20 +92,23 @@ class Init:
             if self._child is not None and pid == self._child.pid:
                 self._child.returncode = code
                 self._child = None
-                self._ended(code, time.monotonic())
+                self._on_program_end(code, time.monotonic())
 
-    def _ended(self, code: int, now: float) -> None:
+    def _on_program_end(self, code: int, now: float) -> None:
         if not self._stopping and self._switches_off(code):
-            print(f"init: the program ended with {code}, and the machine with it", flush=True)
+            print(f"init: the program ended with exit code {code}, and the machine switches itself off", flush=True)
             self._done = self._off = True
             return
         if code == 0 or self._stopping:
-            print(f"init: the program {'stopped' if self._stopping else 'has retired'}", flush=True)
+            print(
+                f"init: the program {'stopped' if self._stopping else 'ended with exit code 0, and is not restarted'}",
+                flush=True,
+            )
             self._done = True
             return
         if now - self._started_at > STEADY_SECONDS:
             self._delay = FIRST_DELAY
-        print(f"init: the program ended with {code}; again in {self._delay:.1f} s", flush=True)
+        print(f"init: the program ended with exit code {code}; restart in {self._delay:.1f} s", flush=True)
         self._start_at = now + self._delay
         self._delay = min(LAST_DELAY, self._delay * 2)
 
@@ -114,9 +118,9 @@ class Init:
             print("init: shutting down", flush=True)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child.pid, signal.SIGTERM)
-            until = time.monotonic() + self._stop_seconds
-            while self._child is not None and (left := until - time.monotonic()) > 0:
-                received = signal.sigtimedwait({signal.SIGCHLD, *POWER_CUTS}, left)
+            deadline = time.monotonic() + self._stop_seconds
+            while self._child is not None and (seconds_left := deadline - time.monotonic()) > 0:
+                received = signal.sigtimedwait({signal.SIGCHLD, *POWER_CUTS}, seconds_left)
                 if received is not None and received.si_signo in POWER_CUTS:
                     self.cloud_gone = received.si_signo == CLOUD_GONE
                     break
@@ -125,22 +129,22 @@ class Init:
 
 
 def reap() -> list[tuple[int, int]]:
-    """Collect children that ended, adopted ones too: (pid, exit code or -signal)."""
-    ended = []
+    """Collect ended children, also adopted processes, as (pid, exit code or -signal)."""
+    ended_children = []
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 break
-            ended.append((pid, os.waitstatus_to_exitcode(status)))
-    return ended
+            ended_children.append((pid, os.waitstatus_to_exitcode(status)))
+    return ended_children
 
 
 def power_off() -> None:
-    """Kill all descendants, again and again until there are none: one may fork while it is being killed."""
-    until = time.monotonic() + KILL_SECONDS
-    while (left := descendants(os.getpid())) and time.monotonic() < until:
-        kill_all(left)
+    """Kill all descendants repeatedly until none is left: a process may fork while it is being killed."""
+    deadline = time.monotonic() + KILL_SECONDS
+    while (remaining := descendants(os.getpid())) and time.monotonic() < deadline:
+        kill_all(remaining)
         reap()
         time.sleep(0.005)
     print("init: off", flush=True)
@@ -154,7 +158,7 @@ def main() -> None:
     parser.add_argument("--off-with-program", action="store_true")
     arguments = parser.parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    os.nice(BEHIND_THE_CLOUD)
+    os.nice(MACHINE_NICENESS)
     adopt_orphans()
     die_with_parent(arguments.parent, CLOUD_GONE)
     off_with_program = bool(arguments.off_with_program)

@@ -1,9 +1,8 @@
-"""The installation from which machines run their programs: an environment in which dyntrain is installed as a wheel, as
-on EC2.
+"""The installation from which machines run their programs: a virtual environment in which dyntrain is installed as a
+wheel, as on EC2.
 
-So what works here works on nodes: a module that is missing in the wheel is missing here too, and a person's own folders
-do not mix with ours. Third-party packages are those of this process, by their folder and without the links of editable
-installs.
+Therefore a module that is missing in the wheel is missing on these machines, too, and modules of the user's folders are
+not found. Third-party packages are found in this process's folder of packages, without the links of editable installs.
 """
 
 from __future__ import annotations
@@ -28,76 +27,78 @@ import dyntrain
 from dyntrain.controller.local.errors import InstallationFailed
 
 BUILD_SECONDS = 300.0
-KEEP_SECONDS = 24 * 3600.0  # an environment that nothing was started from for so long is of sources that are gone
+KEEP_SECONDS = 24 * 3600.0  # an environment unused for so long belongs to sources that have changed
 SOURCES = ("controller", "node_bootstrap", "training", ".chalice", "app.py", "pyproject.toml")
-COMPLETE = ".complete"
+COMPLETE_MARKER = ".complete"
 
 
 def checkout() -> Path | None:
-    """The root of the repository that dyntrain is imported from; None where it is installed from a wheel."""
+    """The root of the repository from which dyntrain is imported, or None for an installed wheel."""
     face = Path(dyntrain.__file__).resolve().parent
     return face.parents[1] if (face.parent.name, face.name) == ("training", "face") else None
 
 
 def node_python() -> str:
-    """The interpreter of the installation: this one, or in a checkout that of an environment below `build/nodes`, which
-    is built at the first use of each state of the sources. Raises InstallationFailed.
+    """The Python interpreter for nodes. In a checkout, it belongs to an environment below `build/nodes`, built for each
+    state of the sources; otherwise it is this process's interpreter. Raises InstallationFailed.
     """
     root = checkout()
     return sys.executable if root is None else str(installed(root) / "bin" / "python")
 
 
 def unit_command() -> tuple[str, ...]:
-    """The last part of a node's user data: the unit's command, with this host's interpreter for nodes, and without the
-    user that the lines before it create. Raises InstallationFailed.
+    """The command of the node's systemd unit, with this host's interpreter for nodes, and without the unit's user,
+    which only real user data creates. Raises InstallationFailed.
     """
     unit = RawConfigParser(strict=False)
     unit.read_string(files("dyntrain.node_bootstrap").joinpath("dyntrain-node.service").read_text(encoding="utf-8"))
     words = shlex.split(unit["Service"]["ExecStart"])[1:]
     if "--user" in words:
-        at = words.index("--user")
-        del words[at : at + 2]
+        position = words.index("--user")
+        del words[position : position + 2]
     return (node_python(), *words)
 
 
 def installed(root: Path) -> Path:
-    """Build the installation once. Several processes may ask at once: one builds, the others wait for it."""
+    """Build the environment if it does not exist, and return its folder. If several processes run this at once, one
+    builds and the others wait.
+    """
     environments = root / "build" / "nodes"
     environments.mkdir(parents=True, exist_ok=True)
     with _locked(environments / ".lock"):
-        here = environments / _digest(root)
-        if not (here / COMPLETE).exists():
-            _forget_old(environments)
-            _install(root, here)
-        (here / COMPLETE).touch()
-        return here
+        environment = environments / _digest(root)
+        if not (environment / COMPLETE_MARKER).exists():
+            _remove_old(environments)
+            _install(root, environment)
+        (environment / COMPLETE_MARKER).touch()
+        return environment
 
 
 def _digest(root: Path) -> str:
-    """A digest of the sources, and of what they are installed beside."""
+    """A digest of the sources, the Python version and the folder of this environment."""
     digest = hashlib.sha256(f"{sys.version}\n{sys.prefix}\n".encode())
     for name in SOURCES:
-        place = root / name
-        for path in [place] if place.is_file() else sorted(place.rglob("*")):
+        source = root / name
+        for path in [source] if source.is_file() else sorted(source.rglob("*")):
             if path.is_file() and path.parent.name != "__pycache__":
                 content = path.read_bytes()
                 digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:16]
 
 
-def _install(root: Path, here: Path) -> None:
+def _install(root: Path, environment: Path) -> None:
     uv = root / "build" / "tools" / "uv" / "bin" / "uv"
     if not uv.exists():
-        raise InstallationFailed(f"embedded nodes run from an installed wheel, which {uv} makes: run `make setup`")
-    with tempfile.TemporaryDirectory(prefix="wheel-", dir=here.parent) as scratch:
+        raise InstallationFailed(f"embedded nodes need {uv} to build and install their wheel; run `make setup`")
+    with tempfile.TemporaryDirectory(prefix="wheel-", dir=environment.parent) as scratch:
         _run(
             uv, "build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", scratch, str(root)
         )
         wheel = next(Path(scratch).glob("*.whl"))
-        _run(uv, "venv", "--clear", "--python", sys.executable, str(here))
-        _run(uv, "pip", "install", "--no-deps", "--compile-bytecode", "--python", str(here), str(wheel))
-    packages = next(here.glob("lib/python*/site-packages"))
-    # A folder that a .pth file names is not searched for more of them: the editable install of the checkout stays out.
+        _run(uv, "venv", "--clear", "--python", sys.executable, str(environment))
+        _run(uv, "pip", "install", "--no-deps", "--compile-bytecode", "--python", str(environment), str(wheel))
+    packages = next(environment.glob("lib/python*/site-packages"))
+    # Python reads no .pth files in a folder that a .pth file names, so the checkout's editable install is not found.
     (packages / "third_party.pth").write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
 
 
@@ -113,11 +114,11 @@ def _run(uv: Path, *arguments: str) -> None:
         raise InstallationFailed(f"the embedded nodes' wheel could not be installed: {process.stderr.strip()}")
 
 
-def _forget_old(environments: Path) -> None:
-    for other in environments.iterdir():
-        complete = other / COMPLETE
+def _remove_old(environments: Path) -> None:
+    for environment in environments.iterdir():
+        complete = environment / COMPLETE_MARKER
         if complete.exists() and complete.stat().st_mtime < time.time() - KEEP_SECONDS:
-            shutil.rmtree(other, ignore_errors=True)
+            shutil.rmtree(environment, ignore_errors=True)
 
 
 @contextmanager

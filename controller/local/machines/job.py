@@ -1,5 +1,5 @@
-"""A job's program on a machine that is a process: what the user data would start, without the user that it creates and
-the packages that it installs.
+"""The program of a job's node on a plain machine: the same program as in the user data, but without the user data's
+user and packages.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dyntrain.controller.jobs.submission.user_data import program_of
 
 
 def job_command(user_data: str, root: Path) -> tuple[str, ...]:
-    """The command; empty for a machine that is no node of a job. The program is put where the user data would
-    put it.
+    """The command of the job's program; empty for a machine that is no node of a job. This function also writes the
+    program's file, to the path in the user data.
     """
     program_and_arguments = program_of(user_data)
     if program_and_arguments is None:
         return ()
     program, arguments = program_and_arguments
-    place = root / "opt" / "dyntrain-job" / "node.pyz"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(program)
-    return (sys.executable, str(place), *arguments)
+    program_path = root / "opt" / "dyntrain-job" / "node.pyz"
+    program_path.parent.mkdir(parents=True, exist_ok=True)
+    program_path.write_bytes(program)
+    return (sys.executable, str(program_path), *arguments)

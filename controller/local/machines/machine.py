@@ -1,4 +1,4 @@
-"""A machine that is a process: its init process, its metadata service and its root folder."""
+"""A plain machine is a process: it has an init process, a metadata service and a root folder."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from dyntrain.controller.local.spawner import Spawner
 from dyntrain.training.host.parentage import kill_all, with_environment
 
 OFF_SECONDS = 5.0
-_INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")  # nothing that says where Python finds modules
+# no variable that changes where Python finds modules
+_INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a machine runs. `services`: the address at which it finds what the cloud serves. `enter`: the prefix of a
-    command to run it there. `tokens_required`: whether its metadata service answers version 2 only.
+    """The place where a machine runs. `services`: the address of the cloud's services for this machine. `enter`: the
+    prefix of a command that runs in the place. `tokens_required`: whether the metadata service answers only version 2.
     """
 
     services: str = "127.0.0.1"
@@ -33,8 +34,8 @@ class Place:
 
 
 class Machine:
-    """One boot of a machine. Its programs get no key and no region from their environment, but from the metadata
-    service, as on EC2.
+    """One boot of a machine. As on EC2, the machine's programs get credentials and region from the metadata service,
+    not from the environment.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class Machine:
         self._off_with_program = off_with_program
         self.root = root
         self._command = (*command, "--root", str(root)) if command else ()
-        self._programs = [str(Path(command[0]).parent)] if command else []  # `python` is that of the machine
+        # first in PATH, so that `python` is the machine's interpreter
+        self._programs = [str(Path(command[0]).parent)] if command else []
         self._endpoint = endpoint
         self._stop_seconds = stop_seconds
         self._place = place
@@ -69,7 +71,7 @@ class Machine:
         return self.root / "var" / "log" / "console.log"
 
     def start(self) -> None:
-        """Boot. Raises OSError when there are no descriptors, ports or processes left."""
+        """Boot the machine. Raises OSError when no descriptors, ports or processes are left."""
         url = self._imds.start()
         home = self.root / "root"
         home.mkdir(parents=True, exist_ok=True)
@@ -95,7 +97,7 @@ class Machine:
         self._power_up((*self._place.enter, *init), environment, f"AWS_EC2_METADATA_SERVICE_ENDPOINT={url}")
 
     def _power_up(self, argv: tuple[str, ...], environment: dict[str, str], marker: str) -> None:
-        """Start the init process. `marker` is an entry of the environment that no other machine has."""
+        """Start the init process. `marker` is an entry of the environment that only this machine's processes have."""
         self._marker = marker
         self.console.parent.mkdir(parents=True, exist_ok=True)
         with self.console.open("ab") as console:
@@ -104,23 +106,25 @@ class Machine:
             )
 
     @property
-    def on(self) -> bool:
+    def is_on(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     @property
     def switched_itself_off(self) -> bool:
-        """Whether it switched itself off, as by `poweroff`, not by a kernel panic or a killed init."""
+        """Whether the machine switched itself off, as by `poweroff`, and did not end by a kernel panic or a killed init
+        process.
+        """
         return self._process is not None and self._process.poll() == OFF_BY_ITSELF
 
     def shut_down(self) -> None:
-        """Ask the machine's init process to shut down; `on` turns false soon after the stop time, at the latest."""
+        """Ask the machine's init process to shut down. `is_on` turns false at the latest soon after the stop time."""
         self._signal(signal.SIGTERM)
 
     def cut_power(self) -> None:
         self._signal(signal.SIGUSR1)
 
     def close(self) -> None:
-        """Switch off for good: wait for the init process, kill what is left of the machine, close the metadata port."""
+        """Switch the machine off: wait for the init process, kill remaining processes, and close the metadata port."""
         if self._process is not None:
             self.cut_power()
             try:
@@ -128,11 +132,10 @@ class Machine:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-            until = time.monotonic() + OFF_SECONDS
-            # Only when init itself was killed can anything be left: it is known by the metadata address in its
-            # environment.
-            while (left := with_environment(self._marker)) and time.monotonic() < until:
-                kill_all(left)
+            deadline = time.monotonic() + OFF_SECONDS
+            # Processes remain only if the init process was killed; the marker in their environment identifies them.
+            while (remaining := with_environment(self._marker)) and time.monotonic() < deadline:
+                kill_all(remaining)
                 time.sleep(0.01)
             self._process = None
         self._imds.stop()

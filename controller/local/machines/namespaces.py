@@ -1,9 +1,9 @@
-"""Hosts as network namespaces: each machine has an address and a link of its own, and a link can be cut. Linux, root
-and iproute2 only.
+"""Hosts as network namespaces: each machine has an address and a link of its own, and the link can be cut or slowed.
+Network namespaces need Linux, root and iproute2.
 
-A bridge on this host stands for the network; the cloud's endpoint and the metadata services listen on its address.
-Names begin with the id of the process that owns them, so that what a killed owner left is known, and swept by the next
-one.
+A bridge on this host connects the machines. The cloud's endpoint and the metadata services listen on the bridge's
+address. Each name contains the process id of the owner. Therefore the next owner can find and remove the namespaces of
+a killed owner.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from pathlib import Path
 from dyntrain.controller.local.errors import LocalCloudError
 from dyntrain.training.host.parentage import ended
 
-NETWORKS = (
-    512  # /24 networks in 198.18.0.0/15, which RFC 2544 sets aside for tests: no route of a real host leads there
-)
+NETWORKS = 512  # /24 networks in 198.18.0.0/15, which RFC 2544 reserves for tests: no real host is there
 COMMAND_SECONDS = 20.0
-BUCKET = ("burst", "256kb", "latency", "50ms")  # of the filter that makes a link slow
+BUCKET = ("burst", "256kb", "latency", "50ms")  # options of the filter that slows a link
 LOCK = "/run/dyntrain-networks.lock"  # held for milliseconds, and freed by the kernel when its owner dies
 CLONE_NEWNET = 0x40000000  # of sched.h; Python has os.setns from 3.12 on
-OWNED = re.compile(r"dt([0-9a-f]+)-[0-9a-f]+(v\d+)?$")  # an interface's name has 15 characters at most
+OWNED_NAME = re.compile(r"dt([0-9a-f]+)-[0-9a-f]+(v\d+)?$")  # an interface's name has 15 characters at most
 _numbers = itertools.count()
 
 
@@ -47,8 +45,8 @@ def available() -> bool:
 
 
 class Namespaces:
-    """One network of hosts. Methods may be called from any thread; `stop` removes everything, and may be called
-    twice.
+    """A network of hosts. Methods may be called from any thread. `stop` removes all hosts and the bridge, and is safe
+    to repeat.
     """
 
     def __init__(self) -> None:
@@ -74,7 +72,7 @@ class Namespaces:
             raise NamespacesUnavailable("network namespaces need root and the program `ip` (package iproute2)")
         sweep()
         try:
-            with _one_at_a_time():
+            with _network_lock():
                 self._prefix = _free_prefix(os.getpid())
                 _ip(
                     f"link add name {self.name} type bridge",
@@ -96,7 +94,7 @@ class Namespaces:
         return list(self._links)
 
     def entrance(self, host: str, address: str) -> tuple[str, ...]:
-        """The prefix of a command that runs on the host, which is created when it is new. Raises
+        """The prefix of a command that runs on the host. An unknown host is created first. Raises
         NamespacesUnavailable.
         """
         with self._lock:
@@ -108,7 +106,7 @@ class Namespaces:
         return ("ip", "netns", "exec", link)
 
     def _make(self, link: str, address: str) -> None:
-        """Create the host's namespace and link: all or nothing."""
+        """Create the host's namespace and link. After an error, nothing of the host is left."""
         inner = (
             "link set dev lo up",
             f"address add {address}/24 dev eth0",
@@ -121,41 +119,45 @@ class Namespaces:
                 f"link add name {link} type veth peer name eth0 netns {link}",
                 f"link set dev {link} master {self.name} up",
             )
-            _ip(*inner, inside=link)
+            _ip(*inner, namespace=link)
         except NamespacesUnavailable:
             _remove(link)
             raise
 
     def remove(self, host: str) -> None:
-        """Remove the host, if it is known. Its processes must have ended: a namespace lives as long as they do."""
+        """Remove the host, if it exists. The host's processes must have ended, because a process keeps its namespace
+        alive.
+        """
         with self._lock:
             link = self._links.pop(host, None)
         if link is not None:
             _remove(link)
 
     def service(self, host: str, address: str, port: int) -> socket.socket:
-        """A listening socket of this process at an address that only the host sees, such as a metadata service's. The
-        host's own default route goes: what bare machines reach the world through comes in its place. Raises
+        """A listening socket of this process at an address that only the host sees, such as the metadata service's
+        address. The host's default route is removed, because a bare machine gets another route. Raises
         NamespacesUnavailable or OSError.
         """
         link = self._links[host]
-        with contextlib.suppress(NamespacesUnavailable):  # an earlier boot did it
-            _ip(f"address add {address}/32 dev lo", "route del default", inside=link)
+        with contextlib.suppress(NamespacesUnavailable):  # an earlier boot has set this address
+            _ip(f"address add {address}/32 dev lo", "route del default", namespace=link)
         with ThreadPoolExecutor(1) as thread:  # the thread enters the namespace, and ends there
             return thread.submit(_listen_inside, f"/run/netns/{link}", address, port).result(COMMAND_SECONDS)
 
     def link(self, host: str) -> str | None:
-        """The name of the host's link on this side: `ip link set NAME down` cuts the host off."""
+        """The name of the host's link on the bridge, or None for an unknown host. `ip link set NAME down` cuts the host
+        off.
+        """
         return self._links.get(host)
 
     def cut(self, host: str) -> bool:
-        """Cut the link silently: nothing passes from or to the host any more. False for an unknown host."""
-        return self._set(host, "down")
+        """Cut the host's link silently: packets are lost in both directions. Returns False for an unknown host."""
+        return self._set_link_state(host, "down")
 
     def mend(self, host: str) -> bool:
-        return self._set(host, "up")
+        return self._set_link_state(host, "up")
 
-    def _set(self, host: str, state: str) -> bool:
+    def _set_link_state(self, host: str, state: str) -> bool:
         link = self._links.get(host)
         if link is not None:
             with contextlib.suppress(NamespacesUnavailable):  # the host was removed meanwhile
@@ -164,39 +166,41 @@ class Namespaces:
         return False
 
     def slow(self, host: str, megabits: float) -> bool:
-        """Limit the link to so many megabits a second. False for an unknown host."""
+        """Limit the host's link to `megabits` a second. Returns False if the host does not exist."""
         link = self._links.get(host)
         if link is None:
             return False
-        ends = [
-            _tc(where, "replace", "dev", device, "root", "tbf", "rate", f"{megabits:g}mbit", *BUCKET)
-            for where, device in ((None, link), (link, "eth0"))
+        results = [
+            _tc(namespace, "replace", "dev", device, "root", "tbf", "rate", f"{megabits:g}mbit", *BUCKET)
+            for namespace, device in ((None, link), (link, "eth0"))
         ]
-        if not all(ends):  # the host is going
+        if not all(results):  # the host is being removed
             self.speed_up(host)
-        return all(ends)
+        return all(results)
 
     def speed_up(self, host: str) -> bool:
         link = self._links.get(host)
         if link is None:
             return False
-        ends = [_tc(where, "delete", "dev", device, "root") for where, device in ((None, link), (link, "eth0"))]
-        return all(ends)
+        results = [
+            _tc(namespace, "delete", "dev", device, "root") for namespace, device in ((None, link), (link, "eth0"))
+        ]
+        return all(results)
 
 
 def sweep() -> list[str]:
-    """Remove what former owners have left; returns the names."""
-    left = []
+    """Remove namespaces and links of owners that have ended; returns the names."""
+    removed = []
     for name in sorted(_names("/run/netns") | _names("/sys/class/net")):
-        owned = OWNED.match(name)
-        if owned and ended(int(owned[1], 16)):
+        owner_match = OWNED_NAME.match(name)
+        if owner_match and ended(int(owner_match[1], 16)):
             _remove(name)
-            left.append(name)
-    return left
+            removed.append(name)
+    return removed
 
 
 def _listen_inside(namespace: str, address: str, port: int) -> socket.socket:
-    """Listen inside the namespace; only for a thread that ends afterwards."""
+    """Let the calling thread enter the namespace, and listen there. The thread must end afterwards."""
     with open(namespace, "rb") as entry:
         if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET):
             code = ctypes.get_errno()
@@ -219,18 +223,20 @@ def _names(folder: str) -> set[str]:
 
 
 def _remove(name: str) -> None:
-    """Remove the link first: it ends at once, while a namespace stays until its last process and socket are gone."""
+    """Remove the link, then the namespace. The link ends at once, but a namespace stays until its last process and
+    socket are gone.
+    """
     for argv in (["link", "delete", "dev", name], ["netns", "delete", name]):
         subprocess.run(["ip", *argv], capture_output=True, timeout=COMMAND_SECONDS, check=False)
 
 
 @contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """A lock of this host: no other process looks for a free network until this one has taken one. The kernel lets two
-    bridges have one address, and answers would go to the wrong one.
+def _network_lock() -> Iterator[None]:
+    """A lock of this host for a process that looks for a free network and takes it. The kernel lets two bridges have
+    the same address, and packets would then go to the wrong bridge.
     """
-    with open(LOCK, "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with open(LOCK, "w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield
 
 
@@ -240,9 +246,9 @@ def _free_prefix(start: int) -> str:
         ["ip", "-json", "address"], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )
     used = {
-        ".".join(one["local"].split(".")[:3])
+        ".".join(address["local"].split(".")[:3])
         for link in json.loads(answer.stdout or "[]")
-        for one in link.get("addr_info", [])
+        for address in link.get("addr_info", [])
     }
     for number in range(NETWORKS):
         block = (start + number) % NETWORKS
@@ -253,19 +259,19 @@ def _free_prefix(start: int) -> str:
 
 
 def _tc(namespace: str | None, *command: str) -> bool:
-    """Set traffic control. False where the name no longer exists, or the host is too busy."""
-    where = [] if namespace is None else ["-n", namespace]
-    argv = ["tc", *where, "qdisc", *command]
+    """Set traffic control with `tc`. Returns False if the link no longer exists, or if the host is too busy."""
+    namespace_options = [] if namespace is None else ["-n", namespace]
+    argv = ["tc", *namespace_options, "qdisc", *command]
     try:
         return subprocess.run(argv, capture_output=True, timeout=COMMAND_SECONDS, check=False).returncode == 0
     except subprocess.TimeoutExpired:
         return False
 
 
-def _ip(*commands: str, inside: str | None = None) -> None:
-    """Run `ip`. Raises NamespacesUnavailable with its output. Stops at the first command that fails."""
-    where = [] if inside is None else ["-netns", inside]
-    argv = ["ip", *where, "-batch", "-"]
+def _ip(*commands: str, namespace: str | None = None) -> None:
+    """Run commands of `ip` until one fails. Raises NamespacesUnavailable with the output of `ip`."""
+    namespace_options = [] if namespace is None else ["-netns", namespace]
+    argv = ["ip", *namespace_options, "-batch", "-"]
     process = subprocess.run(
         argv, input="\n".join(commands) + "\n", capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )

@@ -1,8 +1,9 @@
-"""One bare machine: `unshare --mount python -m dyntrain.controller.local.machines.bare.boot`.
+"""Run one bare machine: `unshare --mount python -m dyntrain.controller.local.machines.bare.boot`.
 
-The common root below an overlay of the machine's own, its own control groups, a way out to the registries, and
-systemd-nspawn, whose systemd is the machine's. All mounts are in this process's mount namespace, and all processes
-below this one, so nothing outlives it. The signals are those of `init_process`.
+This process mounts an overlay over the shared root, joins new control groups, connects the machine to the package
+registries and starts systemd-nspawn, which boots the machine's systemd. All mounts are in this process's mount
+namespace, and all processes of the machine are its descendants, so nothing outlives it. This process handles the same
+signals as `init_process`.
 """
 
 from __future__ import annotations
@@ -20,19 +21,21 @@ from pathlib import Path
 from dyntrain.controller.local.machines import namespaces
 from dyntrain.controller.local.machines.bare.stand_ins import DOWNLOADS, SHARED
 from dyntrain.controller.local.machines.init_process import CLOUD_GONE, SIGNALS, Init
-from dyntrain.controller.local.pace import BEHIND_THE_CLOUD
+from dyntrain.controller.local.pace import MACHINE_NICENESS
 from dyntrain.training.host.parentage import adopt_orphans, die_with_parent, ended
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
-OWNED = re.compile(r"dyntrain-bare-([0-9]+)$")
-RESOLVER = "10.0.2.3"  # of slirp4netns, which asks this host's
+OWNED_NAME = re.compile(r"dyntrain-bare-([0-9]+)$")
+RESOLVER = "10.0.2.3"  # the name server of slirp4netns, which asks this host's name server
 COMMAND_SECONDS = 30.0
 EMPTY_SECONDS = 5.0
-GONE_SECONDS = 60.0  # for a cloud that was killed to end with all its threads
+GONE_SECONDS = 60.0  # limit for the end of a killed cloud with all its threads
 
 
 def mount_root(image: Path, disk: Path) -> Path:
-    """Mount the machine's root: the image below what this machine has written, which a later boot finds again."""
+    """Mount the machine's root: an overlay of the image and of the files that this machine wrote. A later boot keeps
+    these files.
+    """
     upper, work, root = disk / "upper", disk / "work", disk / "root"
     for folder in (upper, work, root):
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,21 +45,21 @@ def mount_root(image: Path, disk: Path) -> Path:
 
 
 def hierarchies() -> list[Path]:
-    """The hierarchies of control groups: the one of version 2, or each of version 1."""
+    """The root folders of control groups: one for version 2, or one for each hierarchy of version 1."""
     if (CONTROL_GROUPS / "cgroup.procs").exists():
         return [CONTROL_GROUPS]
     return [path for path in CONTROL_GROUPS.iterdir() if not path.is_symlink() and (path / "cgroup.procs").exists()]
 
 
 def join_control_groups() -> list[Path]:
-    """Create and join groups of this process's own: two systemds in one group would take each other's units for
-    theirs.
+    """Create control groups for this process and join them. Two systemd processes in one group would confuse each
+    other's units.
     """
     groups = []
     for hierarchy in hierarchies():
         group = hierarchy / f"dyntrain-bare-{os.getpid()}"
         group.mkdir(exist_ok=True)
-        for name in ("cpuset.cpus", "cpuset.mems"):  # version 1 takes no process before these are set
+        for name in ("cpuset.cpus", "cpuset.mems"):  # version 1 accepts no process before these files are set
             if hierarchy.name == "cpuset":
                 (group / name).write_text((hierarchy / name).read_text())
         (group / "cgroup.procs").write_text(str(os.getpid()))
@@ -72,9 +75,11 @@ def leave_control_groups(groups: list[Path]) -> None:
 
 
 def remove_control_group(group: Path) -> None:
-    """Remove the group with those below it; processes that just ended may need a moment to leave."""
-    until = time.monotonic() + EMPTY_SECONDS
-    while group.exists() and time.monotonic() < until:
+    """Remove the group and its subgroups. Retries for some seconds, because ended processes may need a moment
+    to leave.
+    """
+    deadline = time.monotonic() + EMPTY_SECONDS
+    while group.exists() and time.monotonic() < deadline:
         for folder, _, _ in os.walk(group, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
@@ -86,8 +91,8 @@ def sweep() -> None:
     """Remove control groups of machines that were killed."""
     for hierarchy in hierarchies():
         for group in hierarchy.iterdir():
-            owned = OWNED.match(group.name)
-            if owned and ended(int(owned[1])):
+            owner_match = OWNED_NAME.match(group.name)
+            if owner_match and ended(int(owner_match[1])):
                 remove_control_group(group)
 
 
@@ -105,8 +110,10 @@ def nspawn(root: Path, arguments: argparse.Namespace) -> list[str]:
     ]
 
 
-def way_out(network: str) -> None:
-    """Connect the machine to the registries, in user space: no forwarding and no rules in this host's kernel."""
+def connect_to_registries(network: str) -> None:
+    """Connect the machine to the package registries, in user space: without forwarding or firewall rules in this host's
+    kernel.
+    """
     parent = os.getpid()
     argv = [
         "slirp4netns",
@@ -127,12 +134,12 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--name", required=True)
     parser.add_argument("--network", required=True, help="path of the machine's network namespace")
-    parser.add_argument("--lend", action="append", default=[], help="a path of this host, read-only")
+    parser.add_argument("--lend", action="append", default=[], help="path of this host that the machine sees read-only")
     parser.add_argument("--stop-seconds", type=float, required=True)
     arguments = parser.parse_args()
-    way_out(arguments.network)  # before the signals are blocked, which it would inherit
+    connect_to_registries(arguments.network)  # before the signals are blocked: slirp4netns would inherit this
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    os.nice(BEHIND_THE_CLOUD)
+    os.nice(MACHINE_NICENESS)
     adopt_orphans()
     die_with_parent(arguments.parent, CLOUD_GONE)
     root = mount_root(arguments.image, arguments.disk)

@@ -1,5 +1,5 @@
-"""Settings of this host that a machine's apt and pip need to reach their registries: never copied, bound read-only at
-run time.
+"""Settings of this host that a machine's apt and pip need to reach their registries. The files are bound read-only at
+run time, never copied.
 """
 
 from __future__ import annotations
@@ -16,46 +16,48 @@ NETWORK_VARIABLE = re.compile(r"(https?|all|no)_proxy$|(SSL_CERT_FILE|REQUESTS_C
 
 
 def variables(environment: Mapping[str, str], without_proxy: str) -> dict[str, str]:
-    """Variables of this host for programs on the machine. `without_proxy` are hosts to reach directly."""
-    lent = {
+    """Environment variables of this host for programs on the machine. `without_proxy` lists hosts that need
+    no proxy.
+    """
+    host_variables = {
         name: value
         for name, value in environment.items()
         if PIP_VARIABLE.fullmatch(name) or NETWORK_VARIABLE.fullmatch(name)
     }
-    if any(name.lower().endswith("s_proxy") or name.lower() == "http_proxy" for name in lent):
+    if any(name.lower().endswith("s_proxy") or name.lower() == "http_proxy" for name in host_variables):
         for name in ("no_proxy", "NO_PROXY"):
-            lent[name] = ",".join(filter(None, [lent.get(name, ""), without_proxy]))
-    return lent
+            host_variables[name] = ",".join(filter(None, [host_variables.get(name, ""), without_proxy]))
+    return host_variables
 
 
 def files(environment: Mapping[str, str]) -> list[Path]:
-    """Files of this host that are bound to the same place on the machine."""
+    """Files and folders of this host that are bound to the same paths on the machine."""
     configured = [Path(name).expanduser() for name in (*PIP_FILES, environment.get("PIP_CONFIG_FILE", "")) if name]
     existing = [path for path in configured if path.is_file()]
-    named = [value for name, value in environment.items() if PIP_VARIABLE.fullmatch(name)]
+    configured_values = [value for name, value in environment.items() if PIP_VARIABLE.fullmatch(name)]
     for path in existing:
         parser = configparser.RawConfigParser(strict=False)
         parser.read(path, encoding="utf-8")
-        named += [value for section in parser.sections() for _, value in parser.items(section)]
-    words = [word.removesuffix("/") for value in named for word in value.split()]
+        configured_values += [value for section in parser.sections() for _, value in parser.items(section)]
+    words = [word.removesuffix("/") for value in configured_values for word in value.split()]
     local = [Path(word) for word in words if word.startswith("/")]
-    # The pages of an index in a folder link to files that lie beside it.
+    # A package index in a folder links to files in the index's parent folder.
     local += [Path(word.removeprefix("file://")).parent for word in words if word.startswith("file:///")]
     local = [path for path in local if len(path.parts) > 2]
-    acquire = [path for path in sorted(Path("/etc/apt/apt.conf.d").glob("*")) if _says_how_to_acquire(path)]
+    acquire = [path for path in sorted(Path("/etc/apt/apt.conf.d").glob("*")) if _configures_downloads(path)]
     passwords = sorted(Path("/etc/apt/auth.conf.d").glob("*"))
-    all_of_them = [*existing, *local, *acquire, *passwords, CERTIFICATES]
-    return [path for path in dict.fromkeys(all_of_them) if path.exists()]
+    paths = [*existing, *local, *acquire, *passwords, CERTIFICATES]
+    return [path for path in dict.fromkeys(paths) if path.exists()]
 
 
-def _says_how_to_acquire(path: Path) -> bool:
+def _configures_downloads(path: Path) -> bool:
     return path.is_file() and re.search(r"^\s*Acquire\b", path.read_text("utf-8", "replace"), re.M) is not None
 
 
-def unit_environment(lent: Mapping[str, str]) -> str:
+def unit_environment(host_variables: Mapping[str, str]) -> str:
     """A drop-in for systemd's system.conf, with the environment of every unit of the machine."""
     words = " ".join(
         '"' + f"{name}={value}".replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
-        for name, value in lent.items()
+        for name, value in host_variables.items()
     )
     return f"[Manager]\nDefaultEnvironment={words}\n"

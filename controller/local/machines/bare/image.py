@@ -1,4 +1,4 @@
-"""The root that all bare machines share, built once with mmdebstrap and kept; nobody writes below it."""
+"""Build the root file system that all bare machines share, once, with mmdebstrap. No machine writes to this root."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dyntrain.controller.local.machines.bare import stand_ins
 
 SUITE = "bookworm"
 MAKE_SECONDS = 1200.0  # 45 s on two idle cores
-TOOLS = {
+PACKAGE_BY_PROGRAM = {
     "mmdebstrap": "mmdebstrap",
     "systemd-nspawn": "systemd-container",
     "slirp4netns": "slirp4netns",
@@ -30,13 +30,15 @@ class BareUnavailable(LocalCloudError):
 
 
 def check_host(user: int) -> None:
-    """Raise BareUnavailable, with what to do, when something is missing."""
+    """Check that this host can run bare machines. Raises BareUnavailable, which says what to do."""
     if user != 0:
-        raise BareUnavailable("bare machines are systems with a systemd of their own, which only root can boot")
-    if missing := sorted({package for program, package in TOOLS.items() if shutil.which(program) is None}):
-        raise BareUnavailable(f"bare machines need programs that are not here: apt-get install {' '.join(missing)}")
+        raise BareUnavailable("bare machines boot a systemd of their own, which only root can do; run this as root")
+    if missing := sorted({package for program, package in PACKAGE_BY_PROGRAM.items() if shutil.which(program) is None}):
+        raise BareUnavailable(f"bare machines need missing programs: apt-get install {' '.join(missing)}")
     if not Path("/dev/net/tun").exists():
-        raise BareUnavailable("bare machines reach the package registries through /dev/net/tun, which is not here")
+        raise BareUnavailable(
+            "bare machines reach the package registries through /dev/net/tun, which this host does not have"
+        )
 
 
 def packages_of(template: str) -> list[str]:
@@ -46,34 +48,38 @@ def packages_of(template: str) -> list[str]:
 
 
 def make(folder: Path, template: str) -> Path:
-    """The root, built when it does not exist; its name is a digest of its ingredients. Two callers build one. Raises
-    BareUnavailable.
+    """Build the root if it does not exist, and return its folder, named by a digest of its ingredients. If several
+    callers run at once, only one builds. Raises BareUnavailable.
     """
     check_host(os.geteuid())
     packages = packages_of(template)
-    recipe = repr((SUITE, stand_ins.OF_THE_IMAGE, stand_ins.FILES, stand_ins.EFS_FILES, stand_ins.LOGIN_USER, packages))
+    recipe = repr(
+        (SUITE, stand_ins.IMAGE_PACKAGES, stand_ins.FILES, stand_ins.EFS_FILES, stand_ins.LOGIN_USER, packages)
+    )
     root = folder.absolute() / f"root-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if root.exists():
             return root
-        for old in folder.glob("*root-*"):
-            shutil.rmtree(old)
-        aside = root.with_name(f".{root.name}")
-        # In a mount namespace of its own: what mmdebstrap mounts is gone with it, however it ends.
+        for old_root in folder.glob("*root-*"):
+            shutil.rmtree(old_root)
+        unfinished_root = root.with_name(f".{root.name}")
+        # In a mount namespace of its own, mmdebstrap's mounts vanish with its process.
         argv = ["unshare", "--mount", "mmdebstrap", "--variant=minbase", "--skip=cleanup/apt/cache"]
-        argv += [f"--include={','.join(stand_ins.OF_THE_IMAGE)}"]
+        argv += [f"--include={','.join(stand_ins.IMAGE_PACKAGES)}"]
         argv += [f'--customize-hook=chroot "$1" useradd --create-home --shell /bin/bash {stand_ins.LOGIN_USER}']
         argv += [f'--customize-hook=chroot "$1" apt-get install -y -q --download-only {" ".join(packages)}']
         try:
-            subprocess.run([*argv, SUITE, str(aside)], check=True, timeout=MAKE_SECONDS, capture_output=True, text=True)
-            for copied in ("resolv.conf", "hostname"):  # from this host
-                (aside / "etc" / copied).unlink(missing_ok=True)
-            (aside / "etc/machine-id").write_text("")
-            stand_ins.install(aside)
+            subprocess.run(
+                [*argv, SUITE, str(unfinished_root)], check=True, timeout=MAKE_SECONDS, capture_output=True, text=True
+            )
+            for name in ("resolv.conf", "hostname"):  # mmdebstrap copies these files from this host
+                (unfinished_root / "etc" / name).unlink(missing_ok=True)
+            (unfinished_root / "etc/machine-id").write_text("")
+            stand_ins.install(unfinished_root)
         except (OSError, subprocess.SubprocessError) as error:
             output = getattr(error, "stderr", None) or str(error)
-            raise BareUnavailable(f"the root of bare machines could not be made: {output[-2000:]}") from error
-        aside.rename(root)
+            raise BareUnavailable(f"the root of bare machines could not be built: {output[-2000:]}") from error
+        unfinished_root.rename(root)
     return root

@@ -1,4 +1,4 @@
-"""A bare machine: its boot process, its metadata service at the usual address, and the folder of its disk."""
+"""A bare machine: its boot process, its metadata service at EC2's address, and the folder of its disk."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from dyntrain.controller.local.spawner import Spawner
 
 METADATA = ("169.254.169.254", 80)
 
-MARK = "DYNTRAIN_BARE_DISK"
+DISK_VARIABLE = "DYNTRAIN_BARE_DISK"  # an environment variable of all processes of one machine
 
 
 @dataclass(frozen=True)
 class MachineResources:
-    """What machines share. `image` is their root, `shared` the folder behind the embedded cloud's file systems."""
+    """The resources of a bare machine. `image` is the shared root, and `shared` the folder behind the emulated EFS file
+    system.
+    """
 
     image: Path
     shared: Path
@@ -32,7 +34,7 @@ class MachineResources:
 
 
 class BareMachine(Machine):
-    """One boot as EC2 sees it; systemd reboots inside it."""
+    """One boot of a bare machine, as EC2 sees it. A reboot by systemd stays within this boot."""
 
     def __init__(
         self,
@@ -52,17 +54,17 @@ class BareMachine(Machine):
         return self._resources.network.service(self._resources.instance_id, *METADATA)
 
     def start(self) -> None:
-        """Boot. Raises OSError when there are no descriptors, ports or processes left."""
+        """Boot the machine. Raises OSError when no descriptors, ports or processes are left."""
         boot.sweep()
         self._imds.start()
         resources = self._resources
         settings, downloads = self.root / "host.conf", resources.image.parent / "pip"
         for folder in (self.root, downloads):
             folder.mkdir(parents=True, exist_ok=True)
-        lent = host.variables(os.environ, f"{self._place.services},{METADATA[0]}")
-        lent |= {"AWS_ENDPOINT_URL": self._endpoint, "PIP_CACHE_DIR": DOWNLOADS, "OMP_NUM_THREADS": "1"}
+        host_variables = host.variables(os.environ, f"{self._place.services},{METADATA[0]}")
+        host_variables |= {"AWS_ENDPOINT_URL": self._endpoint, "PIP_CACHE_DIR": DOWNLOADS, "OMP_NUM_THREADS": "1"}
         settings.touch(mode=0o600)  # an index's address may have a password in it
-        settings.write_text(host.unit_environment(lent), encoding="utf-8")
+        settings.write_text(host.unit_environment(host_variables), encoding="utf-8")
         options = {
             "parent": os.getpid(),
             "image": resources.image,
@@ -76,9 +78,9 @@ class BareMachine(Machine):
         }
         words = [f"--{name}={value}" for name, value in options.items()]
         words += [f"--lend={path}" for path in host.files(os.environ)]
-        mark = {MARK: str(self.root)}
+        mark = {DISK_VARIABLE: str(self.root)}
         self._power_up(
             ("unshare", "--mount", sys.executable, "-m", boot.__name__, *words),
             {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ} | mark,
-            f"{MARK}={self.root}",
+            f"{DISK_VARIABLE}={self.root}",
         )

@@ -1,22 +1,22 @@
-"""What a Debian root has in place of things that are only in AWS or in Ubuntu's image. Everything else is real: apt,
+"""Replacements in a Debian root for things that exist only in AWS or in Ubuntu's image. Everything else is real: apt,
 pip, systemd, mount, and the user data's own text.
 
 | user data or node expects | stands in for it here | source |
 |---|---|---|
-| Ubuntu's server image | Debian bookworm, with `OF_THE_IMAGE` installed, which that image has too | (1) |
-| its user `ubuntu`, made by cloud-init before user data runs | one of that name | (2) |
+| Ubuntu's server image | Debian bookworm, with `IMAGE_PACKAGES` installed, which that image has too | (1) |
+| its user `ubuntu`, made by cloud-init before user data runs | a user of that name | (2) |
 | cloud-init, which runs user data once, as root | `user-data.service` and its script | (2) |
 | github.com/aws/efs-utils v1.36.0 with `build-deb.sh` | a repository on the machine with this tag and script | (3) |
-| its package `build/amazon-efs-utils*deb` with `mount.efs` | one that binds `/srv/efs` | (3) |
-| the CloudWatch agent's package in S3 | nothing: its host is refused, and user data goes on without, as it says | (4) |
+| its package `build/amazon-efs-utils*deb` with `mount.efs` | a package whose `mount.efs` binds `/srv/efs` | (3) |
+| the CloudWatch agent's package in S3 | nothing: the download fails, and user data continues without the agent | (4) |
 | an EFS file system | a folder of the embedded cloud (`machines.volumes`), bound to `/srv/efs` | (3) |
 | an AMI that knows its region's endpoints | `AWS_ENDPOINT_URL` in systemd's `DefaultEnvironment` | (5) |
 
-Not covered at all: Amazon Linux 2023, its package names and dnf; the stack's wait condition, which moto lacks, so that
-`dyntrain-ready.service` runs and has no address to tell.
+Not replaced: Amazon Linux 2023 with its package names and dnf; the stack's wait condition, which moto lacks.
+`dyntrain-ready.service` runs, but has no address to signal.
 
-Source (3) was read, at the tag v1.36.0; the rows with other sources are believed. Paths without a server are below
-https://docs.aws.amazon.com/:
+Source (3) was read at the tag v1.36.0; the other sources were not compared with a machine. Paths without a server are
+below https://docs.aws.amazon.com/:
 
 (1) https://cloud-images.ubuntu.com/releases/noble/release/ubuntu-24.04-server-cloudimg-amd64.manifest
 (2) AWSEC2/latest/UserGuide/user-data.html
@@ -31,7 +31,7 @@ import os
 import subprocess
 from pathlib import Path
 
-OF_THE_IMAGE = (
+IMAGE_PACKAGES = (
     "systemd",
     "systemd-sysv",
     "dbus",
@@ -118,9 +118,13 @@ def install(root: Path) -> None:
     (root / SHARED.strip("/")).mkdir(parents=True)
     repository = root / "usr/share/efs-utils"
     _write(repository, EFS_FILES)
-    who = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "PATH": os.environ.get("PATH", os.defpath)}
+    git_environment = {
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+        "PATH": os.environ.get("PATH", os.defpath),
+    }
     for part in ("AUTHOR", "COMMITTER"):
-        who |= {f"GIT_{part}_NAME": "nobody", f"GIT_{part}_EMAIL": "nobody@localhost"}
+        git_environment |= {f"GIT_{part}_NAME": "nobody", f"GIT_{part}_EMAIL": "nobody@localhost"}
     for words in (
         ["init", "--quiet"],
         ["add", "."],
@@ -128,7 +132,11 @@ def install(root: Path) -> None:
         ["tag", EFS_TAG],
     ):
         subprocess.run(
-            ["git", "-C", str(repository), *words], check=True, timeout=GIT_SECONDS, env=who, capture_output=True
+            ["git", "-C", str(repository), *words],
+            check=True,
+            timeout=GIT_SECONDS,
+            env=git_environment,
+            capture_output=True,
         )
 
 
