@@ -14,7 +14,14 @@ from dyntrain.controller.adapters.jobs import TableJobRecords
 from dyntrain.controller.contract.job_files import Exit
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.controller.core.history.trail import ActionDone, Metered, StatusChanged
-from dyntrain.controller.core.records.facts import Heard, Named, NodeFacts, Preparation, StateRead, TagsEvent
+from dyntrain.controller.core.records.facts import (
+    ClusterStatement,
+    NodeFacts,
+    Preparation,
+    SignOfLife,
+    StateRead,
+    TagsEvent,
+)
 from dyntrain.controller.core.records.job import JobFacts
 from dyntrain.controller.jobs.ports import StoredJob
 from dyntrain.controller.jobs.record import JobRecord
@@ -78,11 +85,11 @@ def fill(clients: Clients, run: Run) -> None:
     run("cluster", "create", "demo", "--group", "demo-workers")
     facts = NodeFacts(
         instance=NODE,
-        named=Named(at=AT, cluster="demo"),
+        named=ClusterStatement(at=AT, cluster="demo"),
         tags_event=TagsEvent(version=4, at=AT + 5, tags={TAG: ""}),
         state_read=StateRead(started=AT + 8, state="running", launched_at=AT),
         preparation=Preparation(attempt=2, at=AT + 9, outcome="prepare_failed", reason="exit 3"),
-        heard=Heard(at=AT + 4, doing="prepare-data runs"),
+        heard=SignOfLife(at=AT + 4, doing="prepare-data runs"),
     )
     TableNodes(clients, TABLE).put(StoredNode(facts, 0), wake=False, expires=None)
     report = JobReport.model_validate_json(REPORT.read_text()).model_copy(update={"cluster": "demo"})
