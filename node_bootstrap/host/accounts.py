@@ -17,7 +17,7 @@ class Account:
 
 
 def account(name: str) -> Account:
-    """Look up the user. Raises InvalidConfiguration if it does not exist, or if this process may not switch to it."""
+    """Look up the user. Raises InvalidConfiguration for a missing user, or one to whom this process may not switch."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError as error:

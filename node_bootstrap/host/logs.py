@@ -17,7 +17,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 
 class JsonLines(logging.Formatter):
-    """Formatter of JSON lines. `context` is shared, and grows while the node reads its identity."""
+    """Formatter of JSON lines. `context` has fields for all lines; the node's identity adds fields later."""
 
     def __init__(self, context: dict[str, Any]) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from dyntrain.node_bootstrap.supervision.launch_desk import place_of
+from dyntrain.node_bootstrap.supervision.launch_desk import working_directory_of
 from dyntrain.training.protocol.launch_desk import MAX_LINE, Reply, ToEnd, ToLaunch, ask, reachable
 from dyntrain.training.protocol.node_messages import EndRequest, LaunchAnswer, Launched, LaunchRequest, WorkerStarted
 from node_coordinator import FakeCoordinator, start_coordinator
@@ -134,4 +134,4 @@ def send_line(path: Path, text: bytes) -> bytes:
     ],
 )
 def test_a_job_runs_where_all_nodes_have_it(directory: str, place: str) -> None:
-    assert place_of(directory, "/data") == place
+    assert working_directory_of(directory, "/data") == place
