@@ -42,7 +42,7 @@ async def count_gpus(directory: Path, command: Sequence[str], children: Children
     code, child = await children.run("nvidia-smi", Program([*command, "-L"], {}, log_path), LIST_SECONDS)
     if reason := explain(code, LIST_SECONDS):
         log.warning(
-            "nvidia-smi cannot list the GPUs: the node counts none",
+            "nvidia-smi does not list the GPUs: the node counts none",
             extra={"reason": reason, "output": child.last_output(lines=5)},
         )
         return 0
