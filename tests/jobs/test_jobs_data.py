@@ -22,7 +22,7 @@ from dyntrain.controller.contract.job_files import SUCCEEDED, Exit, plan_key
 from dyntrain.controller.jobs.submission.elastic_request import Wanted, check_elastic, parameters_of
 from dyntrain.controller.jobs.submission.feeding import MODULES, SCRIPT, command_of, program
 from dyntrain.controller.jobs.submission.ports import Hardware
-from dyntrain.controller.jobs.submission.submit import again
+from dyntrain.controller.jobs.submission.submit import resubmit
 from dyntrain.controller.local.pace import patient
 from job_world import BUCKET, World, request
 
@@ -82,7 +82,7 @@ def test_a_job_that_is_launched_again_has_its_channels() -> None:
     for rank in (0, 1):
         world.end(rank)
     world.resync()
-    again(world.ports, world, "mnist", lambda text: None)
+    resubmit(world.ports, world, "mnist", lambda text: None)
     second = json.loads(world.objects[BUCKET, plan_key("mnist", world.record().run)])
     assert second["command"] == first["command"]
     assert CHANNELS[0] in second["command"]

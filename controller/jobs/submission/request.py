@@ -28,7 +28,7 @@ DATA_ROOT = "/opt/ml/input/data"  # where programs for SageMaker look
 class JobRequest:
     """A job as requested. `code` is a folder or s3://BUCKET/KEY. `image`, `profile` and the network are AWS's names; ""
     for AWS's own choice. `requirements` "" for none. `disk` in GiB, 0 for the image's size and ROOM_GIB more.
-    `channels` are the feed's words, `workers_per_node` the ranks on each machine that share them.
+    `channels` are arguments of the feed; `workers_per_node` ranks on each machine share the channels.
     """
 
     name: str
@@ -118,8 +118,8 @@ def new_record(request: JobRequest, digest: str, image: str, submission: str, no
     )
 
 
-def in_use(existing: JobRecord, digest: str) -> None:
-    """Raise GiveUp because the name is taken, unless this job's own submit was interrupted."""
+def refuse_used_name(existing: JobRecord, digest: str) -> None:
+    """Raise GiveUp since the name is in use, unless the existing job is this one, interrupted while launching."""
     if existing.state == "LAUNCHING" and existing.digest == digest:
         return
     if existing.ended and existing.elastic:

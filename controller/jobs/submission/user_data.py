@@ -11,7 +11,7 @@ import zlib
 from functools import cache
 from importlib.resources import files
 
-MARK = "# dyntrain-job "  # how the embedded cloud's machines tell such a script from others
+MARK = "# dyntrain-job "  # by which the embedded cloud recognises such a script
 LIMIT_BYTES = 16_384  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html
 PROGRAM = (
     "controller/contract/job_files.py",
@@ -61,7 +61,7 @@ exit
 
 
 def program() -> bytes:
-    """A zip that Python runs; the same bytes each time. Stored without compression: the whole is compressed later."""
+    """A zip that Python runs; the same bytes each time. The zip is not compressed, since `_packed` compresses it."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as zipped:
         parts = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
@@ -74,8 +74,8 @@ def program() -> bytes:
 
 
 def user_data(name: str, run: str, bucket: str, region: str, max_hours: float) -> str:
-    """The script, below EC2's size limit. It holds no setting of the person's: whoever may describe instances may read
-    it.
+    """The script, below EC2's size limit. It contains no settings of the job: anybody who may describe instances can
+    read it.
     """
     arguments = shlex.join([f"--name={name}", f"--run={run}", f"--bucket={bucket}", f"--region={region}"])
     seconds = int(max_hours * 3600) + 3600

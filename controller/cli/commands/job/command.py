@@ -204,12 +204,12 @@ def resubmit(name: str, wait: bool) -> None:
     """Run a job that has ended again, with its artifacts back in place and RESUMED=1."""
     with one_clear_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs, settle
-        from dyntrain.controller.jobs.submission.submit import again
+        from dyntrain.controller.jobs.submission.submit import resubmit
 
         ports, launcher = connect_jobs()
         settle(ports, launcher, name)
         say_where(f"job {name}", launcher.clients)
-        again(ports, launcher, name, _say)
+        resubmit(ports, launcher, name, _say)
         _attend(ports, launcher, name, wait=wait)
 
 

@@ -16,9 +16,9 @@ from dyntrain.controller.contract.job_files import STOPPED, Exit, verdict_key
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
 from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.submission.ports import Launcher
-from dyntrain.controller.jobs.submission.submit import Say, again
+from dyntrain.controller.jobs.submission.submit import Say, resubmit
 from dyntrain.controller.jobs.verdict import Machine, Phase, phase
-from dyntrain.controller.jobs.watch import judged
+from dyntrain.controller.jobs.watch import decision_of
 
 FOLLOW_SECONDS = 2.0
 AWAY_SECONDS = 10.0
@@ -65,7 +65,7 @@ def look(ports: JobPorts, launcher: Launcher, name: str) -> Seen:
     """Judge the job as the controller will at its next look, up to a minute later. Writes nothing."""
     stored = stored_job(ports, name)
     machines = sorted(ports.machines.of_runs([stored.record.token]), key=lambda machine: machine.rank)
-    record = judged(ports, stored, machines).record
+    record = decision_of(ports, stored, machines).record
     heard = 0 if record.ended else launcher.alive_count(record)
     codes = dict(ports.results.codes(record, range(record.nodes)))
     verdict = ports.results.verdict(record)
@@ -113,7 +113,7 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
         try:
             settle(ports, launcher, name)
             if stored_job(ports, name).record.state in ("INTERRUPTED", "LAUNCHING"):
-                again(ports, launcher, name, say)
+                resubmit(ports, launcher, name, say)
             return
         except RetryLater as error:
             if ports.clock() >= until:
@@ -137,12 +137,12 @@ def stop(ports: JobPorts, launcher: Launcher, name: str, *, at_once: bool) -> st
     living = [machine.instance for machine in ports.machines.of_runs([record.token]) if machine.living]
     ended = record.ended
     if record.state == "INTERRUPTED":
-        stopped = record.into("STOPPED", f"stopped by hand after: {record.reason}", now)
+        stopped = record.with_state("STOPPED", f"stopped by hand after: {record.reason}", now)
         ports.records.put(StoredJob(stopped, stored.version), over=False)
     if not ended:
         order = Exit(STOPPED, 0, None, "stopped by hand", now)
         launcher.put(record.bucket, verdict_key(name, record.run), order.text().encode())
-        ports.records.put(StoredJob(record.into("STOPPED", order.reason, now), stored.version), over=False)
+        ports.records.put(StoredJob(record.with_state("STOPPED", order.reason, now), stored.version), over=False)
     if living and (at_once or record.state == "LAUNCHING"):
         ports.machines.terminate(living)
         return f"{name}: {len(living)} machines are terminated"
