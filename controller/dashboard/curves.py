@@ -1,4 +1,4 @@
-"""A job's curves, which grow while it is watched. Pure."""
+"""A job's curves, which get a point with each report. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from dyntrain.controller.contract.job_history import finite
 
-POINTS = 1200  # on a screen there are no more
+POINTS = 1200  # more points cannot be seen on a screen
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of the job `job` alone: another one begins anew."""
+    """The curves of one job, named `job`. Another job begins new curves."""
 
     job: str = ""
     points: tuple[Point, ...] = ()
@@ -33,16 +33,18 @@ class Curves:
             return self
         metrics = (job.get("progress") or {}).get("metrics") or {}
         point = Point(job["heard_at"], job["workers"], job["samples_per_second"], metrics)
-        had = self.points if job["job"] == self.job else ()
-        return Curves(job["job"], thinned((*had, point)))
+        earlier_points = self.points if job["job"] == self.job else ()
+        return Curves(job["job"], thinned((*earlier_points, point)))
 
     def columns(self, reported: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
         """Columns for a chart: `{"at": [...], "workers": [...], "samples_per_second": [...], "metrics": {name:
         [...]}}`.
 
-        `reported` are the points of the job's own history, which knows what was before anybody watched.
+        `reported` are the points of the job's own history, which also covers the time before the page was opened.
         """
-        past = [Point(one["at"], one["workers"], one["samples_per_second"], one["metrics"]) for one in reported]
+        past = [
+            Point(entry["at"], entry["workers"], entry["samples_per_second"], entry["metrics"]) for entry in reported
+        ]
         last = past[-1].at if past else -math.inf
         points = [*past, *(point for point in self.points if point.at > last)]
         names = sorted({name for point in points for name in point.metrics})
@@ -55,9 +57,7 @@ class Curves:
 
 
 def thinned(points: tuple[Point, ...]) -> tuple[Point, ...]:
-    """The points, of which the older half loses every second one once there are too many; changes of the
-    workers stay.
-    """
+    """The points, at most POINTS: then the older half loses every second point without a change of workers."""
     if len(points) <= POINTS:
         return points
     half = len(points) // 2

@@ -1,4 +1,4 @@
-"""The audit trail as the page lists it: bounded, newest first, filtered, page by page. Pure."""
+"""The audit trail for the page: bounded, newest first, filtered, page by page. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OVERLAP_SECONDS = 10.0  # writers' clocks differ a little: entries read again ar
 
 @dataclass(frozen=True)
 class Happening:
-    """An event on the page. `number` grows by one with each, and orders them for paging."""
+    """An event on the page. `number` grows by one with each event, and orders events for paging."""
 
     number: int
     at: float
@@ -43,19 +43,21 @@ class Happenings:
     def latest(self) -> int:
         return self.entries[-1].number if self.entries else 0
 
-    def since(self, otherwise: float) -> float:
-        """The time to read from: `otherwise` before there is any."""
-        return self.entries[-1].at - OVERLAP_SECONDS if self.entries else otherwise
+    def since(self, default: float) -> float:
+        """The time from which to read new events; `default` while no events are known."""
+        return self.entries[-1].at - OVERLAP_SECONDS if self.entries else default
 
     def with_new(self, read: Iterable[TrailEntry]) -> Happenings:
-        """The events with those among `read` that are new."""
-        edge = self.since(0.0)
-        known = {(one.at, one.kind, one.instance, one.what, one.detail) for one in self._backwards(edge)}
+        """These events and the new events among `read`."""
+        read_since = self.since(0.0)
+        known_fields = {
+            (event.at, event.kind, event.instance, event.what, event.detail) for event in self._backwards(read_since)
+        }
         number, new = self.latest, []
         for entry in read:
             fields = _fields(entry)
-            if fields not in known:
-                known.add(fields)
+            if fields not in known_fields:
+                known_fields.add(fields)
                 number += 1
                 new.append(Happening(number, *fields))
         return Happenings((*self.entries, *new)[-KEPT:]) if new else self
@@ -63,15 +65,17 @@ class Happenings:
     def page(self, text: str, before: int | None, limit: int) -> dict[str, Any]:
         """One page, newest first: events that have all words of `text` and a number below `before`."""
         words = text.casefold().split()
-        fitting = (one for one in reversed(self.entries) if (before is None or one.number < before) and one.has(words))
-        rows = [one.row() for one in islice(fitting, limit + 1)]
+        matching_events = (
+            event for event in reversed(self.entries) if (before is None or event.number < before) and event.has(words)
+        )
+        rows = [event.row() for event in islice(matching_events, limit + 1)]
         return {"rows": rows[:limit], "more": len(rows) > limit, "known": len(self.entries), "latest": self.latest}
 
-    def _backwards(self, edge: float) -> Iterable[Happening]:
-        for one in reversed(self.entries):
-            if one.at < edge - OVERLAP_SECONDS:
+    def _backwards(self, read_since: float) -> Iterable[Happening]:
+        for event in reversed(self.entries):
+            if event.at < read_since - OVERLAP_SECONDS:
                 return
-            yield one
+            yield event
 
 
 def _fields(stored: TrailEntry) -> tuple[float, str, str, str, str]:
