@@ -33,11 +33,11 @@ from dyntrain.node_bootstrap.supervision.control_channel import ControlChannel
 from dyntrain.node_bootstrap.supervision.group import PsGroup
 from dyntrain.node_bootstrap.supervision.supervisor import SupervisedNode, Supervisor
 from dyntrain.node_bootstrap.supervision.wiring import (
-    joining,
     make_isolation,
     make_worker,
     own_programs_first,
     path_of_slot,
+    worker_program,
 )
 from dyntrain.training.dt_scripts import environment
 from dyntrain.training.protocol.clocks import Clocks
@@ -69,24 +69,26 @@ async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
     try:
         channel = ControlChannel(spec.endpoint.cluster, lambda: _access(spec), timing, clocks)
         supervisor = wire(spec, folder, channel, children, timing, clocks)
-        running = asyncio.create_task(supervisor.run())
-        retirement = asyncio.create_task(supervisor.until_retired())
-        departed = asyncio.create_task(_wait_for_departure(supervisor))
-        abandoned = asyncio.create_task(_wait_for_abandonment(channel, clocks.progress))
-        waiting = (running, retirement, departed, abandoned)
+        supervisor_task = asyncio.create_task(supervisor.run())
+        retirement_task = asyncio.create_task(supervisor.until_retired())
+        departure_task = asyncio.create_task(_wait_for_departure(supervisor))
+        abandonment_task = asyncio.create_task(_wait_for_abandonment(channel, clocks.progress))
+        tasks = (supervisor_task, retirement_task, departure_task, abandonment_task)
         try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                running.result()  # the supervisor ends only with an error
-            if abandoned.done():
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if supervisor_task.done():
+                supervisor_task.result()  # the supervisor ends only with an error
+            if abandonment_task.done():
                 log.error("no coordinator at %s for %.0f s", spec.endpoint.url, clocks.progress)
                 return TRY_AGAIN
-            await supervisor.retire(retirement.result() if retirement.done() else "the host was removed from the job")
+            await supervisor.retire(
+                retirement_task.result() if retirement_task.done() else "the host was removed from the job"
+            )
             return RETIRED
         finally:
-            for task in waiting:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
     finally:
         await children.stop_all(timing.grace)
 
@@ -129,7 +131,7 @@ def _supervisor(
     variables = {**spec.worker_environment, **own_programs_first(spec.worker_environment)}
     variables = environment(variables, os.environ) if spec.dt_scripts else variables
     program = Program(spec.command, variables, None, str(Path.cwd()))
-    worker = make_worker(joining(program, control_file), children, channel, status, timing, spec.warm_spares)
+    worker = make_worker(worker_program(program, control_file), children, channel, status, timing, spec.warm_spares)
     isolation = make_isolation(worker, _is_wanted, status, clocks.patience, timing)
     base_duties = None
     if spec.servers and not slot:

@@ -80,7 +80,7 @@ async def run_node(dependencies: Dependencies, beat: Callable[[], None] | None =
 async def print_plan(dependencies: Dependencies) -> int:
     """Print which steps of the bootstrap are done and which are left, without carrying out any.
 
-    Exit codes are those of `run_node`.
+    Returns an exit code of `run_node`.
     """
     children = Children(str(dependencies.layout.state), 0)
     bootstrap = Bootstrap(Run(dependencies, 0, children, {}))
@@ -102,7 +102,7 @@ async def print_plan(dependencies: Dependencies) -> int:
 async def mark_prepared(dependencies: Dependencies) -> int:
     """Mark this node as prepared, for a person. The bootstrap, which may be running, then skips prepare-data.
 
-    Exit codes are those of `run_node`.
+    Returns an exit code of `run_node`.
     """
     run = Run(dependencies, 0, Children(str(dependencies.layout.state), 0), {})
     try:

@@ -18,7 +18,7 @@ from dyntrain.controller.cli.changing.requests import Request
 from dyntrain.controller.contract.messages import ClusterName, InstanceId
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST = 10_000  # a larger number is a typing mistake
+MAX_COUNT = 10_000  # a larger number is a typing mistake
 
 
 class _Strict(BaseModel):
@@ -28,14 +28,14 @@ class _Strict(BaseModel):
 class Scale(_Strict):
     change: Literal["scale"]
     cluster: ClusterName
-    n: int = Field(ge=0, le=MOST)
+    n: int = Field(ge=0, le=MAX_COUNT)
     group: str | None = None
 
 
 class Add(_Strict):
     change: Literal["add"]
     cluster: ClusterName
-    count: int = Field(ge=1, le=MOST)
+    count: int = Field(ge=1, le=MAX_COUNT)
     group: str | None = None
 
 

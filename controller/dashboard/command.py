@@ -122,7 +122,7 @@ def serve(
     readings = Readings(connection)
     page = Page(readings, lambda: inputs_from_aws(stage), log, every, allow_changes=allow_changes)
     listening.listen()
-    may = "read and change" if allow_changes else "read"
+    permission = "read and change" if allow_changes else "read"
     address = f"http://{ADDRESS}:{listening.getsockname()[1]}/{token}/"
-    click.echo(f"The dashboard is at {address} until Ctrl-C. Whoever has this address can {may} it.")
+    click.echo(f"The dashboard is at {address} until Ctrl-C. Whoever has this address can {permission} it.")
     Server(page, token, listening).serve_page()

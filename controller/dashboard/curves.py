@@ -28,7 +28,7 @@ class Curves:
     points: tuple[Point, ...] = ()
 
     def with_job(self, job: Mapping[str, Any] | None) -> Curves:
-        """The curves with the job's latest report, unless it is the same as before."""
+        """The curves with a point for the job's latest report, if that report is new."""
         if job is None or (job["job"] == self.job and self.points and self.points[-1].at >= job["heard_at"]):
             return self
         metrics = (job.get("progress") or {}).get("metrics") or {}
@@ -42,11 +42,11 @@ class Curves:
 
         `reported` are the points of the job's own history, which also covers the time before the page was opened.
         """
-        past = [
+        reported_points = [
             Point(entry["at"], entry["workers"], entry["samples_per_second"], entry["metrics"]) for entry in reported
         ]
-        last = past[-1].at if past else -math.inf
-        points = [*past, *(point for point in self.points if point.at > last)]
+        last = reported_points[-1].at if reported_points else -math.inf
+        points = [*reported_points, *(point for point in self.points if point.at > last)]
         names = sorted({name for point in points for name in point.metrics})
         return {
             "at": [point.at for point in points],

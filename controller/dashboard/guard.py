@@ -24,8 +24,8 @@ HEADERS: Mapping[str, str] = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-SAFE = ("GET", "HEAD")
-_ADDED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+SAFE_METHODS = ("GET", "HEAD")
+_ADDED_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class Guard:
@@ -48,7 +48,7 @@ class Guard:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 other_headers = [pair for pair in message.get("headers", []) if pair[0].decode().lower() not in HEADERS]
-                message["headers"] = [*other_headers, *_ADDED]
+                message["headers"] = [*other_headers, *_ADDED_HEADERS]
             await send(message)
 
         headers = dict(scope["headers"])
@@ -59,7 +59,7 @@ class Guard:
         if not hmac.compare_digest(token.encode(), self._token.encode()):
             await PlainTextResponse("not found\n", 404)(scope, receive, send_with_headers)
             return
-        if scope["method"] not in SAFE and headers.get(b"origin", b"").decode("latin-1") not in self._origins:
+        if scope["method"] not in SAFE_METHODS and headers.get(b"origin", b"").decode("latin-1") not in self._origins:
             await PlainTextResponse("this request does not come from the page\n", 403)(
                 scope, receive, send_with_headers
             )

@@ -10,7 +10,7 @@ from typing import Any
 from dyntrain.controller.cli.text.trail import entry_text
 from dyntrain.controller.loops.ports import TrailEntry
 
-KEPT = 100_000
+MAX_EVENTS = 100_000
 OVERLAP_SECONDS = 10.0  # writers' clocks differ a little: entries read again are recognised by their text
 
 
@@ -28,14 +28,14 @@ class Happening:
     def row(self) -> dict[str, Any]:
         return asdict(self)
 
-    def has(self, words: Sequence[str]) -> bool:
+    def contains_all(self, words: Sequence[str]) -> bool:
         text = f"{self.kind} {self.instance} {self.what} {self.detail}".casefold()
         return all(word in text for word in words)
 
 
 @dataclass(frozen=True)
 class Happenings:
-    """Events, oldest first, `KEPT` of them at most."""
+    """Events, oldest first, `MAX_EVENTS` of them at most."""
 
     entries: tuple[Happening, ...] = ()
 
@@ -60,13 +60,15 @@ class Happenings:
                 known_fields.add(fields)
                 number += 1
                 new.append(Happening(number, *fields))
-        return Happenings((*self.entries, *new)[-KEPT:]) if new else self
+        return Happenings((*self.entries, *new)[-MAX_EVENTS:]) if new else self
 
     def page(self, text: str, before: int | None, limit: int) -> dict[str, Any]:
         """One page, newest first: events that have all words of `text` and a number below `before`."""
         words = text.casefold().split()
         matching_events = (
-            event for event in reversed(self.entries) if (before is None or event.number < before) and event.has(words)
+            event
+            for event in reversed(self.entries)
+            if (before is None or event.number < before) and event.contains_all(words)
         )
         rows = [event.row() for event in islice(matching_events, limit + 1)]
         return {"rows": rows[:limit], "more": len(rows) > limit, "known": len(self.entries), "latest": self.latest}

@@ -24,8 +24,8 @@ from dyntrain.controller.dashboard.state import card, cluster_state, unread_stat
 
 HISTORY_SECONDS = 86_400.0
 LOG_SECONDS = 3600.0
-LINES = 400
-TAILS = 8
+MAX_LINES = 400
+MAX_OPEN_TAILS = 8
 
 
 class Readings:
@@ -132,8 +132,8 @@ class Tails:
             with self._lock:
                 tail = self._open.pop(key) if key in self._open else _Tail(self._source_of(*key))
                 self._open[key] = tail  # now the newest entry
-                for old in list(self._open)[:-TAILS]:
-                    del self._open[old]
+                for oldest_key in list(self._open)[:-MAX_OPEN_TAILS]:
+                    del self._open[oldest_key]
             return {"problem": "", "lines": tail.read()}
         except ControllerError as error:
             return {"problem": sentence(error), "lines": []}
@@ -142,7 +142,7 @@ class Tails:
 class _Tail:
     def __init__(self, source: Source) -> None:
         self._source, self._lock = source, threading.Lock()
-        self._lines: deque[str] = deque(maxlen=LINES)
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
 
     def read(self) -> list[str]:
         with self._lock:

@@ -1,4 +1,4 @@
-"""The page's application: its files, its requests, and the stream of changes."""
+"""The page's application: files of the page, its requests, and the stream of changes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Page:
         return await _answer(lambda: self._readings.groups(request.path_params["cluster"]))
 
     async def change(self, request: Request) -> Response:
-        """Handle a request for a change. It must be JSON, which no form of another page can send."""
+        """Handle a request for a change. The request must be JSON, which no form of another page can send."""
         if request.headers.get("content-type") != "application/json":
             raise HTTPException(415, "send a change as application/json")
         try:
@@ -136,8 +136,8 @@ class Page:
 
 
 class Server(uvicorn.Server):
-    """A server on a listening socket, until SIGINT or SIGTERM. It then closes its open streams first, because uvicorn
-    waits for them.
+    """A server on a listening socket, until SIGINT or SIGTERM. At the end, the server
+    first closes its open streams, because uvicorn waits for these.
     """
 
     def __init__(self, page: Page, token: str, listening: socket.socket) -> None:

@@ -32,13 +32,13 @@ def usage(record: JobRecord, signs: Mapping[int, Mapping[str, float]], machines:
     EC2 shows a machine for about an hour after its end. After that, the machine's last write counts as its end, which
     came at most a minute later, unless the machine hung.
     """
-    shown = {(machine.token, machine.rank): machine for machine in machines}
+    shown_machines = {(machine.token, machine.rank): machine for machine in machines}
     spans: list[Span] = []
     silent: list[tuple[int, int]] = []
     for attempt in range(1, record.attempt + 1):
         run, written = run_id(record.submission, attempt), signs.get(attempt, {})
         for rank in range(record.nodes):
-            machine = shown.get((client_token(run), rank))
+            machine = shown_machines.get((client_token(run), rank))
             span = _span(record, run, rank, machine, written)
             if span is not None:
                 spans.append(span)

@@ -1,4 +1,4 @@
-"""A job's state, and which of its machines to end. Pure."""
+"""Decides a job's state, and which machines of the job to end. Pure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def decide(
     if not living_ranks and not silent:
         return Decision(record.with_state("SUCCEEDED", f"all {record.nodes} ranks ended with exit code 0", now))
     if not silent:
-        return Decision(_not_lost(record))
+        return Decision(_without_loss(record))
     if record.lost_since is None:
         return Decision(record.model_copy(update={"lost_since": now}))
     if now - record.lost_since < GRACE_SECONDS:
@@ -82,7 +82,7 @@ def decide(
     return Decision(record.with_state("FAILED", reason, now), living)
 
 
-def _not_lost(record: JobRecord) -> JobRecord:
+def _without_loss(record: JobRecord) -> JobRecord:
     return record if record.lost_since is None else record.model_copy(update={"lost_since": None})
 
 

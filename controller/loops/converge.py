@@ -2,7 +2,7 @@
 
 1. gather: the cluster's nodes (from the index and from the stream's records), the job, the membership
 2. decide (pure): consistent reads first confirm facts that change the membership or end an instance
-3. apply: write the membership by compare-and-set, publish it, carry out actions, acknowledge their effects
+3. apply: write the membership by compare-and-set, publish it, carry out actions, acknowledge effects
 
 One run at a time writes a node's status for people, into its tag, the log and the audit trail (`turns`).
 """
@@ -29,7 +29,7 @@ from dyntrain.controller.loops.execute import perform
 from dyntrain.controller.loops.holding import settle_holds
 from dyntrain.controller.loops.intake import merge
 from dyntrain.controller.loops.ports import Ports, StoredNode, Wake
-from dyntrain.controller.loops.publish import disputed, parameter_target
+from dyntrain.controller.loops.publish import dispute_message, parameter_target
 from dyntrain.controller.loops.rebuild import awaits_job, membership_of, take_members
 from dyntrain.controller.loops.registry import Registry
 from dyntrain.controller.loops.resync import facts_of_instance
@@ -52,16 +52,21 @@ def converge(ports: Ports, registry: Registry, wake: Wake, elastic: ElasticTag) 
             continue
         try:
             rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
-            every = cluster in wake.clusters | wake.ticked or not nodes
+            all_nodes = cluster in wake.clusters | wake.ticked or not nodes
             decision = _converge(
-                ports, rules, nodes, repair=cluster in wake.ticked, every=every, surveyed=cluster in wake.surveyed
+                ports,
+                rules,
+                nodes,
+                repair=cluster in wake.ticked,
+                all_nodes=all_nodes,
+                surveyed=cluster in wake.surveyed,
             )
             if decision is None:
                 continue
             decisions.append(decision)
             # last, since nodes do not wait for group sizes
-            scaled = settle_capacity(ports, rules, decision, wake.groups, every=cluster in wake.ticked)
-            decisions[-1] = replace(decision, actions=(*decision.actions, *scaled))
+            capacity_actions = settle_capacity(ports, rules, decision, wake.groups, all_groups=cluster in wake.ticked)
+            decisions[-1] = replace(decision, actions=(*decision.actions, *capacity_actions))
         except RetryLater as error:
             failures.append(f"{cluster}: {error}")
             log.warning("to be retried", extra={"cluster": cluster, "problem": str(error)})
@@ -110,7 +115,7 @@ def _owner_of(ports: Ports, registry: Registry, group: str) -> str | None:
 
 
 def _converge(
-    ports: Ports, rules: Rules, images: Mapping[str, StoredNode], repair: bool, every: bool, surveyed: bool
+    ports: Ports, rules: Rules, images: Mapping[str, StoredNode], repair: bool, all_nodes: bool, surveyed: bool
 ) -> Decision | None:
     """Make passes while other runs leave instances to this run. None: the cluster's state is lost, not yet restored."""
     cluster = rules.policy.cluster
@@ -118,7 +123,7 @@ def _converge(
     for _ in range(ATTEMPTS):
         turn = Turn(ports, cluster)
         try:
-            decision = _pass(ports, rules, images, turn, repair=repair, every=every, surveyed=surveyed)
+            decision = _pass(ports, rules, images, turn, repair=repair, all_nodes=all_nodes, surveyed=surveyed)
         except Exception:
             with suppress(ControllerError):
                 turn.end(done=False)
@@ -129,7 +134,7 @@ def _converge(
         done += decision.actions
         if not left_instances:
             return replace(decision, actions=done)
-        images, every, repair = ports.nodes.get_many(sorted(left_instances)), False, False
+        images, all_nodes, repair = ports.nodes.get_many(sorted(left_instances)), False, False
     raise RetryLater(f"other runs left instances of {cluster} to this run {ATTEMPTS} times in a row")
 
 
@@ -140,12 +145,12 @@ def _pass(
     turn: Turn,
     *,
     repair: bool,
-    every: bool,
+    all_nodes: bool,
     surveyed: bool,
 ) -> Decision | None:
     """Make one pass: gather, decide, apply.
 
-    `every` False: this pass does not act on nodes whose own stream records will start another pass. So a thousand
+    `all_nodes` False: this pass does not act on nodes whose own stream records will start another pass. So a thousand
     events cost one acknowledgement per node, though several passes see most of the nodes. The next tick acts on all
     nodes, also on a node whose record was lost.
 
@@ -154,9 +159,9 @@ def _pass(
     """
     cluster = rules.policy.cluster
     nodes: dict[str, StoredNode] = {}
-    seen_again: set[str] = set()
+    reread_ids: set[str] = set()
     for _ in range(ATTEMPTS):
-        nodes = nodes or _gather(ports, rules, images, every)
+        nodes = nodes or _gather(ports, rules, images, all_nodes)
         now = ports.clock()  # before the reads: a node that reports during a slow run was not silent
         job, _version = ports.jobs.get(cluster)
         stored = membership_of(ports, cluster, surveyed=surveyed)
@@ -169,34 +174,34 @@ def _pass(
             take_members(ports, rules, stored, job, (node.facts for node in nodes.values()))
             continue
         decision = decide((node.facts for node in nodes.values()), old, job, rules, now, published)
-        own_decision = decision if every else without(decision, _left_to_own_passes(nodes, images))
+        own_decision = decision if all_nodes else without(decision, _left_to_own_passes(nodes, images))
         newer_nodes = confirm(
             ports, nodes, nodes_to_confirm(decision, old) | (news_of(own_decision) if turn.is_taken else set())
         )
-        ended_ids = ended_instances(decision) - seen_again
+        ended_ids = ended_instances(decision) - reread_ids
         if ended_ids:
             newer_nodes = {**newer_nodes, **read_again(ports, rules, {**nodes, **newer_nodes}, ended_ids)}
-            seen_again |= ended_ids
+            reread_ids |= ended_ids
         if newer_nodes:  # decide again, since the job and the membership may have changed as well
             nodes.update(newer_nodes)
             continue
         news = news_of(own_decision)
         if not turn.is_taken:
-            if turn.take(nodes if every else images, wanted=bool(news)):
+            if turn.take(nodes if all_nodes else images, wanted=bool(news)):
                 if turn.left:
                     images = {**images, **ports.nodes.get_many(sorted(turn.left))}
-                    nodes, seen_again = {}, set()
+                    nodes, reread_ids = {}, set()
                 continue
             own_decision = without(own_decision, news)
         if decision.membership is not stored.membership:
             try:
                 ports.clusters.put(cluster, replace(stored, membership=decision.membership))
             except Conflict:
-                nodes, seen_again = {}, set()
+                nodes, reread_ids = {}, set()
                 continue
         if foreign_reason:  # certain only now, since no other run has changed the membership meanwhile
             _report_foreign_target(ports, cluster, foreign_reason)
-        settle_holds(ports, rules, decision, every=repair)
+        settle_holds(ports, rules, decision, all_groups=repair)
         _apply(ports, rules, own_decision, nodes, turn)
         return own_decision
     raise RetryLater(f"the facts of {cluster} were changed by other runs {ATTEMPTS} times in a row")
@@ -210,7 +215,7 @@ def _parameter(ports: Ports, cluster: str, membership: Membership) -> tuple[int,
     published = parameter_target(ports, cluster)
     if published is None:
         return -1, "", membership
-    foreign_reason = disputed(cluster, published, membership)
+    foreign_reason = dispute_message(cluster, published, membership)
     if not foreign_reason and published.revision > membership.revision:
         foreign_reason = (
             f"the parameter target of {cluster} has revision {published.revision}, and the table has "
@@ -225,7 +230,7 @@ def _report_foreign_target(ports: Ports, cluster: str, problem: str) -> None:
     ports.clusters.record(cluster, ports.clock(), [AlarmRaised(kind=TARGET_DISPUTED, detail=problem)])
 
 
-def _gather(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], every: bool) -> dict[str, StoredNode]:
+def _gather(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], all_nodes: bool) -> dict[str, StoredNode]:
     nodes = dict(ports.nodes.of_cluster(rules.policy.cluster))
     nodes.update(
         {
@@ -234,10 +239,12 @@ def _gather(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], every:
             if instance not in nodes or nodes[instance].version < image.version
         }
     )
-    nodes = {instance: _named(node, rules.policy.cluster) for instance, node in nodes.items()}
+    nodes = {instance: _with_cluster_name(node, rules.policy.cluster) for instance, node in nodes.items()}
     started = ports.clock()
     untagged_nodes = {
-        instance: node for instance, node in nodes.items() if (every or instance in images) and _lacks_tags(node.facts)
+        instance: node
+        for instance, node in nodes.items()
+        if (all_nodes or instance in images) and _lacks_tags(node.facts)
     }
     due_instances = [
         instance
@@ -269,12 +276,12 @@ def _lacks_tags(facts: NodeFacts) -> bool:
     return not (facts.tags_event or facts.tags_read or facts.terminated)
 
 
-def _named(node: StoredNode, cluster: str) -> StoredNode:
+def _with_cluster_name(node: StoredNode, cluster: str) -> StoredNode:
     """Add the cluster's name, which the index needs, to a group member's facts that have none."""
     if node.facts.named is not None or node.facts.group_event is None:
         return node
-    naming = NodeFacts(instance=node.facts.instance, named=Named(at=node.facts.group_event.at, cluster=cluster))
-    return replace(node, facts=node.facts.join(naming))
+    name_facts = NodeFacts(instance=node.facts.instance, named=Named(at=node.facts.group_event.at, cluster=cluster))
+    return replace(node, facts=node.facts.join(name_facts))
 
 
 def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, StoredNode], turn: Turn) -> None:

@@ -60,7 +60,7 @@ def doubtful_losses(
         if len(lost_members) * 2 <= len(members):
             continue
         first_losses = {
-            instance for instance in lost_members if not _read_before(stored[instance], policies[cluster], now)
+            instance for instance in lost_members if not _was_lost_before(stored[instance], policies[cluster], now)
         }
         if not first_losses:
             continue
@@ -75,7 +75,7 @@ def doubtful_losses(
     return Doubts(frozenset(held_instances), notes, tuple(clusters))
 
 
-def _read_before(node: StoredNode, policy: ClusterPolicy, now: float) -> bool:
+def _was_lost_before(node: StoredNode, policy: ClusterPolicy, now: float) -> bool:
     """Whether the previous reading lost the node as well."""
     doubt = node.facts.acks.doubt
     return doubt is not None and doubt.lost and 0 < now - doubt.at <= REMEMBERED_PERIODS * policy.resync_seconds

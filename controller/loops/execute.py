@@ -1,6 +1,6 @@
 """Carries out planned actions one after the other, and reports their effects. Decides nothing.
 
-All actions of the controller are carried out here: those of converge, after failed launches, and of the reserved pool.
+All actions of the controller are carried out here: by converge, after failed launches, and for the reserved pool.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _perform_one(
 
 
 def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float | None) -> _Effect:
-    """Carry out one action. Raises what the ports raise."""
+    """Carry out one action. Raises the errors of the ports."""
     match action:
         case PublishTarget():
             return _publish_target(ports, cluster, action)
@@ -206,13 +206,13 @@ def _publish_target(ports: Ports, cluster: str, action: PublishTarget) -> _Effec
 
 
 def _effect(ports: Ports, action: Action, why: str, batch: Batch = ALL_DONE, at: float | None = None) -> _Effect:
-    absent = batch.missing | set(batch.refused)
-    effective = tuple(instance for instance in instances(action) if instance not in absent)
+    unaffected = batch.missing | set(batch.refused)
+    affected = tuple(instance for instance in instances(action) if instance not in unaffected)
     value: str = action.status if isinstance(action, SetStatusTag) else ""
     value = action.result if isinstance(action, CompleteLifecycle) else value
     kind = type(action).__name__
-    entries = tuple(ActionDone(kind=kind, instance=instance, value=value, why=why) for instance in effective)
-    return _Effect(effective, acknowledgement(action, ports.clock() if at is None else at), entries, batch.refused)
+    entries = tuple(ActionDone(kind=kind, instance=instance, value=value, why=why) for instance in affected)
+    return _Effect(affected, acknowledgement(action, ports.clock() if at is None else at), entries, batch.refused)
 
 
 def _overdue_effect(ports: Ports, action: CompleteLifecycle | HeartbeatLifecycle) -> _Effect:

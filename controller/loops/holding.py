@@ -24,15 +24,15 @@ from dyntrain.controller.loops.ports import Ports, StoredGroup
 log = logging.getLogger("dyntrain.holding")
 
 
-def settle_holds(ports: Ports, rules: Rules, decision: Decision, *, every: bool) -> None:
-    """Handle groups whose nodes have just failed alike, or with `every` all groups of the cluster.
+def settle_holds(ports: Ports, rules: Rules, decision: Decision, *, all_groups: bool) -> None:
+    """Handle groups whose nodes have just failed alike, or with `all_groups` all groups of the cluster.
 
     This must run before failed launches are given up, since a group launches the next machine at once. Raises
     RetryLater. A run that loses a race leaves the group to the winner.
     """
     for group in rules.groups:
         failing = streak(decision.nodes, group)
-        if not every and (failing is None or failing.times < rules.policy.alike_failures):
+        if not all_groups and (failing is None or failing.times < rules.policy.alike_failures):
             continue
         stored = ports.group_records.get(group) or StoredGroup(GroupFacts(group=group), 0)
         held = stored.facts.hold is not None and stored.facts.hold.held

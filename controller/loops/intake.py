@@ -115,7 +115,7 @@ def merge(ports: Ports, news: NodeFacts, *, wake: bool, known: StoredNode | None
             ports.nodes.put(
                 StoredNode(merged, stored.version),
                 wake=wake and belongs_to_cluster,
-                expires=_expires(merged, ports.clock()),
+                expires=_expiry_time(merged, ports.clock()),
             )
         except Conflict:
             continue
@@ -144,7 +144,7 @@ def merge_group(ports: Ports, news: GroupFacts, *, wake: bool) -> bool:
     )
 
 
-def _expires(facts: NodeFacts, now: float) -> float | None:
+def _expiry_time(facts: NodeFacts, now: float) -> float | None:
     if facts.terminated:
         return now + GONE_SECONDS
     return None if facts.named is not None or facts.group_event is not None else now + UNNAMED_SECONDS

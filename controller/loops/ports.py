@@ -224,7 +224,7 @@ class Instances(Protocol):
         """Start the instances, in batches as `tag`."""
 
     def stop(self, instances: Sequence[str]) -> Batch:
-        """Stop the instances, in batches as `tag`. They keep their disks."""
+        """Stop the instances, in batches as `tag`. Stopped instances keep their disks."""
 
     def reboot(self, instances: Sequence[str]) -> Batch:
         """Reboot the instances, in batches as `tag`. EC2 shows rebooting instances as running."""
@@ -248,15 +248,15 @@ class Groups(Protocol):
         """Extend the lifecycle action. False: the action no longer exists."""
 
     def terminate(self, instance: str, group: str, *, decrement: bool) -> bool:
-        """Terminate the instance. False: it has left the group. Raises Refused, as `decrement` at minimum size does."""
+        """Terminate the member. False: it is no member. Raises Refused, also for `decrement` at minimum size."""
 
     def protect(self, instances: Sequence[str], group: str) -> None: ...
 
     def tagged(self, key: str) -> Mapping[str, str]:
-        """The groups that carry the tag key, with the tag's value, which anybody who may tag a group can set."""
+        """The groups that carry the tag key, and the tag's value. Anybody who may tag groups can set this tag."""
 
     def of_own_stacks(self, key: str) -> Mapping[str, str]:
-        """The groups of `tagged` that the CloudFormation stack named by the tag created, which nobody can forge."""
+        """The groups of `tagged` that were created by the stack that the tag names, which cannot be forged."""
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
         """Sizes by group; groups that do not exist are left out."""
@@ -283,7 +283,7 @@ class Metrics(Protocol):
     def count(self, name: str, cluster: str, value: int = 1) -> None: ...
 
     def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
-        """Record the current values, by name."""
+        """Record current values of the cluster's job, by name."""
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,9 @@ def _put(ports: Ports, cluster: str, stored: StoredMembership) -> Membership:
     published_revision(ports, cluster, stored.membership)
     for _ in range(ATTEMPTS):
         ports.parameters.put_target(cluster, stored.membership.target, ports.clusters.pointer(cluster))
-        present = published_revision(ports, cluster, stored.membership)
+        present_revision = published_revision(ports, cluster, stored.membership)
         latest = ports.clusters.get(cluster)
-        if present >= stored.membership.revision == latest.membership.revision:
+        if present_revision >= stored.membership.revision == latest.membership.revision:
             try:
                 ports.clusters.put(cluster, replace(latest, published=latest.membership.revision))
                 return latest.membership
@@ -62,13 +62,13 @@ def published_revision(ports: Ports, cluster: str, membership: Membership) -> in
     published = parameter_target(ports, cluster)
     if published is None:
         return -1
-    problem = disputed(cluster, published, membership)
+    problem = dispute_message(cluster, published, membership)
     if problem:
         raise Disputed(problem)
     return published.revision
 
 
-def disputed(cluster: str, published: Target, membership: Membership) -> str:
+def dispute_message(cluster: str, published: Target, membership: Membership) -> str:
     """Return a message if `published` has the membership's revision with other content, else "". Pure."""
     if not published.contradicts(membership.target):
         return ""

@@ -40,7 +40,7 @@ def membership_of(ports: Ports, cluster: str, *, surveyed: bool) -> StoredMember
     if not surveyed:
         log.warning("the table has lost this cluster: waiting for a complete resync", extra={"cluster": cluster})
         return None
-    return _rebuilt(ports, cluster, _target(cluster, text), stored)
+    return _rebuild(ports, cluster, _target(cluster, text), stored)
 
 
 def awaits_job(membership: Membership, job_facts: JobFacts | None, policy: ClusterPolicy, now: float) -> bool:
@@ -82,12 +82,12 @@ def _target(cluster: str, text: str) -> Target:
         ) from error
 
 
-def _rebuilt(ports: Ports, cluster: str, target: Target, stored: StoredMembership) -> StoredMembership:
+def _rebuild(ports: Ports, cluster: str, target: Target, stored: StoredMembership) -> StoredMembership:
     now = ports.clock()
     membership = taken_over(target, ports.nodes.of_cluster(cluster), now)
     _record_as_prepared(
         ports, cluster, membership.members, now
-    )  # first, since a second write is harmless and a missing one is not
+    )  # before the membership: writing these facts twice is harmless, losing them is not
     rebuilt = replace(stored, membership=membership, published=membership.revision)
     try:
         ports.clusters.put(cluster, rebuilt)

@@ -298,7 +298,9 @@ def _decisive_facts(facts: NodeFacts, rules: Rules, now: float) -> _DecisiveFact
     node_view = view(facts, rules, now)
     return _DecisiveFacts(
         cluster=facts.named.cluster if facts.named is not None else None,
-        tags={k: v for k, v in node_view.tags.items() if k != STATUS_TAG} if node_view.tags is not None else None,
+        tags={key: value for key, value in node_view.tags.items() if key != STATUS_TAG}
+        if node_view.tags is not None
+        else None,
         elastic=node_view.elastic,
         base=node_view.base,
         state=node_view.state,

@@ -24,9 +24,9 @@ log = logging.getLogger("dyntrain.scaling")
 
 
 def settle_capacity(
-    ports: Ports, rules: Rules, decision: Decision, woken_groups: frozenset[str], *, every: bool
+    ports: Ports, rules: Rules, decision: Decision, woken_groups: frozenset[str], *, all_groups: bool
 ) -> tuple[SetDesiredCapacity, ...]:
-    """Handle the groups in `woken_groups`, or with `every` all groups of the cluster; returns the sizes set.
+    """Handle the groups in `woken_groups`, or with `all_groups` all groups of the cluster; returns the sizes set.
 
     Groups whose size `decision` has just lowered wait for the next tick. Raises RetryLater. A run that loses a race
     leaves the group to the winner.
@@ -36,7 +36,7 @@ def settle_capacity(
     }
     done: list[SetDesiredCapacity] = []
     for group in rules.groups:
-        if group in lowered_groups or (not every and group not in woken_groups):
+        if group in lowered_groups or (not all_groups and group not in woken_groups):
             continue
         stored = ports.group_records.get(group)
         now = ports.clock()
@@ -45,7 +45,7 @@ def settle_capacity(
         size = ports.groups.sizes([group]).get(group)
         if size is None:
             continue
-        plan = plan_capacity(stored.facts, size, rules.policy, now, _lowered(decision, stored.facts))
+        plan = plan_capacity(stored.facts, size, rules.policy, now, _lowered_count(decision, stored.facts))
         if plan is not None and not (_must_not_grow(decision) and (plan.desired or 0) > size.desired):
             done += _apply(ports, rules, stored, plan)
     return tuple(done)
@@ -58,7 +58,7 @@ def _must_not_grow(decision: Decision) -> bool:
     return decision.job.over or decision.ending is not None
 
 
-def _lowered(decision: Decision, group: GroupFacts) -> int:
+def _lowered_count(decision: Decision, group: GroupFacts) -> int:
     """How many members the controller has ended by lowering the group's size, since it last set that size."""
     since = group.capacity.at if group.capacity is not None else 0.0
     endings = (node.view.facts.acks.terminate for node in decision.nodes)

@@ -36,12 +36,12 @@ def announce_changes(ports: Ports, rules: Rules, decision: Decision) -> tuple[li
         )
         for instance in alarm.instances:
             trail.append(AlarmRaised(kind=alarm.metric, instance=instance, detail=alarm.sentence))
-            alarmed = Acks(alarms={alarm.metric: Announced(at=now, value=alarm.about[instance])})
-            acks[instance] = acks.get(instance, NONE).join(alarmed)
+            alarm_acks = Acks(alarms={alarm.metric: Announced(at=now, value=alarm.about[instance])})
+            acks[instance] = acks.get(instance, NONE).join(alarm_acks)
     for entry in decision.metered:
         trail.append(entry)
-        billed = Acks(billed=Announced(at=now, value=entry.line))
-        acks[entry.instance] = acks.get(entry.instance, NONE).join(billed)
+        billing_acks = Acks(billed=Announced(at=now, value=entry.line))
+        acks[entry.instance] = acks.get(entry.instance, NONE).join(billing_acks)
     if (nomination := decision.nomination) is not None:
         nominated = Nominated(
             coordinator=nomination.coordinator or "", term=nomination.term, detail=nomination.reason.value

@@ -53,7 +53,7 @@ class Turn:
             if free and wanted:
                 self._number, self._until, self.left = new_turn.number, new_turn.until, stored.left
             return self.is_taken
-        raise self._busy()
+        raise self._busy_error()
 
     @property
     def until(self) -> float:
@@ -61,7 +61,7 @@ class Turn:
         return self._until - LANDING_SECONDS
 
     def end(self, *, done: bool) -> frozenset[str]:
-        """End the turn. If this run is `done`, returns the instances that other runs left to it meanwhile. Otherwise
+        """End the turn. If this run is `done`, returns the instances that other runs left to this run. Otherwise
         all instances left to it wait for the next turn. Raises RetryLater.
         """
         if not self.is_taken:
@@ -77,7 +77,7 @@ class Turn:
                 continue
             self._number = None
             return stored.left if done else frozenset()
-        raise self._busy()
+        raise self._busy_error()
 
-    def _busy(self) -> RetryLater:
+    def _busy_error(self) -> RetryLater:
         return RetryLater(f"other runs wrote the turn of {self._cluster} {ATTEMPTS} times in a row")

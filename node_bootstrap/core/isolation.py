@@ -1,4 +1,4 @@
-"""Decides what a node does, and when, after it has lost its coordinator. Pure."""
+"""Decides when a node that has lost its coordinator stops its worker. Pure."""
 
 from __future__ import annotations
 

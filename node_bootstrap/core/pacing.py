@@ -58,14 +58,16 @@ class Timing:
     coordinator_steady: float = 60.0  # a coordinator that ran this long resets its backoff
     coordinator_exit: float = 30.0
     spare: float = 3.0  # before a warm spare is started, so that the worker gets the processor first
-    spare_start: float = 600.0  # a spare that has built no model by then is restarted with twice the time limit
+    spare_start: float = 600.0  # a spare without a built model after this time is restarted with twice the limit
     succession: float = 2.0  # how often a base node without a coordinator checks whether it is nominated
     # longest wait before used blank processes are replaced: forks would slow down the formation of a group
     formation: float = 2.0
     blank: Backoff = field(default=Backoff(1.0, 30.0))
-    blank_start: float = 120.0  # a fork server that has not answered by then, with MXNet imported, is restarted
+    blank_start: float = (
+        120.0  # a fork server without an answer after this time, import of MXNet included, is restarted
+    )
     notices: float = 5.0
-    alive: float = 300.0  # between signs of life of a preparing node: a third of its launch hook's timeout
+    alive: float = 300.0  # between signs of life of a preparing node: a third of the launch hook's timeout
     script: float = 20.0  # how often a base node checks whether prepare-data has changed
     beat: float = 15.0  # a quarter of the unit's WatchdogSec
     logs: float = 5.0  # between checks of the logs' sizes

@@ -75,13 +75,13 @@ class ChildLog:
             count = (size - 1) // block * block
             if size <= max_bytes or count == 0:
                 return False
-            older = [self.path.with_name(f"{self.path.name}.{number}") for number in range(older_files + 1)]
-            older[-1].unlink(missing_ok=True)  # first, since the disk may be full
-            with older[0].open("wb") as copy:
+            older_paths = [self.path.with_name(f"{self.path.name}.{number}") for number in range(older_files + 1)]
+            older_paths[-1].unlink(missing_ok=True)  # first, since the disk may be full
+            with older_paths[0].open("wb") as copy:
                 _copy(file, copy, max(0, count - 2 * max_bytes), count)
                 for number in range(older_files, 0, -1):
-                    if older[number - 1].exists():
-                        older[number - 1].replace(older[number])
+                    if older_paths[number - 1].exists():
+                        older_paths[number - 1].replace(older_paths[number])
                 if remove_front(file.fileno(), count):
                     self.cut += count
                 else:

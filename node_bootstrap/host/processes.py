@@ -1,4 +1,4 @@
-"""Child processes: each leads its own process group, writes to a log file or this process's output, and dies with it.
+"""Child processes: each leads a process group, writes to a log file or this process's output, and dies with it.
 
 Three mechanisms end child processes. A child is killed with its whole group. The kernel kills a child when the
 bootstrap dies (`exec_child`). Each child has a mark in its environment, which its own children inherit. By the mark,
@@ -257,17 +257,21 @@ async def still_running_after(child: Child, earlier_pids: AbstractSet[int]) -> t
 
 def adopted_pids() -> list[int]:
     """Processes that lost their parent and were adopted by the reaper, which is this process's parent, if any."""
-    above = reaper.reaper_pid()
-    return sorted(set(descendants(above)) - set(descendants(os.getpid())) - {os.getpid()}) if above is not None else []
+    reaper_id = reaper.reaper_pid()
+    return (
+        sorted(set(descendants(reaper_id)) - set(descendants(os.getpid())) - {os.getpid()})
+        if reaper_id is not None
+        else []
+    )
 
 
 def command_line(pid: int) -> str:
     """The process's command, shortened for a message; "" for a process that is gone or a zombie."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
     except OSError:
         return ""
-    return words.decode("utf-8", "replace")[:COMMAND_CHARACTERS]
+    return command.decode("utf-8", "replace")[:COMMAND_CHARACTERS]
 
 
 def _group_pids(leader: int) -> set[int]:

@@ -13,7 +13,7 @@ import signal
 import socket
 from collections.abc import Callable, MutableMapping
 
-STATE = b"READY=1\nWATCHDOG=1"
+NOTIFICATION = b"READY=1\nWATCHDOG=1"
 
 
 def take_notifier(environment: MutableMapping[str, str]) -> Callable[[], None] | None:
@@ -28,7 +28,7 @@ def take_notifier(environment: MutableMapping[str, str]) -> Callable[[], None] |
     def notify() -> None:
         # if systemd is busy or restarting, the next message follows soon
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(STATE, name)
+            sender.sendto(NOTIFICATION, name)
 
     return notify
 

@@ -96,9 +96,9 @@ async def read_tags(metadata: MetadataClient) -> dict[str, str]:
 
 async def read_identity(metadata: MetadataClient) -> Identity:
     """Read the identity. Raises MetadataUnavailable, OnlyMetadataV1, Unassigned or GiveUp."""
-    instance_id = await metadata.required("meta-data/instance-id")
-    private_ip = await metadata.required("meta-data/local-ipv4")
-    region = await metadata.required("meta-data/placement/region")
+    instance_id = await metadata.read_required("meta-data/instance-id")
+    private_ip = await metadata.read_required("meta-data/local-ipv4")
+    region = await metadata.read_required("meta-data/placement/region")
     tags = await read_tags(metadata)
     return Identity(
         instance_id=instance_id,

@@ -61,7 +61,7 @@ class MetadataClient:
             "check that the metadata endpoint is enabled on the instance and its hop limit allows this process"
         )
 
-    async def required(self, path: str) -> str:
+    async def read_required(self, path: str) -> str:
         """Return the text at `/latest/<path>`. Raises MetadataUnavailable if it does not exist."""
         text = await self.read(path)
         if text is None:

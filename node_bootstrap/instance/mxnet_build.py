@@ -77,7 +77,7 @@ async def check_cuda(
     if code == NO_KERNEL:
         cuda_error = child.last_output(lines=1)  # before nvidia-smi writes to the same log
         chips = await _chips(nvidia_smi, children, log_path)
-        raise InvalidConfiguration(no_kernel(chips, cuda_error, builds(_installed())))
+        raise InvalidConfiguration(no_kernel(chips, cuda_error, builds(_installed_names())))
     if code != 0:
         message = f"MXNet cannot use the GPUs: {explain(code, IMPORT_SECONDS)}: {child.last_output(lines=5)}"
         raise ProgramFailed(message) if code in TEMPORARY_FAILURES else InvalidConfiguration(message)
@@ -86,13 +86,13 @@ async def check_cuda(
 def no_kernel(chips: str, cuda_error: str, installed: Sequence[str]) -> str:
     """Message that MXNet cannot compute on `chips`. Pure."""
     build = next((build for build in installed if CARRIED.get(build)), GPU_BUILD)
-    carried = ", ".join(CARRIED[build])
+    supported = ", ".join(CARRIED[build])
     if NO_IMAGE in cuda_error:
-        return f"{build} has no code for {chips}: it has {carried}; use instances of {better(build)}"
-    return f"MXNet cannot compute on {chips}: {cuda_error}; {build} has code for {carried}"
+        return f"{build} has no code for {chips}: it has {supported}; use instances of {better(build)}"
+    return f"MXNet cannot compute on {chips}: {cuda_error}; {build} has code for {supported}"
 
 
-def _installed() -> Iterable[str]:
+def _installed_names() -> Iterable[str]:
     return (distribution.name for distribution in distributions())
 
 

@@ -113,7 +113,7 @@ class Bucket:
     def save_artifacts(self, folder: Path) -> int:
         """Upload new and changed files; returns their number.
 
-        An error does not stop other files. The first one is raised at the end, or at once without a connection.
+        An error does not stop other files. The first error is raised at the end, or at once without a connection.
         """
         number = 0
         problem: Exception | None = None

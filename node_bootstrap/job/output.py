@@ -82,8 +82,8 @@ class Output:
                 self._send(batch)
             except AWS_ERRORS as error:
                 with self._lock:
-                    room = WAITING_LINES - len(self._waiting)
-                    self._waiting.extendleft(reversed(batch[max(0, len(batch) - room) :]))
+                    free_lines = WAITING_LINES - len(self._waiting)
+                    self._waiting.extendleft(reversed(batch[max(0, len(batch) - free_lines) :]))
                 if self._last_error != str(error):
                     self._last_error = str(error)
                     with self._lock:

@@ -63,8 +63,8 @@ def last_lines(lines: Sequence[str]) -> str:
 def exit_of_command(rank: int, code: int, now: float, tail: str) -> Exit:
     if code == 0:
         return Exit(SUCCEEDED, rank, 0, f"rank {rank} ended", now)
-    how = f"exit code {code}" if code > 0 else f"signal {-code}"
-    return Exit(FAILED, rank, code, f"the command of rank {rank} ended with {how}", now, tail)
+    ending = f"exit code {code}" if code > 0 else f"signal {-code}"
+    return Exit(FAILED, rank, code, f"the command of rank {rank} ended with {ending}", now, tail)
 
 
 def verdict_of(own_exit: Exit, codes: Mapping[int, int | None], nodes: int) -> Exit | None:

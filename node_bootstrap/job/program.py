@@ -135,7 +135,7 @@ class Node:
                 self._problem("check the job", error)
             if reason_to_end is not None:
                 self._output.say(f"{reason_to_end.reason}; the command is ended")
-                # Before the command ends: then the other ranks fail, and the first verdict counts.
+                # Before the command ends: its end makes other ranks fail, and the first verdict counts.
                 self._try("write the verdict", partial(self._bucket.settle, reason_to_end))
                 command.end(PATIENCE)
                 return reason_to_end

@@ -76,10 +76,10 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
         trusted(config.identity_keys, "")
     except ValueError as error:
         raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field identity_keys {error}") from error
-    if wrong := sorted(key for key in config.environment if not _VARIABLE.fullmatch(key)):
+    if wrong_names := sorted(key for key in config.environment if not _VARIABLE.fullmatch(key)):
         raise InvalidConfiguration(
             f"parameter {name} of cluster {cluster}: field environment has names that are no variable names: "
-            f"{', '.join(map(repr, wrong))}"
+            f"{', '.join(map(repr, wrong_names))}"
         )
     return config
 

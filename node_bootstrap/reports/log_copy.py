@@ -1,7 +1,7 @@
 """Copies a growing log to another file until SIGTERM. Run as a script by its path: imports only the standard library.
 
-The copy is a separate program because its target is on a volume that may hang for minutes. No process waits for it. It
-runs as the job's user, who owns the folder, so a symbolic link in the folder gives access to nothing more.
+The copy is a separate program because its target is on a volume that may hang for minutes. No process waits for it. The
+copy runs as the job's user, who owns the folder, so a symbolic link in the folder gives access to nothing more.
 
 Arguments: SOURCE START TARGET MOST. SOURCE is copied from byte START. A TARGET of more than MOST bytes is copied to
 TARGET.1 and truncated, so `tail -f` keeps following TARGET. If SOURCE becomes shorter, `child_log` has cut its front,
@@ -34,17 +34,17 @@ def read(source: Path, position: int) -> tuple[bytes, int]:
         return piece, file.tell()
 
 
-def append(target: Path, piece: bytes, most: int) -> None:
-    """Append a piece. Raises OSError; the caller may then append the piece again, which at worst doubles it."""
+def append(target: Path, piece: bytes, max_bytes: int) -> None:
+    """Append a piece. Raises OSError; the caller may then append the piece again, which may duplicate the piece."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("ab") as file:
-        if file.tell() > most:
+        if file.tell() > max_bytes:
             shutil.copyfile(target, target.with_name(f"{target.name}.1"))
             file.truncate(0)
         file.write(piece)
 
 
-def copy(source: Path, position: int, target: Path, most: int) -> None:
+def copy(source: Path, position: int, target: Path, max_bytes: int) -> None:
     """Copy new output of `source` to `target` until SIGTERM."""
     received_signals: list[int] = []
 
@@ -57,7 +57,7 @@ def copy(source: Path, position: int, target: Path, most: int) -> None:
         try:
             piece, end = read(source, position) if source.exists() else (b"", position)
             if piece:
-                append(target, piece, most)
+                append(target, piece, max_bytes)
                 position, last_error = end, ""
                 continue
             time.sleep(CHECK_SECONDS)

@@ -2,7 +2,7 @@
 
 Parameter Store answers 40 requests per second and account. While a cluster has no
 coordinator, all its nodes query Parameter Store. So each node reads all parameters in one request, and the nodes take
-turns. This bounds the request rate for any number of nodes (`core.pacing`).
+turns. These turns bound the request rate for any number of nodes (`core.pacing`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Published:
 
     async def target(self) -> Target | None:
         """Return the controller's target (which nodes train); None while no target is published."""
-        return self._parsed(await self._read())
+        return self._parse_target(await self._read())
 
     async def is_wanted(self) -> bool:
         """Whether the target lists this node.
@@ -79,7 +79,7 @@ class Published:
         target = await self.target()
         return target is not None and (target.members is None or self._identity.instance_id in target.members)
 
-    def _parsed(self, texts: Mapping[str, str]) -> Target | None:
+    def _parse_target(self, texts: Mapping[str, str]) -> Target | None:
         if self._target not in texts:
             return None
         try:
@@ -106,6 +106,6 @@ class Published:
                 self._texts = await asyncio.to_thread(self._parameters.get, *names)
                 self._answers, self._answered_at = self._answers + 1, time.monotonic()
                 with contextlib.suppress(ServiceUnavailable):
-                    target = self._parsed(self._texts)
+                    target = self._parse_target(self._texts)
                     self._nodes_by_target = target.count if target is not None else self._nodes_by_target
             return self._texts

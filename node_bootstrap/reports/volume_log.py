@@ -32,10 +32,10 @@ class VolumeLog:
         user: str | None,
         own_log: Path,
         timing: Timing,
-        most: int = MOST_BYTES,
+        max_bytes: int = MOST_BYTES,
     ) -> None:
         self._source, self._target, self._children = source, target, children
-        self._user, self._own_log, self._timing, self._most = user, own_log, timing, most
+        self._user, self._own_log, self._timing, self._max_bytes = user, own_log, timing, max_bytes
         self._job = ""
         self._start = 0
         self._changed = asyncio.Event()
@@ -77,7 +77,7 @@ class VolumeLog:
         await child.stop(self._timing.stop_grace)
 
     def _program(self) -> Program:
-        arguments = (str(self._source), str(self._start), str(self._target(self._job)), str(self._most))
+        arguments = (str(self._source), str(self._start), str(self._target(self._job)), str(self._max_bytes))
         return Program((sys.executable, "-I", "-S", log_copy.__file__, *arguments), {}, self._own_log, user=self._user)
 
     def _size(self) -> int:

@@ -22,7 +22,7 @@ from dyntrain.node_bootstrap.steps.run import NodeStep, Run
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.launch_desk import VARIABLE
 
-COUNT = "DEEPLEARNING_WORKERS_COUNT"
+COUNT_VARIABLE = "DEEPLEARNING_WORKERS_COUNT"
 CHANNELS = "DYNTRAIN_CHANNELS"  # `dyntrain.training.worker.channel.objects` reads it
 TEMPLATE_TAG = "aws:ec2launchtemplate:id"  # EC2 sets this tag on instances that were launched from a template
 
@@ -31,7 +31,7 @@ def variables(identity: Identity, config: NodeConfig, workers: Path, gpus: int) 
     """The documented environment variables. `config.environment` overrides them."""
     return {
         "DEEPLEARNING_WORKERS_PATH": str(workers),
-        COUNT: str(config.workers),
+        COUNT_VARIABLE: str(config.workers),
         "DEEPLEARNING_WORKER_GPU_COUNT": str(gpus),
         "EFS_MOUNT": config.mount,
         "AWS_REGION": identity.region,
@@ -53,12 +53,14 @@ def profile(values: Mapping[str, str]) -> str:
 def _lines_for_shells(layout: Layout, config: NodeConfig) -> str:
     """Further lines for people's shells.
 
-    They set the number of hosts in the workers file and the socket for launches, and add the node's `python` and
-    `dyntrain` to PATH.
+    These lines set the number of hosts in the workers file and the socket for launches, and add the node's `python`
+    and `dyntrain` to PATH.
     """
     program_folder = shlex.quote(str(Path(sys.executable).parent))
     count = (
-        f"export {COUNT}=$(grep -c . {shlex.quote(str(layout.workers))})\n" if COUNT not in config.environment else ""
+        f"export {COUNT_VARIABLE}=$(grep -c . {shlex.quote(str(layout.workers))})\n"
+        if COUNT_VARIABLE not in config.environment
+        else ""
     )
     return f'{count}export {VARIABLE}={shlex.quote(str(layout.launch_socket))}\nexport PATH="$PATH":{program_folder}\n'
 

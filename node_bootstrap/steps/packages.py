@@ -17,14 +17,14 @@ class CheckPackages(NodeStep):
     name, needs, host = "package", (ReadConfiguration,), True
 
     async def check(self) -> Condition:
-        if self._missing() or len(_builds()) > 1:
+        if self._missing_packages() or len(_builds()) > 1:
             return pending("a package of the node's programs is missing, or several builds of MXNet are installed")
         if not self.carried_out and await self.run.gpus():
             return pending("MXNet has not been tried on the GPUs yet")
         return DONE
 
     async def apply(self) -> None:
-        if missing := self._missing():
+        if missing := self._missing_packages():
             message = f"{', '.join(missing)} is not installed for {sys.executable}; {advice(missing)}"
             raise InvalidConfiguration(message.rstrip("; "))
         if len(installed_builds := _builds()) > 1:
@@ -38,7 +38,7 @@ class CheckPackages(NodeStep):
             await check_cuda(gpus, dependencies.cuda_probe, dependencies.nvidia_smi, self.run.children, log_path)
         self.carried_out = True
 
-    def _missing(self) -> tuple[str, ...]:
+    def _missing_packages(self) -> tuple[str, ...]:
         return absent(self.run.dependencies.packages)
 
 

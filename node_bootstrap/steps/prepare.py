@@ -33,7 +33,7 @@ from dyntrain.node_bootstrap.steps.volume import MountVolume
 KEPT_LOGS = 5
 MARKER_BYTES = 64 * 1024
 SCRIPT_BYTES = 64 * 1024 * 1024
-LEFT_RUNNING = (
+LEFT_RUNNING_MESSAGE = (
     "prepare-data ended with exit code 0 and left processes running, which were ended; let it wait for them, or run a "
     "daemon as a systemd unit"
 )
@@ -79,7 +79,7 @@ class Preparation:
         return digest, judge(marker_file, self.identity.instance_id, digest, self.identity.launched_at)
 
     async def run(self) -> PrepareResult:
-        """Prepare the node, with retries. A failed script raises nothing: the reason has its last output."""
+        """Prepare the node, with retries. A failed script raises nothing: the result's reason has the output."""
         path = self.marker_path
         await asyncio.to_thread(self._drop_old_logs)
         reason, digest = "", None
@@ -159,7 +159,7 @@ class Preparation:
         )
         reason = explain(code, self.config.prepare_timeout_seconds)
         if not reason and child.still_running:
-            reason = f"{LEFT_RUNNING}: {', '.join(child.still_running)}"[:LEFT_CHARACTERS]
+            reason = f"{LEFT_RUNNING_MESSAGE}: {', '.join(child.still_running)}"[:LEFT_CHARACTERS]
         if reason and (output := child.last_output()):
             reason = f"{reason}; its last output:\n{output}"
         self._record(

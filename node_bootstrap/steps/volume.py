@@ -21,7 +21,7 @@ from dyntrain.node_bootstrap.steps.discovery import ReadConfiguration
 from dyntrain.node_bootstrap.steps.run import NodeStep
 from dyntrain.training.timeouts import timeout
 
-OPTIONS = "_netdev,noresvport,tls"
+MOUNT_OPTIONS = "_netdev,noresvport,tls"
 MOUNT_SECONDS = 120.0
 LOOK_SECONDS = 30.0  # limit for a file system whose server does not answer
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 def fstab_with(existing: str, volume: str, mount: str) -> str:
     """The text `existing` with one entry for `mount`. Comments and other entries are kept. Idempotent."""
-    entry = f"{volume}:/ {mount} efs {OPTIONS} 0 0"
+    entry = f"{volume}:/ {mount} efs {MOUNT_OPTIONS} 0 0"
     lines = [line for line in existing.splitlines() if line.lstrip().startswith("#") or line.split()[1:2] != [mount]]
     return "".join(f"{line}\n" for line in [*lines, entry])
 
@@ -53,7 +53,7 @@ class Volume:
         """Whether the volume can be used. Raises ServiceUnavailable if its server does not answer."""
         return await self._test_path(os.path.isdir if self._volume is None else self._is_mount)
 
-    async def ready(self) -> None:
+    async def ensure_mounted(self) -> None:
         """Mount the volume if needed; on return the volume can be used.
 
         Raises ServiceUnavailable, also if its server does not answer, and OSError if fstab cannot be written.
@@ -107,7 +107,7 @@ class MountVolume(NodeStep):
         return DONE if usable else pending("the shared volume cannot be used")
 
     async def apply(self) -> None:
-        await self._volume().ready()
+        await self._volume().ensure_mounted()
 
     def _volume(self) -> Volume:
         config, dependencies = self.run.configured.config, self.run.dependencies

@@ -12,7 +12,7 @@ from dyntrain.node_bootstrap.supervision.master import CoordinatorKeeper
 class BaseDuties:
     """The duties of a base node, which last until the node ends.
 
-    `wait_until_due` returns when the node is a base node: at once, or when it gets the tag. `all_serve`: every node
+    `wait_until_due` returns when the node is a base node: at once, or after it gets the tag. `all_serve`: every node
     keeps ps-lite processes from the start. `coordinator` is None if the node can never run it.
     """
 
@@ -46,7 +46,7 @@ class BaseDuties:
 
 
 async def return_at_once() -> None:
-    """Return at once, as `wait_until_due` of a base node."""
+    """Return at once: the `wait_until_due` of a base node."""
 
 
 async def wait_forever() -> None:

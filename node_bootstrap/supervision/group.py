@@ -55,8 +55,8 @@ class PsGroup:
     """The ps-lite processes of a node.
 
     A group is offered to the coordinator while `group_size` blanks are ready. As many further blanks allow a second
-    change right after the first. If the fork server dies, its processes die: those with a role count as failed, and a
-    new fork server is started.
+    change right after the first. If the fork server dies, its processes die: processes with a role count as failed,
+    and a new fork server is started.
 
     `send` sends a message to the coordinator, and returns False without a connection: `state` repeats the message.
     `uid` is the id of the program's user; None: the current user.
@@ -193,7 +193,7 @@ class PsGroup:
             await self._server[0].stop()
 
     def _take(self) -> GroupProcess | None:
-        """Return a ready blank if possible, else a starting one, else None."""
+        """Return a ready blank if possible, else a starting blank, else None."""
         return max(self._usable_blanks(), key=lambda process: process.ready, default=None)
 
     def _usable_blanks(self) -> list[GroupProcess]:

@@ -1,7 +1,7 @@
 """Passes launch requests of people on a base node to the coordinator, and returns the coordinator's answers.
 
-The owner and the job's group may use the socket. People who may log in are in that group. They could as well change the
-script on the volume, which every node runs as the same user.
+The owner and the job's group may use the socket. People who may log in are in that group. These people could as well
+change the script on the volume, which every node runs as the same user.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class CoordinatorKeeper:
         self.finished = asyncio.Event()
 
     def retire(self) -> bool:
-        """Start no further coordinator; returns whether one runs on this node, which then has to end by itself."""
+        """Start no further coordinator; returns whether a coordinator runs on this node, and must end by itself."""
         self._retired = True
         return self._leads
 

@@ -19,7 +19,7 @@ from dyntrain.node_bootstrap.host.processes import Child, Children, Program
 from dyntrain.training.host.standby import StandbySocket
 from dyntrain.training.timeouts import timeout
 
-QUIET = 10  # niceness of a spare that gets ready while the job trains
+SPARE_NICENESS = 10  # niceness of a spare that gets ready while the job trains
 log = logging.getLogger(__name__)
 
 
@@ -114,7 +114,9 @@ class Spares:
             standby_socket = stack.enter_context(StandbySocket())
             assert self.program is not None, "spares are needed only while a worker runs, which has a program"
             child = await self._children.start(
-                "spare", self.program.with_environment(standby_socket.environment, standby_socket.theirs), QUIET
+                "spare",
+                self.program.with_environment(standby_socket.environment, standby_socket.theirs),
+                SPARE_NICENESS,
             )
             stack.pop_all()  # from here on the spare's watcher closes the socket
         standby_socket.close_child_end()

@@ -119,8 +119,8 @@ class Supervisor:
             if self._desk is not None:
                 tasks.create_task(self._desk.run())
             tasks.create_task(self._channel.run(self))
-            for other in self.other_supervisors:
-                tasks.create_task(other.run())
+            for supervisor in self.other_supervisors:
+                tasks.create_task(supervisor.run())
 
     async def until_retired(self) -> str:
         """Wait until the coordinator no longer needs the node; returns why."""
@@ -281,7 +281,7 @@ class Supervisor:
         log.info("retiring", extra={"reason": reason})
         timing, coordinator = self._node.timing, self.base.coordinator if self.base is not None else None
         leads = coordinator is not None and coordinator.retire()
-        await asyncio.gather(self._end(), *(other.end() for other in self.other_supervisors))
+        await asyncio.gather(self._end(), *(supervisor.end() for supervisor in self.other_supervisors))
         if self.base is not None:
             await self.base.group.stop_all()
         if coordinator is not None and leads:

@@ -44,10 +44,11 @@ from dyntrain.training.layout import JobFolder
 from dyntrain.training.protocol.node_messages import Launch
 
 
-def joining(program: Program, control_file: Path) -> Program:
+def worker_program(program: Program, control_file: Path) -> Program:
     """The training program with the environment of a worker, which finds its job through `control_file`.
 
-    All workers hash strings with the same seed. Otherwise each would number a vocabulary made from a `set` differently.
+    All workers hash strings with the same seed. Otherwise each worker would number a vocabulary made from a `set`
+    differently.
     A seed in the program's environment is kept.
     """
     hashing = program.environment.get("PYTHONHASHSEED", "0")
@@ -73,7 +74,7 @@ def make_worker(
     timing: Timing,
     warm_spares: int,
 ) -> Worker:
-    """Make the worker. `program` comes from `joining`; None if a person launches it later."""
+    """Make the worker. `program` comes from `worker_program`; None if a person launches it later."""
     return Worker(
         program,
         children,
@@ -208,7 +209,7 @@ def _worker(node: Ec2Node, slot: int, channel: ControlChannel, status: Controlle
     if config.dt_scripts:
         variables = environment(variables, os.environ)
     configured = Program(config.training_cmd, variables, _log_path(node, slot), working_folder(config), user=node.user)
-    program = joining(configured, path_of_slot(node.layout.control_file, slot)) if config.training_cmd else None
+    program = worker_program(configured, path_of_slot(node.layout.control_file, slot)) if config.training_cmd else None
     return make_worker(program, node.children, channel, status, node.timing, config.warm_spares)
 
 
@@ -218,7 +219,7 @@ def _log_path(node: Ec2Node, slot: int) -> Path:
 
 def _program_of(node: Ec2Node, slot: int) -> Callable[[Launch], Program] | None:
     """How to make the program of a launch; None if the configuration has a training command."""
-    return None if node.config.training_cmd else lambda launch: _launched(node, launch, slot)
+    return None if node.config.training_cmd else lambda launch: _program_of_launch(node, launch, slot)
 
 
 def _volume_log(node: Ec2Node, slot: int) -> tuple[VolumeLog, ...]:
@@ -240,12 +241,12 @@ def _desk(node: Ec2Node, channel: ControlChannel) -> LaunchDesk:
     )
 
 
-def _launched(node: Ec2Node, launch: Launch, slot: int) -> Program:
+def _program_of_launch(node: Ec2Node, launch: Launch, slot: int) -> Program:
     variables = {**node.environment, **_path(node.config), **launch.environment}
     if launch.dt_scripts or node.config.dt_scripts:
         variables = environment(variables, os.environ)
     program = Program(launch.command, variables, _log_path(node, slot), launch.directory, user=node.user)
-    return joining(program, path_of_slot(node.layout.control_file, slot))
+    return worker_program(program, path_of_slot(node.layout.control_file, slot))
 
 
 def _path(config: NodeConfig) -> dict[str, str]:

@@ -212,7 +212,7 @@ class Worker:
         code = await child.wait()
         async with self._lock:
             if child is not self._child or self.state is not WorkerState.RUNNING:
-                return  # replaced or retired meanwhile
+                return  # the process was replaced or retired meanwhile
             await child.stop()  # kills processes that the worker left running
             if code == 0:
                 self.state = WorkerState.LEFT

@@ -47,7 +47,7 @@ def ready(directory: Path, volume: str | None = EFS, systemctl: str = SYSTEMCTL)
         command = [sys.executable, str(program), str(directory)]
         await Volume(
             volume, str(mount), layout, children, command, lambda path: (directory / "mounted").exists()
-        ).ready()
+        ).ensure_mounted()
 
     try:
         asyncio.run(scenario())

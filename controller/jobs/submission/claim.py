@@ -11,10 +11,10 @@ from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.submission.ports import Launcher
 
 
-def put(ports: JobPorts, record: JobRecord, over: StoredJob) -> StoredJob:
+def put(ports: JobPorts, record: JobRecord, existing: StoredJob) -> StoredJob:
     """Write the record. An elastic job is managed as a cluster, so its record is for people alone. Raises Conflict."""
-    ports.records.put(StoredJob(record, over.version), over=record.elastic)
-    return StoredJob(record, over.version + 1)
+    ports.records.put(StoredJob(record, existing.version), over=record.elastic)
+    return StoredJob(record, existing.version + 1)
 
 
 def claim_record(ports: JobPorts, stored: StoredJob) -> StoredJob:

@@ -67,8 +67,8 @@ def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -
         raise Misconfigured(f"there is nothing in {folder} to run")
     content = io.BytesIO()
     with (
-        gzip.GzipFile(filename="", mode="wb", fileobj=content, mtime=0) as zipped,
-        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        gzip.GzipFile(filename="", mode="wb", fileobj=content, mtime=0) as zip_file,
+        tarfile.open(fileobj=zip_file, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for name in names:
             path = folder / name

@@ -52,7 +52,7 @@ def prepare_cluster(
     request: JobRequest,
     packed: Packed | None,
     wanted: ClusterSettings,
-    fresh: str,
+    new_submission: str,
     registered: bool,
 ) -> PreparedCluster:
     """Check everything that can be refused before anything is created. `registered`: a cluster of the name exists.
@@ -77,10 +77,10 @@ def prepare_cluster(
         refuse_used_name(known_job.record, digest)
         if not known_job.record.elastic:
             raise GiveUp(f"the name {request.name} is in use: its job is being launched")
-    ours = known_job.record.submission if known_job is not None else None
-    if (stack is not None and stack.submission != ours) or (stack is None and registered):
+    own_submission = known_job.record.submission if known_job is not None else None
+    if (stack is not None and stack.submission != own_submission) or (stack is None and registered):
         raise GiveUp(f"the name {request.name} is in use: there is a cluster or a stack {request.name}")
-    record = new_record(request, digest, "", fresh, ports.clock()).model_copy(update={"elastic": True})
+    record = new_record(request, digest, "", new_submission, ports.clock()).model_copy(update={"elastic": True})
     warning = doubt(request.instance_type) if hardware.nvidia else ""
     return PreparedCluster(request, packed, known_job or StoredJob(record, 0), parameters, warning)
 

@@ -22,7 +22,7 @@ LEAST_MAX_WORKERS = 16  # least MaxWorkers, the template's own default
 # https://docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-advanced-parameters.html
 NODE_BYTES = 4096 - 1350
 # Options that a cluster does not have, and why
-UNFIT = {
+UNAVAILABLE_OPTIONS = {
     "image": "the cluster's template names its images",
     "profile": "the cluster's template makes its nodes' role",
     "placement_group": "the cluster's template makes its own",
@@ -48,11 +48,11 @@ class ClusterSettings:
     data: tuple[str, str] = ("", "")  # bucket and folder that nodes may read
 
 
-def check_elastic(request: JobRequest, typed: Sequence[str]) -> None:
-    """Check the request. `typed`: the names of the options that were typed. Raises Misconfigured."""
-    for name in typed:
-        if name in UNFIT:
-            raise Misconfigured(f"--{name.replace('_', '-')} does not go with --elastic: {UNFIT[name]}")
+def check_elastic(request: JobRequest, typed_options: Sequence[str]) -> None:
+    """Check the request. `typed_options`: the names of the options that were typed. Raises Misconfigured."""
+    for name in typed_options:
+        if name in UNAVAILABLE_OPTIONS:
+            raise Misconfigured(f"--{name.replace('_', '-')} does not go with --elastic: {UNAVAILABLE_OPTIONS[name]}")
     check(request)
     if not re.fullmatch(CLUSTER_NAME, request.name):
         raise Misconfigured(f"{request.name!r} is no name of a cluster: letters, digits and -, first a letter")

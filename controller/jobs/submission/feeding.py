@@ -59,9 +59,9 @@ def packed() -> str:
 
 
 def program() -> bytes:
-    """A zip that Python runs; the same bytes each time."""
+    """A zip archive that Python can run, with the same bytes each time."""
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as zipped:
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as zip_file:
         parts = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
         for name in MODULES:
             path = f"training/feed/{name}.py"
@@ -70,5 +70,5 @@ def program() -> bytes:
         for name, text in sorted(parts.items()):
             entry = zipfile.ZipInfo(name, _DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            zipped.writestr(entry, text)
+            zip_file.writestr(entry, text)
     return content.getvalue()

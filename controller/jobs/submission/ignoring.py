@@ -1,4 +1,4 @@
-"""Finds the entries that .dyntrainignore leaves out, one level of a folder at a time: with git, else with a library.
+"""Finds the entries that .dyntrainignore leaves out, one level of folders at a time, with git or else a library.
 
 Git runs in a temporary empty repository, to which folders are added level by level. So git reads no other ignore file,
 follows no link, and treats a repository inside the code as a folder.
@@ -30,12 +30,13 @@ class Ignored(Protocol):
 
 
 @contextmanager
-def ignored_by(file: Path, always: Sequence[str]) -> Iterator[Ignored]:
-    """Build the filter from the patterns of `always`, then those of `file`, if it exists. Raises Misconfigured for a
-    file that cannot be read as a .gitignore.
+def ignored_by(file: Path, default_patterns: Sequence[str]) -> Iterator[Ignored]:
+    """Build the filter from `default_patterns`, then the patterns of `file`, if it exists.
+
+    Raises Misconfigured for a file that cannot be read as a .gitignore.
     """
     content = _content(file)
-    patterns = b"".join(line.encode() + b"\n" for line in always) + content
+    patterns = b"".join(line.encode() + b"\n" for line in default_patterns) + content
     with tempfile.TemporaryDirectory(prefix="dyntrain-ignore-") as place:
         git = _Git(Path(place), patterns)
         if git.works():

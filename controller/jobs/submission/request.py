@@ -82,8 +82,8 @@ def check(request: JobRequest) -> None:
         if name in TOPOLOGY:
             raise Misconfigured(f"{name} is set by dyntrain on the machines; --env cannot set it")
     for option, path in (("--requirements", request.requirements), ("--artifacts", request.artifacts)):
-        inside = PurePosixPath(path)
-        if inside.is_absolute() or ".." in inside.parts:
+        relative_path = PurePosixPath(path)
+        if relative_path.is_absolute() or ".." in relative_path.parts:
             raise Misconfigured(f"{option} {path!r} must lie in the folder of the code")
     if not PurePosixPath(request.artifacts).parts:
         raise Misconfigured("--artifacts must be a folder of its own below the code")
@@ -173,7 +173,7 @@ def launch_fields(
         "MASTER_PORT": str(request.port),
         JOB_TAG: request.name,
     }
-    specified = [{"Key": key, "Value": value} for key, value in tags.items()]
+    tag_list = [{"Key": key, "Value": value} for key, value in tags.items()]
     fields: dict[str, Any] = {
         "ClientToken": client_token(run),
         "MinCount": request.nodes,
@@ -183,7 +183,7 @@ def launch_fields(
         "UserData": user_data,
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "InstanceMetadataTags": "enabled"},
-        "TagSpecifications": [{"ResourceType": kind, "Tags": specified} for kind in ("instance", "volume")],
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tag_list} for kind in ("instance", "volume")],
     }
     if volumes:
         fields["BlockDeviceMappings"] = list(volumes)

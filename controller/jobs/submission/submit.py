@@ -54,8 +54,10 @@ class Prepared:
     stored: StoredJob
 
 
-def prepare(ports: JobPorts, launcher: Launcher, request: JobRequest, packed: Packed | None, fresh: str) -> Prepared:
-    """Check everything that can be refused before anything is created. `fresh` names a new submission. Raises
+def prepare(
+    ports: JobPorts, launcher: Launcher, request: JobRequest, packed: Packed | None, new_submission: str
+) -> Prepared:
+    """Check everything that can be refused before anything is created. `new_submission` names a new submission. Raises
     GiveUp.
     """
     check(request)
@@ -65,7 +67,7 @@ def prepare(ports: JobPorts, launcher: Launcher, request: JobRequest, packed: Pa
     if stored is not None:
         refuse_used_name(stored.record, digest)
     if stored is None:
-        record = new_record(request, digest, _image(launcher, request), fresh, ports.clock())
+        record = new_record(request, digest, _image(launcher, request), new_submission, ports.clock())
         stored = StoredJob(record, 0)
     launcher.check_launch(_fields(launcher, request, stored.record))
     return Prepared(request, packed, stored)
@@ -158,7 +160,7 @@ class _MayRun(Exception):
 
 
 def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: StoredJob, say: Say) -> Sequence[Machine]:
-    """Launch from an existing plan. Safe to repeat. Raises GiveUp when nothing runs, else _MayRun."""
+    """Launch from an existing plan. Safe to repeat. Raises GiveUp if no machine runs, _MayRun if machines may run."""
     record = stored.record
     plan = json.dumps(plan_fields(request, record, command_of(request, launcher.region)), indent=1).encode()
     launcher.put(request.bucket, files.plan_key(request.name, record.run), plan)
@@ -197,17 +199,17 @@ def _tag(launcher: Launcher, instances: Sequence[str], tags: Mapping[str, str]) 
 
 
 def stored_request(launcher: Launcher, record: JobRecord) -> JobRequest:
-    """Read the stored request. Raises GiveUp, also if it was changed, which the job's machines could do."""
+    """Read the stored request. Raises GiveUp, also if the stored request differs from the submitted one."""
     content = launcher.get(record.bucket, files.request_key(record.name)) or b""
-    where = f"s3://{record.bucket}/{files.request_key(record.name)}"
+    address = f"s3://{record.bucket}/{files.request_key(record.name)}"
     if hashlib.sha256(content).hexdigest() != record.request:
-        raise GiveUp(f"{where} is not what was submitted; submit the job again under another name")
+        raise GiveUp(f"{address} is not what was submitted; submit the job again under another name")
     try:
         fields = json.loads(content)
         tuples = {name: tuple(fields.get(name, ())) for name in ("command", "channels")}
         request = JobRequest(**{**fields, **tuples})
     except (KeyError, TypeError, ValueError) as error:
-        raise GiveUp(f"{where} is of another version of dyntrain: {error!r}") from error
+        raise GiveUp(f"{address} is of another version of dyntrain: {error!r}") from error
     check(request)
     return request
 
