@@ -145,7 +145,7 @@ def test_a_change_is_done_only_by_the_sentence_that_stands_now() -> None:
     assert (shown["done"], shown["sentence"]) == (False, SENTENCE)
     world.limits["demo-workers"] = (0, 4, 2)
     stale = answer(connection, ChangeRequest(asked=change, agreed=SENTENCE))
-    assert (stale["done"], "look again" in stale["problem"]) == (False, True)
+    assert (stale["done"], "check it again" in stale["problem"]) == (False, True)
     assert world.count("groups.set_desired") == 0
     assert answer(connection, ChangeRequest(asked=change, agreed=stale["sentence"]))["done"]
     assert ("groups.set_desired", "demo-workers", "3") in world.calls
@@ -180,7 +180,7 @@ def test_a_kept_token_is_the_owners_alone_and_the_same_again(tmp_path: Path) -> 
 
 
 def test_a_port_that_is_taken_is_said_in_a_sentence(bed: Bed) -> None:
-    with pytest.raises(Misconfigured, match=f"port {bed.port} .* give another --port"):
+    with pytest.raises(Misconfigured, match=f"port {bed.port} .* give another one"):
         listen(bed.port)
 
 

@@ -102,7 +102,7 @@ def test_the_desk_is_for_the_group_alone_and_says_what_keeps_a_launch_off(tmp_pa
             assert (await ending).refused == "not in force"
             for nonsense in (b"\0\n", b"{}\n", b"never a whole line"):
                 assert (
-                    "not understood"
+                    "did not understand"
                     in Reply.model_validate_json(await asyncio.to_thread(send_line, path, nonsense)).refused
                 )
             with pytest.raises(ValueError, match="longer than 128 KiB"):
