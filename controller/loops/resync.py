@@ -174,8 +174,10 @@ def _read(
         member.instance for member in members
     }
     seen_by_now = {**launched, **{seen.instance: seen for seen in tagged}}
-    missed = living - set(seen_by_now)
-    queried = frozenset(instance for instance in missed if _is_query_due(stored.get(instance), policies, started))
+    missed_instances = living - set(seen_by_now)
+    queried = frozenset(
+        instance for instance in missed_instances if _is_query_due(stored.get(instance), policies, started)
+    )
     described = ports.instances.by_id(sorted(queried)) if queried else ()
     return ResyncReading(started, [*seen_by_now.values(), *described], members, hooks, owners, queried, templates)
 

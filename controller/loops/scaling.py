@@ -62,7 +62,10 @@ def _lowered_count(decision: Decision, group: GroupFacts) -> int:
     """How many members the controller has ended by lowering the group's size, since it last set that size."""
     since = group.capacity.at if group.capacity is not None else 0.0
     endings = (node.view.facts.acks.terminate for node in decision.nodes)
-    return sum(end is not None and end.lowered and end.group == group.group and end.at > since for end in endings)
+    return sum(
+        ending is not None and ending.lowered and ending.group == group.group and ending.at > since
+        for ending in endings
+    )
 
 
 def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: CapacityPlan) -> list[SetDesiredCapacity]:

@@ -119,7 +119,7 @@ class _Git:
         if not names:
             return set()
         process = self._run("check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin", stdin=names)
-        if process.returncode not in (0, 1):  # 1: none is left out
+        if process.returncode not in (0, 1):  # exit code 1: no path is left out
             raise Misconfigured(f"git cannot apply the ignore patterns: {os.fsdecode(process.stderr).strip()}")
         fields = process.stdout.split(b"\0")  # of each path: file, line, pattern, path
         decided = zip(fields[2::4], fields[3::4], strict=False)
