@@ -1,7 +1,7 @@
 """Command line of the node's program: `run` is the service that systemd starts on each node.
 
-User data call `signal-ready` and `tell`; people call `plan` and `mark-prepared`; `dyntrain launch` starts `launched` on
-each host.
+User data scripts call `signal-ready` and `tell`. People call `plan` and `mark-prepared`. `dyntrain launch` starts
+`launched` on each host.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 TELL_SECONDS = 120.0
 OUTPUT_CHARACTERS = 1500
-READY_SECONDS = 3_300.0  # as long as the wait condition of the cluster's template waits
+READY_SECONDS = 3_300.0  # timeout of the wait condition in the cluster's template
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="node_bootstrap", description="Prepares this EC2 instance for its cluster's job, and runs its part of it."
+        prog="node_bootstrap",
+        description="Prepares this EC2 instance for its cluster's job, and runs the instance's part of it.",
     )
     commands = parser.add_subparsers(required=True)
     run_command = commands.add_parser("run", help="run until the node is retired (exit code 0) or stopped")
@@ -56,20 +57,20 @@ def main(arguments: list[str] | None = None) -> int:
     )
     run_command.add_argument("--finish-seconds", type=float, default=Timing.finish, help=finish_help)
     plan_command = commands.add_parser(
-        "plan", help="print which steps are done on this host and which a start would carry out, and carry out none"
+        "plan", help="print which steps are done on this host and which are left, without carrying out any"
     )
     plan_command.add_argument(
         "--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host"
     )
     plan_command.set_defaults(only_look=True)
     ready_command = commands.add_parser(
-        "signal-ready", help="on the master, tell CloudFormation that people can log in and bring their scripts"
+        "signal-ready", help="on the master, signal CloudFormation that people can log in and copy their scripts"
     )
-    ready_command.add_argument("url", help="of the stack's wait condition handle")
+    ready_command.add_argument("url", help="URL of the stack's wait condition handle")
     ready_command.add_argument("--seconds", type=float, default=READY_SECONDS, help="give up after so long")
     mark_command = commands.add_parser(
         "mark-prepared",
-        help="mark this node's data as prepared although prepare-data did not succeed; it joins within seconds",
+        help="mark this node's data as prepared although prepare-data did not succeed; the node joins within seconds",
     )
     mark_command.add_argument(
         "--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host"
@@ -79,20 +80,22 @@ def main(arguments: list[str] | None = None) -> int:
     )
     mark_command.set_defaults(marks=True)
     tell_command = commands.add_parser(
-        "tell", help="tell the controller how the user data get on, before there is a node"
+        "tell", help="report the progress of the user data script to the controller, before `run` starts"
     )
     tell_command.add_argument(
-        "outcome", choices=["alive", "failed"], help="failed: the launch is given up, but of a base node"
+        "outcome",
+        choices=["alive", "failed"],
+        help="failed: the controller gives up the launch, except for a base node",
     )
     tell_command.add_argument(
-        "reason", help="what the user data do, or how they ended; lines of standard input are added"
+        "reason", help="what the user data script does, or why it failed; lines of standard input are added"
     )
     tell_command.add_argument(
         "--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host"
     )
     tell_command.add_argument("--seconds", type=float, default=TELL_SECONDS, help="give up after so long")
     launched_command = commands.add_parser(
-        "launched", help="be a node of a launched job, as the line on standard input says"
+        "launched", help="run a node of a launched job, described by the line on standard input"
     )
     launched_command.set_defaults(launched=True)
     options = parser.parse_args(arguments)
@@ -101,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
     if "url" in options:
         return signal_ready(options.url, options.seconds)
     if "outcome" in options:
-        return tell(Layout(options.root.absolute()), options.outcome, options.reason, options.seconds)
+        return report_user_data(Layout(options.root.absolute()), options.outcome, options.reason, options.seconds)
     if "only_look" in options:
         return show_plan(Layout(options.root.absolute()))
     if "marks" in options:
@@ -118,7 +121,7 @@ def bootstrap(
     layout: Layout, timing: Timing, user: str | None, beat: Callable[[], None] | None, volume: Path | None
 ) -> int:
     """Run the node, then end the process directly: returning would wait for AWS calls that hang in threads."""
-    import asyncio  # here, so that the parent process stays small
+    import asyncio  # imported here, so that the parent process stays small
 
     with one_sentence(code=CONFIGURATION):
         from dyntrain.node_bootstrap.instance.metadata import DEFAULT_URL
@@ -129,7 +132,7 @@ def bootstrap(
     with asyncio.Runner() as runner:
         try:
             code = runner.run(run_node(Dependencies(layout, url, volume, timing=timing, user=user), beat))
-        except OSError as error:  # before there is a log to write it to
+        except OSError as error:  # the log file is not open yet
             sys.stderr.write(f"node_bootstrap: cannot use the files below {layout.root}: {error}\n")
             code = FAULT
         sys.stderr.flush()
@@ -148,7 +151,7 @@ def run_launched_node() -> int:
 
     with tempfile.TemporaryDirectory(
         prefix="dyntrain-node-"
-    ) as folder:  # removed by the parent process, which outlives the node
+    ) as folder:  # the parent process outlives the node and removes the folder
         return run_below(lambda: run(Path(folder)))
 
 
@@ -173,7 +176,7 @@ def mark(layout: Layout, volume: Path | None) -> int:
 
 
 def interactive_dependencies(layout: Layout, volume: Path | None = None) -> Dependencies:
-    """Dependencies for a command that a person waits for: only two tries, and a line that says what is queried."""
+    """Make the dependencies of an interactive command: only two tries; a line on stderr names the queried service."""
     from dyntrain.node_bootstrap.instance.metadata import DEFAULT_URL
     from dyntrain.node_bootstrap.steps.run import Dependencies
 
@@ -198,7 +201,7 @@ def signal_ready(url: str, seconds: float) -> int:
     )
 
 
-def tell(layout: Layout, outcome: str, reason: str, seconds: float) -> int:
+def report_user_data(layout: Layout, outcome: str, reason: str, seconds: float) -> int:
     """Report the progress or the failure of the user data to the controller; returns the exit code."""
     import asyncio
     import logging
@@ -215,7 +218,7 @@ def tell(layout: Layout, outcome: str, reason: str, seconds: float) -> int:
     metadata = MetadataClient(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or DEFAULT_URL, Timing())
     kind: Literal["alive", "prepare_failed"] = "alive" if outcome == "alive" else "prepare_failed"
     message = f"{reason}; its last output:\n{output.strip()[-OUTPUT_CHARACTERS:]}" if output.strip() else reason
-    return asyncio.run(alive.tell(metadata, EventBridgeReports, attempt, kind, message, seconds))
+    return asyncio.run(alive.report_user_data(metadata, EventBridgeReports, attempt, kind, message, seconds))
 
 
 if __name__ == "__main__":

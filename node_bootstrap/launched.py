@@ -2,11 +2,11 @@
 
     python -m dyntrain.node_bootstrap launched      (started by `dyntrain launch`, here or through ssh)
 
-The launcher starts this command by name. So `training`, where the launcher lives, imports nothing of nodes; a host
-needs only the wheel; and processes have the same command line on every kind of node.
+The launcher starts this command by name. So `training`, which has the launcher, need not import `node_bootstrap`. A
+host needs only the wheel, and processes have the same command line on every kind of node.
 
-Standard input brings one line (`NodeSpec`) and stays open. Its end means that the launcher is gone: the node then ends.
-Children die with this process, and its parent process kills whatever is left (`dyntrain.training.host.reaper`).
+The launcher writes one line (`NodeSpec`) to standard input, which stays open. When it is closed, the node ends.
+Children die with this process, and its parent process kills any that are left (`dyntrain.training.host.reaper`).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from dyntrain.node_bootstrap.host.logs import log_lines_to_stderr
 from dyntrain.node_bootstrap.host.processes import Children, Program
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.reports.config import Access
-from dyntrain.node_bootstrap.supervision.base_duties import BaseDuties, at_once, never
+from dyntrain.node_bootstrap.supervision.base_duties import BaseDuties, return_at_once, wait_forever
 from dyntrain.node_bootstrap.supervision.control_channel import ControlChannel
 from dyntrain.node_bootstrap.supervision.group import PsGroup
 from dyntrain.node_bootstrap.supervision.supervisor import SupervisedNode, Supervisor
 from dyntrain.node_bootstrap.supervision.wiring import (
-    beside,
-    joining,
     make_isolation,
     make_worker,
     own_programs_first,
+    path_of_slot,
+    worker_program,
 )
 from dyntrain.training.dt_scripts import environment
 from dyntrain.training.protocol.clocks import Clocks
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class NoController:
-    """`Status` of a node without a controller: the coordinator, which manages it, knows all of this already."""
+    """`Status` that reports nothing, for a node without a controller: the coordinator knows the node's state."""
 
     def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
         pass
@@ -60,34 +60,35 @@ class NoController:
 
 
 async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
-    """Run the node until the job no longer needs this host (RETIRED) or its coordinator is away for too long
-    (TRY_AGAIN).
+    """Run the node; returns the exit code. On return none of the node's processes is left.
 
-    On return none of its processes is left.
+    RETIRED: the job no longer needs this host. TRY_AGAIN: the coordinator was away for too long.
     """
     clocks = Clocks(spec.liveness_seconds, spec.progress_seconds)
     children = Children(str(folder), 1)
     try:
         channel = ControlChannel(spec.endpoint.cluster, lambda: _access(spec), timing, clocks)
         supervisor = wire(spec, folder, channel, children, timing, clocks)
-        running = asyncio.create_task(supervisor.run())
-        retirement = asyncio.create_task(supervisor.until_retired())
-        departed = asyncio.create_task(_wait_for_departure(supervisor))
-        abandoned = asyncio.create_task(_wait_for_abandonment(channel, clocks.progress))
-        waiting = (running, retirement, departed, abandoned)
+        supervisor_task = asyncio.create_task(supervisor.run())
+        retirement_task = asyncio.create_task(supervisor.until_retired())
+        departure_task = asyncio.create_task(_wait_for_departure(supervisor))
+        abandonment_task = asyncio.create_task(_wait_for_abandonment(channel, clocks.progress))
+        tasks = (supervisor_task, retirement_task, departure_task, abandonment_task)
         try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                running.result()  # it only ends with an error
-            if abandoned.done():
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if supervisor_task.done():
+                supervisor_task.result()  # the supervisor ends only with an error
+            if abandonment_task.done():
                 log.error("no coordinator at %s for %.0f s", spec.endpoint.url, clocks.progress)
                 return TRY_AGAIN
-            await supervisor.retire(retirement.result() if retirement.done() else "the host was removed from the job")
+            await supervisor.retire(
+                retirement_task.result() if retirement_task.done() else "the host was removed from the job"
+            )
             return RETIRED
         finally:
-            for task in waiting:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
     finally:
         await children.stop_all(timing.grace)
 
@@ -95,15 +96,15 @@ async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
 def wire(
     spec: NodeSpec, folder: Path, channel: ControlChannel, children: Children, timing: Timing, clocks: Clocks
 ) -> Supervisor:
-    """Build the supervisor of the first worker, with those of the host's other workers below it.
+    """Build the supervisor of the first worker, which has the supervisors of the host's other workers.
 
-    Their processes write to this process's output, which the person who launched the job sees.
+    Their processes write to this process's output, which the launcher's terminal shows.
     """
-    others = []
+    other_supervisors = []
     for slot in range(1, spec.slots):
-        line = ControlChannel(spec.endpoint.cluster, lambda: _access(spec), timing, clocks)
-        others.append(_supervisor(spec, folder, line, children, timing, clocks, slot, ()))
-    return _supervisor(spec, folder, channel, children, timing, clocks, 0, others)
+        slot_channel = ControlChannel(spec.endpoint.cluster, lambda: _access(spec), timing, clocks)
+        other_supervisors.append(_supervisor(spec, folder, slot_channel, children, timing, clocks, slot, ()))
+    return _supervisor(spec, folder, channel, children, timing, clocks, 0, other_supervisors)
 
 
 def _supervisor(
@@ -114,9 +115,9 @@ def _supervisor(
     timing: Timing,
     clocks: Clocks,
     slot: int,
-    others: Sequence[Supervisor],
+    other_supervisors: Sequence[Supervisor],
 ) -> Supervisor:
-    status, control_file = NoController(), beside(folder / "control.json", slot)
+    status, control_file = NoController(), path_of_slot(folder / "control.json", slot)
     identity = Identity(
         instance_id=spec.instance_id,
         private_ip=spec.private_ip,
@@ -126,20 +127,20 @@ def _supervisor(
         master=False,
         tags={},
     )
-    # `python` in a launch command means the Python that has MXNet, from whichever shell
+    # `python` in a launch command is the Python that has MXNet, in every shell
     variables = {**spec.worker_environment, **own_programs_first(spec.worker_environment)}
     variables = environment(variables, os.environ) if spec.dt_scripts else variables
     program = Program(spec.command, variables, None, str(Path.cwd()))
-    worker = make_worker(joining(program, control_file), children, channel, status, timing, spec.warm_spares)
+    worker = make_worker(worker_program(program, control_file), children, channel, status, timing, spec.warm_spares)
     isolation = make_isolation(worker, _is_wanted, status, clocks.patience, timing)
     base_duties = None
     if spec.servers and not slot:
         # explicit address: ps-lite would otherwise pick an interface itself
         blank = Program(BLANK, {**spec.server_environment, "DMLC_NODE_HOST": spec.private_ip}, None)
-        group = PsGroup(blank, spec.servers + 1, spec.private_ip, children, channel.tell, timing)
-        base_duties = BaseDuties(at_once if spec.base else never, group, all_serve=not spec.base)
+        group = PsGroup(blank, spec.servers + 1, spec.private_ip, children, channel.send, timing)
+        base_duties = BaseDuties(return_at_once if spec.base else wait_forever, group, all_serve=not spec.base)
     node = SupervisedNode(identity, 1, spec.mount, control_file, timing, clocks, slot=slot, slots=spec.slots)
-    return Supervisor(node, channel, status, worker, isolation, base_duties, others=others)
+    return Supervisor(node, channel, status, worker, isolation, base_duties, other_supervisors=other_supervisors)
 
 
 async def _access(spec: NodeSpec) -> Access | None:
@@ -147,23 +148,24 @@ async def _access(spec: NodeSpec) -> Access | None:
 
 
 async def _is_wanted() -> bool:
-    """Return True: the coordinator here is the launcher itself, which ends the nodes that it does not want."""
+    """Return True: the launcher is the coordinator, and ends the nodes that it does not want."""
     return True
 
 
 async def _wait_for_departure(supervisor: Supervisor) -> None:
-    """Wait until the host was taken out of the job and its workers have left; on EC2 the controller does this."""
-    supervisors = [supervisor, *supervisor.others]
-    while not all(one.unlisted.is_set() and one.worker.exited_cleanly.is_set() for one in supervisors):
-        for one in supervisors:
-            await one.unlisted.wait()
-            await one.worker.exited_cleanly.wait()
+    """Wait until the host was removed from the job and its workers have left. On EC2 the controller waits for this."""
+    supervisors = [supervisor, *supervisor.other_supervisors]
+    while not all(
+        supervisor_of_slot.unlisted.is_set() and supervisor_of_slot.worker.exited_cleanly.is_set()
+        for supervisor_of_slot in supervisors
+    ):
+        for supervisor_of_slot in supervisors:
+            await supervisor_of_slot.unlisted.wait()
+            await supervisor_of_slot.worker.exited_cleanly.wait()
 
 
 async def _wait_for_abandonment(channel: ControlChannel, seconds: float) -> None:
-    """Wait until the coordinator has been away for `seconds`: the launcher's machine may be gone without closing our
-    input.
-    """
+    """Wait until no coordinator was connected for `seconds`: a dead launcher may not close standard input."""
     connected_at = now = time.monotonic()
     while now - connected_at <= seconds:
         await asyncio.sleep(LOOK_SECONDS)
@@ -174,17 +176,17 @@ async def _wait_for_abandonment(channel: ControlChannel, seconds: float) -> None
 async def _serve(folder: Path) -> int:
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=MAX_LINE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    # the launcher acts on it; SIG_IGN would be inherited by the children
+    # the launcher handles SIGINT; the children would inherit SIG_IGN
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     stop_event = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stop_event.set)  # from the parent process, or because that is gone
+    loop.add_signal_handler(signal.SIGTERM, stop_event.set)  # sent by the parent process, or because it has died
     line = await reader.readline()
     if not line:
         return RETIRED
     node = asyncio.create_task(run_launched(NodeSpec.model_validate_json(line), folder, Timing()))
-    ends = [asyncio.create_task(reader.read()), asyncio.create_task(stop_event.wait())]
-    await asyncio.wait([node, *ends], return_when=asyncio.FIRST_COMPLETED)
-    for task in (node, *ends):
+    end_tasks = [asyncio.create_task(reader.read()), asyncio.create_task(stop_event.wait())]
+    await asyncio.wait([node, *end_tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in (node, *end_tasks):
         task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         return await node
@@ -200,4 +202,4 @@ def run(folder: Path) -> int:
         log.exception("the node failed")
         return FAULT
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # nobody else removes it if the parent process is gone
+        shutil.rmtree(folder, ignore_errors=True)  # the parent process may have died without removing it

@@ -47,19 +47,19 @@ async def run_node(dependencies: Dependencies, beat: Callable[[], None] | None =
         try:
             account = dependencies.account
             if account is not None:
-                log.info("runs the job's programs as another user", extra={"user": account.name, "uid": account.uid})
-            with only_one(dependencies.layout.lock):
+                log.info("the job's programs run as another user", extra={"user": account.name, "uid": account.uid})
+            with single_instance(dependencies.layout.lock):
                 attempt = next_attempt(dependencies.layout.attempt, time.time())
                 context["attempt"] = attempt
                 children = Children(str(dependencies.layout.state), attempt)
                 run = Run(dependencies, attempt, children, context)
-                life = asyncio.create_task(Bootstrap(run).run())
-                with stopping_on_signals(life, signals):
+                bootstrap_task = asyncio.create_task(Bootstrap(run).run())
+                with stopping_on_signals(bootstrap_task, signals):
                     try:
-                        await life
+                        await bootstrap_task
                         return RETIRED
                     finally:
-                        life.cancel()
+                        bootstrap_task.cancel()
                         await children.stop_all(dependencies.timing.stop_grace)
         except asyncio.CancelledError:
             if not signals:
@@ -78,17 +78,21 @@ async def run_node(dependencies: Dependencies, beat: Callable[[], None] | None =
 
 
 async def print_plan(dependencies: Dependencies) -> int:
-    """Print which steps a bootstrap started now would find done or left, without carrying out any.
+    """Print which steps of the bootstrap are done and which are left, without carrying out any.
 
-    Exit codes are those of `run_node`.
+    Returns an exit code of `run_node`.
     """
     children = Children(str(dependencies.layout.state), 0)
     bootstrap = Bootstrap(Run(dependencies, 0, children, {}))
     try:
-        reasons = {planned.step: planned.reason for planned in await bootstrap.read_only()}
+        reasons = {planned.step: planned.reason for planned in await bootstrap.read_plan()}
     except NodeError as error:
-        elsewhere = "this is no EC2 instance, or it may not ask: " if isinstance(error, MetadataUnavailable) else ""
-        sys.stderr.write(f"{elsewhere}{error}\n")
+        hint = (
+            "this is no EC2 instance, or its metadata service is disabled: "
+            if isinstance(error, MetadataUnavailable)
+            else ""
+        )
+        sys.stderr.write(f"{hint}{error}\n")
         return CONFIGURATION if isinstance(error, GiveUp) else TRY_AGAIN
     for step in bootstrap.steps:
         sys.stdout.write(f"{step.name:<12}  {f'left: {reasons[step]}' if step in reasons else 'done'}\n")
@@ -96,22 +100,26 @@ async def print_plan(dependencies: Dependencies) -> int:
 
 
 async def mark_prepared(dependencies: Dependencies) -> int:
-    """Write the marker that spares this node its prepare-data, for a person, beside a bootstrap that may be running.
+    """Mark this node as prepared, for a person. The bootstrap, which may be running, then skips prepare-data.
 
-    Exit codes are those of `run_node`.
+    Returns an exit code of `run_node`.
     """
     run = Run(dependencies, 0, Children(str(dependencies.layout.state), 0), {})
     try:
-        await Bootstrap(run).read_only()
+        await Bootstrap(run).read_plan()
     except NodeError as error:
-        elsewhere = "this is no EC2 instance, or it may not ask: " if isinstance(error, MetadataUnavailable) else ""
-        sys.stderr.write(f"mark-prepared: {elsewhere}{error}\n")
+        hint = (
+            "this is no EC2 instance, or its metadata service is disabled: "
+            if isinstance(error, MetadataUnavailable)
+            else ""
+        )
+        sys.stderr.write(f"mark-prepared: {hint}{error}\n")
         return CONFIGURATION if isinstance(error, GiveUp) else TRY_AGAIN
     prepare = await preparation(run)
     try:
         digest, state = await prepare.check()
-        if state.spares:
-            sys.stdout.write(f"nothing to do: {prepare.marker_path} is there, {state.value}\n")
+        if state.is_complete:
+            sys.stdout.write(f"nothing to do: {prepare.marker_path} exists: {state.value}\n")
             return 0
         write_marker(prepare.marker_path, prepare.marker(digest, by_hand=True))
     except OSError as error:
@@ -120,7 +128,7 @@ async def mark_prepared(dependencies: Dependencies) -> int:
     identity = run.known_identity
     sys.stdout.write(
         f"{identity.instance_id} of cluster {identity.cluster} is marked as prepared: {prepare.marker_path}\n"
-        "its node reads it at its next check; after prepare-data failed for good, within seconds\n"
+        "the node reads the marker at its next check; after prepare-data failed for good, within seconds\n"
     )
     return 0
 
@@ -128,8 +136,8 @@ async def mark_prepared(dependencies: Dependencies) -> int:
 def attempt_after(recorded: str | None, now: float) -> int:
     """Number of the attempt after the recorded one.
 
-    A record that is no number restarts at the current time in seconds: higher than any count a node can have reached,
-    and the controller ignores attempts below the highest it has seen.
+    If the record is no number, the next number is the time in seconds, higher than any count. The controller ignores
+    attempts below the highest that it has seen.
     """
     if recorded is None:
         return 1
@@ -140,7 +148,7 @@ def attempt_after(recorded: str | None, now: float) -> int:
 def next_attempt(path: Path, now: float) -> int:
     """Number of this run of the bootstrap, which grows with each start, also across reboots.
 
-    It is on disk before it is used. Raises OSError.
+    The number is on disk before its use. Raises OSError.
     """
     recorded = path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
     attempt = attempt_after(recorded, now)
@@ -166,8 +174,8 @@ def beating(beat: Callable[[], None] | None, pause: float) -> Iterator[None]:
 
 
 @contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """Hold a lock that the kernel releases when the process ends, however it ends. Raises AlreadyRunning."""
+def single_instance(path: Path) -> Iterator[None]:
+    """Hold a lock, which the kernel releases when the process ends. Raises AlreadyRunning."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:
@@ -178,13 +186,13 @@ def only_one(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def stopping_on_signals(life: asyncio.Task[None], signals: list[int]) -> Iterator[None]:
-    """Cancel `life` on SIGTERM and SIGINT, and append each signal to `signals`."""
+def stopping_on_signals(task: asyncio.Task[None], signals: list[int]) -> Iterator[None]:
+    """Cancel `task` on SIGTERM and SIGINT, and append each signal to `signals`."""
     loop = asyncio.get_running_loop()
 
     def stop(signum: signal.Signals) -> None:
-        if not signals:  # a second signal must not interrupt the clean-up that the first began
-            life.cancel()
+        if not signals:  # a second signal must not interrupt the clean-up after the first
+            task.cancel()
         signals.append(signum)
 
     for signum in (signal.SIGTERM, signal.SIGINT):

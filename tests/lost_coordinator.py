@@ -89,7 +89,7 @@ async def _node(one: Published, lost: Lost) -> None:
         return control_channel.Ending.CLOSED
 
     waiting = asyncio.create_task(alone.run())
-    with patch.object(channel, "_converse", converse):
+    with patch.object(channel, "_run_connection", converse):
         await channel.run(None)  # type: ignore[arg-type]
     waiting.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -1,15 +1,14 @@
-"""`dyntrain dashboard`: a page on 127.0.0.1 that shows what `status`, `explain`, `events` and `pool plan` tell.
+"""`dyntrain dashboard`: a page on 127.0.0.1 with the answers of `status`, `explain`, `events` and `pool plan`.
 
     ports -> readings -> state -> changes -> server -> page (static/)
 
-`readings` asks through the command line's ports, in threads, and turns what AWS refuses into a sentence of the part
-that it concerns. `state`, `curves` and `happenings` are pure: what a page shows, and what it needs to get from one
-state to the next. `watching` reads again and again while somebody looks, and not otherwise. `guard` lets in who has the
-token.
+`readings` reads through the command line's ports, in threads. An error of AWS becomes a sentence in one part of the
+page. `state`, `curves` and `happenings` are pure: they build the page's data, and the changes from one state to the
+next. `watching` reads repeatedly while a page is open. `guard` admits only requests with the token.
 
-With `--allow-changes` the page may ask for what `scale`, `add`, `remove` and `base replace` do: `changing` plans it by
-their own code and does it once the sentence that tells it was agreed to; `guard` lets such a request in from the page
-itself only.
+With `--allow-changes` the page can request the changes of `scale`, `add`, `remove` and `base replace`. `changing` plans
+a change with the code of these commands, and carries it out once a person agrees to the sentence that describes it.
+`guard` admits such requests only from the page itself.
 
-The page gets data only: it is built from text nodes, so that no tag, log line or reason can become markup.
+The page gets only data, and shows data in text nodes, so that no tag, log line or reason can become markup.
 """

@@ -1,6 +1,4 @@
-"""Changes requested from the page: planned as by the command line, shown, and done only once that very sentence was
-agreed to.
-"""
+"""Changes requested from the page: planned by the command line's code, and carried out once a person agrees to them."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from dyntrain.controller.cli.changing.requests import Request
 from dyntrain.controller.contract.messages import ClusterName, InstanceId
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST = 10_000  # a larger number is a typing mistake
+MAX_COUNT = 10_000  # a larger number is a typing mistake
 
 
 class _Strict(BaseModel):
@@ -30,18 +28,18 @@ class _Strict(BaseModel):
 class Scale(_Strict):
     change: Literal["scale"]
     cluster: ClusterName
-    n: int = Field(ge=0, le=MOST)
+    n: int = Field(ge=0, le=MAX_COUNT)
     group: str | None = None
 
 
 class Add(_Strict):
     change: Literal["add"]
     cluster: ClusterName
-    count: int = Field(ge=1, le=MOST)
+    count: int = Field(ge=1, le=MAX_COUNT)
     group: str | None = None
 
 
-class Take(_Strict):
+class TagMachine(_Strict):
     """A request to tag a running machine."""
 
     change: Literal["take"]
@@ -55,31 +53,31 @@ class Remove(_Strict):
     now: bool = False
 
 
-class Replacing(_Strict):
+class ReplaceBase(_Strict):
     change: Literal["replace"]
     old: InstanceId
     new: InstanceId
 
 
-Change = Scale | Add | Take | Remove | Replacing
+Change = Scale | Add | TagMachine | Remove | ReplaceBase
 
 
-class Wish(_Strict):
-    """A request from the page. `agreed` is the sentence that was shown and agreed to; "": only show it."""
+class ChangeRequest(_Strict):
+    """A request from the page. `agreed` is the sentence to which the person agreed; "": only plan the change."""
 
     change: Annotated[Change, Field(alias="asked", discriminator="change")]
     agreed: str = ""
 
 
-def answer(connection: Connection, wish: Wish) -> dict[str, Any]:
-    """Plan the change, and do it if it was agreed to. If it would be another one by now, nothing is done, and the new
-    sentence is shown. Raises ControllerError when it is impossible.
+def answer(connection: Connection, change_request: ChangeRequest) -> dict[str, Any]:
+    """Plan the change, and carry it out if the person agreed to its sentence. If the plan is another one by now,
+    nothing is done, and the new sentence is returned. Raises ControllerError for an impossible change.
     """
-    request = _planned(connection, wish.change)
-    done = wish.agreed == request.sentence
+    request = _planned(connection, change_request.change)
+    done = change_request.agreed == request.sentence
     if done:
         carry_out(connection.ports, request)
-    stale = "it would be something else by now; look again" if wish.agreed and not done else ""
+    stale = "the change would be another one by now; check it again" if change_request.agreed and not done else ""
     return {"problem": stale, "done": done, "sentence": request.sentence, "aws": request.aws_command}
 
 
@@ -98,11 +96,11 @@ def _planned(connection: Connection, change: Change) -> Request:
             return scale_request(connection, change.cluster, change.n, change.group)
         case Add():
             return launch_request(connection, change.cluster, change.count, change.group)
-        case Take():
+        case TagMachine():
             return add_request(connection, change.cluster, [change.instance])
         case Remove():
             return remove_request(connection, [change.instance], now=change.now)
-        case Replacing():
+        case ReplaceBase():
             return replace_request(connection, change.old, change.new)
         case _:
             assert_never(change)

@@ -42,12 +42,12 @@ TOKEN_BYTES = 24
     type=click.FloatRange(0.2),
     default=2.0,
     show_default=True,
-    help="Seconds between two looks at a cluster, while a page shows it; nothing is read for nobody.",
+    help="Seconds between two readings of a cluster while a page shows it.",
 )
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep the address' token in this file, so that a page that is open goes on when the command is run again.",
+    help="Keep the token of the address in this file, so that an open page works with the next run of the command.",
 )
 @click.option(
     "--directory",
@@ -58,12 +58,12 @@ TOKEN_BYTES = 24
 @click.option(
     "--allow-changes",
     is_flag=True,
-    help="Let the page scale clusters, add, remove and replace nodes; each says first what it will do.",
+    help="Let the page scale clusters, add, remove and replace nodes; each change is described first.",
 )
 def dashboard(port: int, every: float, token_file: Path | None, directory: Path | None, allow_changes: bool) -> None:
-    """Show the clusters as a web page, to this machine only and to whoever has the address.
+    """Show the clusters as a web page, on this machine only and to anybody who has the address.
 
-    It reads with your own AWS credentials, and changes nothing unless you allow it.
+    The page reads with your own AWS credentials, and changes nothing unless you allow it.
     """
     with errors_on_one_line():
         listening = listen(port)
@@ -73,14 +73,14 @@ def dashboard(port: int, every: float, token_file: Path | None, directory: Path 
 
 
 def listen(port: int) -> socket.socket:
-    """Listen on the port. Raises Misconfigured when it is taken, before anything slow begins."""
+    """Bind the port, before anything slow begins. Raises Misconfigured if another program has it."""
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((ADDRESS, port))
     except OSError as error:
         listening.close()
-        raise Misconfigured(f"port {port} of {ADDRESS} cannot be had: {error.strerror}; give another --port") from error
+        raise Misconfigured(f"port {port} of {ADDRESS} cannot be opened: {error.strerror}; give another one") from error
     return listening
 
 
@@ -98,7 +98,7 @@ def kept_token(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise Misconfigured(f"the token cannot be kept in {path}: {error}") from error
     if len(token) < TOKEN_BYTES or not token.replace("-", "").replace("_", "").isalnum():
-        raise Misconfigured(f"{path} holds no token: remove it, and a new one is made")
+        raise Misconfigured(f"{path} contains no token: remove the file, and a new token is made")
     return token
 
 
@@ -122,7 +122,7 @@ def serve(
     readings = Readings(connection)
     page = Page(readings, lambda: inputs_from_aws(stage), log, every, allow_changes=allow_changes)
     listening.listen()
-    may = "read and change" if allow_changes else "read"
+    permission = "read and change" if allow_changes else "read"
     address = f"http://{ADDRESS}:{listening.getsockname()[1]}/{token}/"
-    click.echo(f"The dashboard is at {address} until Ctrl-C. Whoever has this address can {may} it.")
+    click.echo(f"The dashboard is at {address} until Ctrl-C. Whoever has this address can {permission} it.")
     Server(page, token, listening).serve_page()

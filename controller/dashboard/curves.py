@@ -1,4 +1,4 @@
-"""A job's curves, which grow while it is watched. Pure."""
+"""A job's curves, which get a point with each report. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from dyntrain.controller.contract.job_history import finite
 
-POINTS = 1200  # on a screen there are no more
+POINTS = 1200  # more points cannot be seen on a screen
 
 
 @dataclass(frozen=True)
@@ -22,29 +22,31 @@ class Point:
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of the job `job` alone: another one begins anew."""
+    """The curves of one job, named `job`. Another job begins new curves."""
 
     job: str = ""
     points: tuple[Point, ...] = ()
 
     def with_job(self, job: Mapping[str, Any] | None) -> Curves:
-        """The curves with the job's latest report, unless it is the same as before."""
+        """The curves with a point for the job's latest report, if that report is new."""
         if job is None or (job["job"] == self.job and self.points and self.points[-1].at >= job["heard_at"]):
             return self
         metrics = (job.get("progress") or {}).get("metrics") or {}
         point = Point(job["heard_at"], job["workers"], job["samples_per_second"], metrics)
-        had = self.points if job["job"] == self.job else ()
-        return Curves(job["job"], thinned((*had, point)))
+        earlier_points = self.points if job["job"] == self.job else ()
+        return Curves(job["job"], thinned((*earlier_points, point)))
 
     def columns(self, reported: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
         """Columns for a chart: `{"at": [...], "workers": [...], "samples_per_second": [...], "metrics": {name:
         [...]}}`.
 
-        `reported` are the points of the job's own history, which knows what was before anybody watched.
+        `reported` are the points of the job's own history, which also covers the time before the page was opened.
         """
-        past = [Point(one["at"], one["workers"], one["samples_per_second"], one["metrics"]) for one in reported]
-        last = past[-1].at if past else -math.inf
-        points = [*past, *(point for point in self.points if point.at > last)]
+        reported_points = [
+            Point(entry["at"], entry["workers"], entry["samples_per_second"], entry["metrics"]) for entry in reported
+        ]
+        last = reported_points[-1].at if reported_points else -math.inf
+        points = [*reported_points, *(point for point in self.points if point.at > last)]
         names = sorted({name for point in points for name in point.metrics})
         return {
             "at": [point.at for point in points],
@@ -55,9 +57,7 @@ class Curves:
 
 
 def thinned(points: tuple[Point, ...]) -> tuple[Point, ...]:
-    """The points, of which the older half loses every second one once there are too many; changes of the
-    workers stay.
-    """
+    """The points, at most POINTS: then the older half loses every second point without a change of workers."""
     if len(points) <= POINTS:
         return points
     half = len(points) // 2

@@ -1,8 +1,8 @@
 """Access to the page: only with the token in its address.
 
 The token is in the path, not in a cookie: cookies of 127.0.0.1 go to every port, so every other local server would get
-it. The Host check refuses foreign pages whose name was made to resolve to 127.0.0.1. Requests that change something
-must come from this page as well: the browser says so by Origin, which no page can forge.
+the token. The check of Host refuses pages of other names that resolve to 127.0.0.1. Requests for changes must also come
+from this page, according to the browser's header Origin, which no page can forge.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ HEADERS: Mapping[str, str] = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-SAFE = ("GET", "HEAD")
-_ADDED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+SAFE_METHODS = ("GET", "HEAD")
+_ADDED_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class Guard:
@@ -42,29 +42,31 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":  # a websocket, of which there are none here
+        if scope["type"] != "http":  # a websocket, which this server does not use
             return
 
-        async def sealed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [pair for pair in message.get("headers", []) if pair[0].decode().lower() not in HEADERS]
-                message["headers"] = [*kept, *_ADDED]
+                other_headers = [pair for pair in message.get("headers", []) if pair[0].decode().lower() not in HEADERS]
+                message["headers"] = [*other_headers, *_ADDED_HEADERS]
             await send(message)
 
         headers = dict(scope["headers"])
         if headers.get(b"host", b"").decode("latin-1") not in self._hosts:
-            await PlainTextResponse("this page is at 127.0.0.1 only\n", 421)(scope, receive, sealed)
+            await PlainTextResponse("this page is at 127.0.0.1 only\n", 421)(scope, receive, send_with_headers)
             return
-        token, slash, rest = scope["path"][1:].partition("/")
+        token, slash, path = scope["path"][1:].partition("/")
         if not hmac.compare_digest(token.encode(), self._token.encode()):
-            await PlainTextResponse("not found\n", 404)(scope, receive, sealed)
+            await PlainTextResponse("not found\n", 404)(scope, receive, send_with_headers)
             return
-        if scope["method"] not in SAFE and headers.get(b"origin", b"").decode("latin-1") not in self._origins:
-            await PlainTextResponse("this request does not come from the page\n", 403)(scope, receive, sealed)
+        if scope["method"] not in SAFE_METHODS and headers.get(b"origin", b"").decode("latin-1") not in self._origins:
+            await PlainTextResponse("this request does not come from the page\n", 403)(
+                scope, receive, send_with_headers
+            )
             return
         if not slash:  # the page's addresses are relative to the folder
-            await RedirectResponse(f"/{self._token}/")(scope, receive, sealed)
+            await RedirectResponse(f"/{self._token}/")(scope, receive, send_with_headers)
             return
         await self._app(
-            {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode(), "root_path": ""}, receive, sealed
+            {**scope, "path": f"/{path}", "raw_path": f"/{path}".encode(), "root_path": ""}, receive, send_with_headers
         )

@@ -1,5 +1,5 @@
-"""Read what the page shows, through the command line's ports. An error of AWS becomes a sentence in its place: the
-other parts are shown all the same.
+"""Reads the page's data through the command line's ports. An error of AWS becomes a sentence in one part of the page;
+the other parts are still shown.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dyntrain.controller.cli.text.pool import as_data
 from dyntrain.controller.contract.errors import ControllerError, RetryLater
 from dyntrain.controller.core.pool.inputs import Inputs
 from dyntrain.controller.core.pool.plan import plan_pools
-from dyntrain.controller.dashboard.changing import Wish, answer, groups
+from dyntrain.controller.dashboard.changing import ChangeRequest, answer, groups
 from dyntrain.controller.dashboard.curves import Curves
 from dyntrain.controller.dashboard.happenings import Happenings
 from dyntrain.controller.dashboard.state import card, cluster_state, unread_state
 
 HISTORY_SECONDS = 86_400.0
 LOG_SECONDS = 3600.0
-LINES = 400
-TAILS = 8
+MAX_LINES = 400
+MAX_OPEN_TAILS = 8
 
 
 class Readings:
-    """The page's readings. Safe to call from any thread: one reads at a time, since the registry and the trail are
+    """The page's readings. Safe to call from any thread: one thread reads at a time, since registry and trail are
     cached.
     """
 
@@ -41,17 +41,17 @@ class Readings:
         self._happenings: dict[str, Happenings] = {}
 
     def overview(self) -> dict[str, Any]:
-        """All clusters, a headline each."""
+        """All clusters, each with a headline."""
         try:
             with self._lock:
                 names, invalid = sorted(self._registry.all()), dict(self._registry.problems())
         except ControllerError as error:
             return {"problem": sentence(error), "clusters": [], "invalid": {}}
-        return {"problem": "", "clusters": [card(self._standing(name)[0]) for name in names], "invalid": invalid}
+        return {"problem": "", "clusters": [card(self._read_state(name)[0]) for name in names], "invalid": invalid}
 
     def cluster(self, name: str) -> dict[str, Any]:
         """A cluster with its curves and their events, and the number of its latest event."""
-        state, latest = self._standing(name)
+        state, latest = self._read_state(name)
         past = (history(latest) if latest is not None else None) or {}
         trail = self._read_trail(name)
         with self._lock:
@@ -75,10 +75,10 @@ class Readings:
         except ControllerError as error:
             return {"problem": sentence(error)}
 
-    def ask(self, wish: Wish) -> dict[str, Any]:
+    def ask(self, change_request: ChangeRequest) -> dict[str, Any]:
         try:
             with self._lock:
-                return answer(self._connection, wish)
+                return answer(self._connection, change_request)
         except ControllerError as error:
             return {"problem": sentence(error), "done": False}
 
@@ -89,7 +89,7 @@ class Readings:
         except ControllerError as error:
             return {"problem": sentence(error), "groups": []}
 
-    def _standing(self, name: str) -> tuple[dict[str, Any], Snapshot | None]:
+    def _read_state(self, name: str) -> tuple[dict[str, Any], Snapshot | None]:
         try:
             with self._lock:
                 latest = snapshot(self._ports, self._registry, name, self._elastic)
@@ -119,7 +119,7 @@ def pools(read: Callable[[], Inputs]) -> dict[str, Any]:
 
 
 class Tails:
-    """The newest lines of logs. Those viewed last stay open: of them only new lines are read."""
+    """The newest lines of logs. Logs viewed last stay open, so that only their new lines are read."""
 
     def __init__(self, source_of: Callable[[str, str, str], Source]) -> None:
         self._source_of = source_of
@@ -131,9 +131,9 @@ class Tails:
         try:
             with self._lock:
                 tail = self._open.pop(key) if key in self._open else _Tail(self._source_of(*key))
-                self._open[key] = tail  # the last one
-                for old in list(self._open)[:-TAILS]:
-                    del self._open[old]
+                self._open[key] = tail  # now the newest entry
+                for oldest_key in list(self._open)[:-MAX_OPEN_TAILS]:
+                    del self._open[oldest_key]
             return {"problem": "", "lines": tail.read()}
         except ControllerError as error:
             return {"problem": sentence(error), "lines": []}
@@ -142,7 +142,7 @@ class Tails:
 class _Tail:
     def __init__(self, source: Source) -> None:
         self._source, self._lock = source, threading.Lock()
-        self._lines: deque[str] = deque(maxlen=LINES)
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
 
     def read(self) -> list[str]:
         with self._lock:

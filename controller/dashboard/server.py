@@ -1,4 +1,4 @@
-"""The page's application: its files, its requests, and the stream of changes."""
+"""The page's application: files of the page, its requests, and the stream of changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dyntrain.controller.cli.answers.log_sources import KINDS, Source
 from dyntrain.controller.contract.messages import INSTANCE_ID
 from dyntrain.controller.contract.wrong_fields import wrong_fields
 from dyntrain.controller.core.pool.inputs import Inputs
-from dyntrain.controller.dashboard.changing import Wish
+from dyntrain.controller.dashboard.changing import ChangeRequest
 from dyntrain.controller.dashboard.guard import Guard
 from dyntrain.controller.dashboard.readings import Readings, Tails, pools
 from dyntrain.controller.dashboard.state import changes
@@ -31,14 +31,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 STATIC = Path(__file__).parent / "static"
-PING_SECONDS = 5  # without them the page notices that the server is gone
+PING_SECONDS = 5  # when pings are missing, the page notices that the server has ended
 EVENTS_A_PAGE = 500
 STOP_SECONDS = 2
 BODY_BYTES = 10_000
 
 
 class Page:
-    """The page. `every` is the pause between two looks at a cluster; the list of clusters is read less often."""
+    """The page. `every` is the pause between two readings of a cluster; the list of clusters is read less often."""
 
     def __init__(
         self,
@@ -111,17 +111,17 @@ class Page:
         return await _answer(lambda: self._readings.groups(request.path_params["cluster"]))
 
     async def change(self, request: Request) -> Response:
-        """Handle a change, sent as JSON, which no form of another page can send; the guard has checked its origin."""
+        """Handle a request for a change. The request must be JSON, which no form of another page can send."""
         if request.headers.get("content-type") != "application/json":
             raise HTTPException(415, "send a change as application/json")
         try:
-            wish = Wish.model_validate_json(await _body(request))
+            change_request = ChangeRequest.model_validate_json(await _body(request))
         except ValidationError as error:
             return JSONResponse({"problem": wrong_fields(error, "change"), "done": False}, 400)
-        return await _answer(lambda: self._readings.ask(wish))
+        return await _answer(lambda: self._readings.ask(change_request))
 
     async def _stream(self, cluster: str | None) -> AsyncIterator[ServerSentEvent]:
-        """The stream: first everything, then each change."""
+        """Stream first the whole state, then each change."""
         before = None
         async for state in self._watch(cluster).states():
             yield ServerSentEvent(text(changes(before, state)), event="changes")
@@ -136,8 +136,8 @@ class Page:
 
 
 class Server(uvicorn.Server):
-    """A server on a listening socket, until SIGINT or SIGTERM. It then closes its open streams first, because uvicorn
-    waits for them.
+    """A server on a listening socket, until SIGINT or SIGTERM. At the end, the server
+    first closes its open streams, because uvicorn waits for these.
     """
 
     def __init__(self, page: Page, token: str, listening: socket.socket) -> None:
@@ -160,7 +160,7 @@ class Server(uvicorn.Server):
 
 
 def _number(text: str | None) -> int | None:
-    """Parse a number. Raises HTTPException for anything else: to Python "²" is a digit, and no number."""
+    """Parse a number. Raises HTTPException for other text, also for "²", which `str.isdigit` accepts."""
     if not text:
         return None
     if not re.fullmatch("[0-9]{1,9}", text):

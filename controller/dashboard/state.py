@@ -1,4 +1,4 @@
-"""What a page shows of a cluster, and the changes from one state to the next. Pure."""
+"""The data of a cluster's page, and the changes from one state to the next. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from dyntrain.controller.cli.text.status import failure_lines, headline
 
-State = Mapping[str, Any]  # JSON: part by part, so that a part that did not change is not sent again
+State = Mapping[str, Any]  # JSON in parts, since only changed parts are sent again
 
 
 def cluster_state(summary: dict[str, Any]) -> dict[str, Any]:
-    """The state from what `dyntrain status` shows, with its sentences. Nothing in it changes with time alone."""
+    """The state, from the data and sentences of `dyntrain status`. No part of it changes with time alone."""
     job = summary["job"]
     if job is not None:
         job = {name: value for name, value in job.items() if name != "heard_seconds_ago"}
@@ -33,9 +33,9 @@ def unread_state(name: str, problem: str) -> dict[str, Any]:
 
 
 def changes(before: State | None, after: State) -> dict[str, Any]:
-    """The parts that differ, of `nodes` the rows: `{"set": {instance: row}, "gone": [instance]}`.
+    """The changed parts, and for `nodes` the changed rows: `{"set": {instance: row}, "gone": [instance]}`.
 
-    Without `before` all of it, with `"whole": true`: the page forgets what it had.
+    Without `before` the whole state, with `"whole": true`: the page forgets its earlier state.
     """
     if before is None:
         return {"whole": True, **{part: value for part, value in after.items() if part != "nodes"}, **_rows({}, after)}
@@ -43,10 +43,10 @@ def changes(before: State | None, after: State) -> dict[str, Any]:
     return {**changed, **_rows(before.get("nodes", {}), after)}
 
 
-def _rows(had: Mapping[str, Any], after: State) -> dict[str, Any]:
+def _rows(known_rows: Mapping[str, Any], after: State) -> dict[str, Any]:
     rows = after.get("nodes", {})
-    new = {instance: row for instance, row in rows.items() if had.get(instance) != row}
-    gone = [instance for instance in had if instance not in rows]
+    new = {instance: row for instance, row in rows.items() if known_rows.get(instance) != row}
+    gone = [instance for instance in known_rows if instance not in rows]
     return {"nodes": {"set": new, "gone": gone}} if new or gone else {}
 
 

@@ -1,4 +1,4 @@
-"""Read again and again while somebody looks, however many look, and not otherwise."""
+"""Reads repeatedly while at least one page is open, once for all pages."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ State = Mapping[str, Any]
 
 
 class Watch:
-    """A shared reading. `read` is called in a thread, again `every` seconds after it returned. An error of it ends all
-    views: their pages reconnect, and reading starts again.
+    """A shared reading. `read` is called in a thread, and again `every` seconds after it returned. An error of `read`
+    ends all views: their pages reconnect, and reading starts again.
     """
 
     def __init__(self, read: Callable[[], State], every: float) -> None:
         self._read, self._every = read, every
         self._viewers, self._number = 0, 0
         self._state: State = {}
-        self._changed = asyncio.Event()  # set once, for the present waiters; later ones get another
+        self._changed = asyncio.Event()  # set once, for the current waiters; later waiters get a new event
         self._task: asyncio.Task[None] | None = None
         self._ended = False
 
@@ -30,7 +30,7 @@ class Watch:
         self._wake()
 
     async def states(self) -> AsyncIterator[State]:
-        """The state now, then the latest after each change: a slow view misses those in between."""
+        """Yield the current state, then the latest state after each change. A slow view misses states in between."""
         self._viewers += 1
         if self._task is None or self._task.done():
             self._number = 0  # the last viewer's state is old

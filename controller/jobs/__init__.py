@@ -1,3 +1,4 @@
-"""Jobs: one command on N machines that end with it. What the resync needs of them is here and goes into Lambda;
-creating them is in `submission`, which does not.
+"""Jobs: one command on N machines, which end with the command. The resync runs this code in Lambda.
+
+`submission` creates jobs on people's machines, and is not deployed.
 """

@@ -1,4 +1,4 @@
-"""Ports to the world for jobs. Errors are those of `loops.ports`."""
+"""Interfaces to AWS for jobs, with the errors of `loops.ports`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dyntrain.controller.loops.ports import Batch
 
 @dataclass(frozen=True)
 class StoredJob:
-    """A job's record with its `version`, which a conditional write must still find; 0: there is no item yet."""
+    """A job's record. A conditional write requires that the item still has `version`; 0: no item exists yet."""
 
     record: JobRecord
     version: int
@@ -25,15 +25,15 @@ class JobRecords(Protocol):
         """Read one record, consistently."""
 
     def put(self, stored: StoredJob, *, over: bool) -> None:
-        """Write over `stored.version`. `over`: the job needs no more attention; an elastic job never does. Raises
+        """Write over `stored.version`. `over`: the resync need not check the job any more, or at all. Raises
         Conflict.
         """
 
     def live(self) -> Sequence[StoredJob]:
-        """The jobs that need attention; by the index, so slightly stale. A record that cannot be read is skipped."""
+        """Jobs to check, by the index, which may be slightly stale. Records that cannot be read are skipped."""
 
     def all(self) -> Sequence[StoredJob]:
-        """All jobs, ended ones too; for people, because it reads the whole table."""
+        """All jobs, including ended jobs. This reads the whole table, so only people's commands call it."""
 
     def delete(self, stored: StoredJob) -> None:
         """Delete the record of a job that never had a machine, so that its name is free again. Raises Conflict."""
@@ -48,7 +48,7 @@ class JobMachines(Protocol):
 
 class JobResults(Protocol):
     def verdict(self, record: JobRecord) -> Exit | None:
-        """The run's exit; None when there is none, or it cannot be read."""
+        """How the run ended; None if that is not stored, or cannot be read."""
 
     def codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
         """Exit codes by rank, of the ranks that have ended."""

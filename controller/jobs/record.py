@@ -1,6 +1,4 @@
-"""The stored record of a job. Its record is written before anything is launched, so that nothing can be launched that
-nobody would find.
-"""
+"""The stored record of a job, written before the job's machines are launched, so that all machines can be found."""
 
 from __future__ import annotations
 
@@ -11,15 +9,16 @@ from pydantic import BaseModel, ConfigDict
 
 State = Literal["LAUNCHING", "RUNNING", "SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED"]
 ENDED: tuple[State, ...] = ("SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED")
-LAUNCH_SECONDS = 900.0  # for a submit to finish what it began
+LAUNCH_SECONDS = 900.0  # time limit of a submit
 KEPT_SECONDS = 90 * 86_400.0
 
 
 class JobRecord(BaseModel):
-    """`submission` tells this job from others that had its name, `attempt` its launches. `since` is when the attempt
-    began, `changed` when the state did. `lost_since`: when a machine was first seen to be gone without a word.
-    `request` is the hash of what was asked for, as it lies in the bucket; `image` is what the attempt is launched from.
-    `elastic`: it is the cluster of its name, which the resync looks after as it does after every cluster.
+    """The record of a job. `submission` identifies the job among jobs of its name, `attempt` counts its launches.
+
+    `since` is the start of the attempt, `changed` the time of the last change of state. `lost_since`: when a machine
+    was first seen to have ended without exit code. `request` is the hash of the request in the bucket, `image` the
+    attempt's image. `elastic`: the job is a cluster of the same name, which the resync handles as a cluster.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -55,5 +54,5 @@ class JobRecord(BaseModel):
     def ended(self) -> bool:
         return self.state in ENDED
 
-    def into(self, state: State, reason: str, now: float) -> JobRecord:
+    def with_state(self, state: State, reason: str, now: float) -> JobRecord:
         return self.model_copy(update={"state": state, "reason": reason, "changed": now, "lost_since": None})

@@ -1,4 +1,4 @@
-"""How long a job's machines ran, from what they left in the bucket and what EC2 still shows. Pure."""
+"""How long a job's machines ran, according to their objects in the bucket and to EC2. Pure."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ class Usage:
 
 
 def usage(record: JobRecord, signs: Mapping[int, Mapping[str, float]], machines: Iterable[Machine]) -> Usage:
-    """The usage. `signs` has for each attempt when its objects were last written. EC2 shows a machine for about an hour
-    after its end; after that its last write counts, at most a minute before its end, unless it hung.
+    """Compute the usage. `signs` has for each attempt the times when its objects were last written.
+
+    EC2 shows a machine for about an hour after its end. After that, the machine's last write counts as its end, which
+    came at most a minute later, unless the machine hung.
     """
-    shown = {(machine.token, machine.rank): machine for machine in machines}
+    shown_machines = {(machine.token, machine.rank): machine for machine in machines}
     spans: list[Span] = []
     silent: list[tuple[int, int]] = []
     for attempt in range(1, record.attempt + 1):
         run, written = run_id(record.submission, attempt), signs.get(attempt, {})
         for rank in range(record.nodes):
-            machine = shown.get((client_token(run), rank))
+            machine = shown_machines.get((client_token(run), rank))
             span = _span(record, run, rank, machine, written)
             if span is not None:
                 spans.append(span)
@@ -47,12 +49,12 @@ def usage(record: JobRecord, signs: Mapping[int, Mapping[str, float]], machines:
 
 def _span(record: JobRecord, run: str, rank: int, machine: Machine | None, written: Mapping[str, float]) -> Span | None:
     keys = (key(record.name, run, rank) for key in (alive_key, rank_exit_key, output_key))
-    words = [written[key] for key in keys if key in written]
-    runs = machine is not None and machine.state in ("pending", "running")
-    if not words and not runs:
+    write_times = [written[key] for key in keys if key in written]
+    is_running = machine is not None and machine.state in ("pending", "running")
+    if not write_times and not is_running:
         return None
     launched = machine.launched if machine is not None else None
-    began = launched or written.get(plan_key(record.name, run)) or min(words, default=record.since)
-    ended = None if runs else max(*words, began)
+    began = launched or written.get(plan_key(record.name, run)) or min(write_times, default=record.since)
+    ended = None if is_running else max(*write_times, began)
     instance = machine.instance if machine is not None else f"{run} rank {rank}"
     return Span(instance, f"rank {rank}", record.instance_type, "spot" if record.spot else "on-demand", began, ended)

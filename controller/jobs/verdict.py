@@ -1,4 +1,4 @@
-"""A job's state, and which of its machines to end. Pure."""
+"""Decides a job's state, and which machines of the job to end. Pure."""
 
 from __future__ import annotations
 
@@ -46,43 +46,43 @@ class Decision:
 def decide(
     record: JobRecord, machines: Sequence[Machine], verdict: Exit | None, codes: Mapping[int, int | None], now: float
 ) -> Decision:
-    """Decide. `verdict` is the run's exit.json, `codes` those of its ranks that have ended, as far as they were
-    read.
-    """
+    """Decide. `verdict` is the run's exit, `codes` are the exit codes of its ended ranks, as far as known."""
     machines = [machine for machine in machines if machine.token == record.token]
     living = tuple(machine.instance for machine in machines if machine.living)
     if record.ended:
         overdue = living if now - record.changed >= GRACE_SECONDS else ()
         return Decision(record, overdue, over=not living and now - record.changed > DRAIN_SECONDS)
     if verdict is not None:
-        return Decision(record.into(_state(verdict), verdict.reason, now))
+        return Decision(record.with_state(_state(verdict), verdict.reason, now))
     if record.state == "LAUNCHING":
         if now - record.since <= LAUNCH_SECONDS:
             return Decision(record)
         reason = f"its submit did not finish within {LAUNCH_SECONDS / 60:.0f} minutes"
-        return Decision(record.into("FAILED", reason, now), living)
+        return Decision(record.with_state("FAILED", reason, now), living)
     if now - record.since > record.max_hours * 3600.0 + OVERTIME_SECONDS:
-        return Decision(record.into("FAILED", f"it has taken more than its {record.max_hours:g} hours", now), living)
-    there = {machine.rank for machine in machines if machine.living}
-    silent = [rank for rank in range(record.nodes) if rank not in there and codes.get(rank) != 0]
-    if not there and not silent:
-        return Decision(record.into("SUCCEEDED", f"all {record.nodes} ranks ended with exit code 0", now))
+        return Decision(
+            record.with_state("FAILED", f"it has taken more than its {record.max_hours:g} hours", now), living
+        )
+    living_ranks = {machine.rank for machine in machines if machine.living}
+    silent = [rank for rank in range(record.nodes) if rank not in living_ranks and codes.get(rank) != 0]
+    if not living_ranks and not silent:
+        return Decision(record.with_state("SUCCEEDED", f"all {record.nodes} ranks ended with exit code 0", now))
     if not silent:
-        return Decision(_not_lost(record))
+        return Decision(_without_loss(record))
     if record.lost_since is None:
         return Decision(record.model_copy(update={"lost_since": now}))
     if now - record.lost_since < GRACE_SECONDS:
         return Decision(record)
-    gone = {machine.rank: machine for machine in machines if not machine.living}
-    if interrupted := [rank for rank in silent if rank in gone and gone[rank].why in SPOT_ENDED]:
+    ended_machines = {machine.rank: machine for machine in machines if not machine.living}
+    if interrupted := [rank for rank in silent if rank in ended_machines and ended_machines[rank].why in SPOT_ENDED]:
         return Decision(
-            record.into("INTERRUPTED", f"EC2 took back the Spot instance of rank {interrupted[0]}", now), living
+            record.with_state("INTERRUPTED", f"EC2 took back the Spot instance of rank {interrupted[0]}", now), living
         )
-    what = f"the machine of rank {silent[0]} ended without a word; its console output may say why"
-    return Decision(record.into("FAILED", what, now), living)
+    reason = f"the machine of rank {silent[0]} ended without an exit code; its console output may say why"
+    return Decision(record.with_state("FAILED", reason, now), living)
 
 
-def _not_lost(record: JobRecord) -> JobRecord:
+def _without_loss(record: JobRecord) -> JobRecord:
     return record if record.lost_since is None else record.model_copy(update={"lost_since": None})
 
 

@@ -1,8 +1,8 @@
-"""The periodic look at all jobs: do what their machines should have done themselves and did not.
+"""Checks all jobs periodically, and does what their machines failed to do themselves.
 
-1. gather: the live records, the instances of their runs, what the nodes have left in the bucket
+1. gather: the live records, the instances of their runs, the nodes' objects in the bucket
 2. decide: `verdict.decide`
-3. apply: instances are ended first, the record is written afterwards: what failed is decided again the next time
+3. apply: end instances, then write the record, so that a failed action is decided again in the next period
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ log = logging.getLogger("dyntrain.jobs")
 
 
 def watch(ports: JobPorts) -> dict[str, int]:
-    """Look at all jobs. Raises ControllerError only when none could be looked at."""
+    """Check all jobs. Raises ControllerError only if no job could be checked."""
     live = ports.records.live()
     machines = ports.machines.of_runs([stored.record.token for stored in live]) if live else ()
     ended = 0
     for stored in live:
         try:
-            decision = judged(ports, stored, machines)
+            decision = decision_of(ports, stored, machines)
             _apply(ports, stored, decision)
             ended += len(decision.terminate)
         except ControllerError as error:
-            log.error("a job could not be looked at", extra={"job": stored.record.name, "problem": str(error)})
+            log.error("a job could not be checked", extra={"job": stored.record.name, "problem": str(error)})
     return {"jobs": len(live), "terminated": ended}
 
 
-def judged(ports: JobPorts, stored: StoredJob, machines: Sequence[Machine]) -> Decision:
-    """Judge the job by its record, EC2 and the bucket. Writes nothing."""
+def decision_of(ports: JobPorts, stored: StoredJob, machines: Sequence[Machine]) -> Decision:
+    """Decide about a job by its record, EC2 and the bucket. Writes nothing."""
     record, now = stored.record, ports.clock()
     if record.ended:
         return decide(record, machines, None, {}, now)
-    gone = set(range(record.nodes)) - {
+    ended_ranks = set(range(record.nodes)) - {
         machine.rank for machine in machines if machine.living and machine.token == record.token
     }
-    codes = ports.results.codes(record, gone) if record.state == "RUNNING" else {}
+    codes = ports.results.codes(record, ended_ranks) if record.state == "RUNNING" else {}
     return decide(record, machines, ports.results.verdict(record), codes, now)
 
 

@@ -1,1 +1,1 @@
-"""The handlers' loops: gather, decide, apply. AWS is reached through `ports`."""
+"""The handlers' work: gather, decide, apply. This code calls AWS only through `ports`."""

@@ -1,4 +1,4 @@
-"""Read again, before acting, what may be stale: the index may lag, and a reading may be partial."""
+"""Read facts again before acting on them: the index may lag, and a reading of EC2 may be partial."""
 
 from __future__ import annotations
 
@@ -13,30 +13,28 @@ from dyntrain.controller.loops.ports import Ports, StoredNode
 from dyntrain.controller.loops.resync import facts_of_instance
 
 
-def to_confirm(decision: Decision, old: Membership) -> set[str]:
-    """Nodes whose facts must be current: those that join or leave the target, gain or lose the coordinator, or are
-    ended.
-    """
+def nodes_to_confirm(decision: Decision, old: Membership) -> set[str]:
+    """Nodes whose facts must be current: they join or leave the target or coordinator's role, or are ended."""
     coordinators = {old.coordinator, decision.membership.coordinator} if decision.nomination is not None else set()
     return (
         set(old.members) ^ set(decision.membership.members)
-        | ended(decision)
+        | ended_instances(decision)
         | {instance for instance in coordinators if instance is not None}
     )
 
 
-def ended(decision: Decision) -> set[str]:
-    ends = [action for action in decision.actions if isinstance(action, Ending)]
-    return {instance for action in ends for instance in instances(action)}
+def ended_instances(decision: Decision) -> set[str]:
+    endings = [action for action in decision.actions if isinstance(action, Ending)]
+    return {instance for action in endings for instance in instances(action)}
 
 
 def read_again(
-    ports: Ports, rules: Rules, nodes: Mapping[str, StoredNode], ends: Iterable[str]
+    ports: Ports, rules: Rules, nodes: Mapping[str, StoredNode], ended_ids: Iterable[str]
 ) -> dict[str, StoredNode]:
-    """Nodes whose facts change by reading EC2 again: nothing is ended on a reading that may have been partial."""
+    """Nodes whose facts change when EC2 is read again: a partial reading must not end an instance."""
     started = ports.clock()
     changed = {}
-    for instance in ports.instances.by_id(sorted(ends)):
+    for instance in ports.instances.by_id(sorted(ended_ids)):
         node = nodes[instance.instance]
         facts = node.facts.join(facts_of_instance(instance, started, rules.elastic))
         if facts != node.facts:

@@ -1,7 +1,6 @@
-"""A breaker: a reading that would remove more than half of a cluster's members waits until a second reading confirms
-it.
+"""Holds back a reading that would remove over half of a cluster's members, until a second reading confirms it.
 
-A mistake of ours or of AWS's (a describe call that shows no tags, a wrong account) then costs a period, not the job.
+A wrong reading (a describe call without tags, a wrong account) then costs a period, not the job.
 """
 
 from __future__ import annotations
@@ -24,16 +23,14 @@ REMEMBERED_PERIODS = 3.5  # an older first reading does not count
 
 @dataclass(frozen=True)
 class Doubts:
-    """Losses that wait. `instances` are not written this time; `notes` is what to remember of each node: whether it was
-    lost.
-    """
+    """Losses that wait for a second reading. `instances` are not written now; `notes` says which nodes were lost."""
 
     instances: frozenset[str]
     notes: Mapping[str, bool]
     clusters: tuple[str, ...]
 
 
-def doubted(
+def doubtful_losses(
     ports: Ports,
     policies: Mapping[str, ClusterPolicy],
     stored: Mapping[str, StoredNode],
@@ -50,7 +47,7 @@ def doubted(
         before = view(known.facts, rules, now)
         if before.closed is None and before.wanted and not view(known.facts.join(reading), rules, now).wanted:
             losses.setdefault(named.cluster, []).append(reading.instance)
-    held: set[str] = set()
+    held_instances: set[str] = set()
     notes = {
         instance: False
         for instance, node in stored.items()
@@ -59,24 +56,26 @@ def doubted(
     clusters = []
     for cluster, lost in sorted(losses.items()):
         members = set(ports.clusters.get(cluster).membership.members)
-        gone = members.intersection(lost)
-        if len(gone) * 2 <= len(members):
+        lost_members = members.intersection(lost)
+        if len(lost_members) * 2 <= len(members):
             continue
-        fresh = {instance for instance in gone if not _read_before(stored[instance], policies[cluster], now)}
-        if not fresh:
+        first_losses = {
+            instance for instance in lost_members if not _was_lost_before(stored[instance], policies[cluster], now)
+        }
+        if not first_losses:
             continue
-        held |= gone
-        notes.update(dict.fromkeys(gone, True))
+        held_instances |= lost_members
+        notes.update(dict.fromkeys(lost_members, True))
         clusters.append(cluster)
         log.error(
             "most members would be lost: waiting for a second reading",
-            extra={"cluster": cluster, "lost": len(gone), "members": len(members)},
+            extra={"cluster": cluster, "lost": len(lost_members), "members": len(members)},
         )
         ports.metrics.count(RESYNC_HELD, cluster)
-    return Doubts(frozenset(held), notes, tuple(clusters))
+    return Doubts(frozenset(held_instances), notes, tuple(clusters))
 
 
-def _read_before(node: StoredNode, policy: ClusterPolicy, now: float) -> bool:
+def _was_lost_before(node: StoredNode, policy: ClusterPolicy, now: float) -> bool:
     """Whether the previous reading lost the node as well."""
     doubt = node.facts.acks.doubt
     return doubt is not None and doubt.lost and 0 < now - doubt.at <= REMEMBERED_PERIODS * policy.resync_seconds

@@ -1,7 +1,6 @@
-"""Carry out planned actions one after the other, and report what took effect. Decides nothing.
+"""Carries out planned actions one after the other, and reports their effects. Decides nothing.
 
-Every action of the controller is done here, whoever planned it: converge, the answer to failed launches, the reserved
-pool.
+All actions of the controller are carried out here: by converge, after failed launches, and for the reserved pool.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ _CONDITIONAL = (Terminate, TerminateInGroup, CompleteLifecycle, TagElastic, Stop
 
 @dataclass
 class Performed:
-    """The results of all actions. `acks` by instance; `trail` for the audit; `failures` are worth a retry, `refused`
-    actions are not; `done` took effect.
+    """The results of all actions. `acks` by instance; `trail` for the audit; `failures` may succeed in a
+    retry, `refused` actions cannot; `done` actions took effect.
     """
 
     acks: dict[str, Acks] = field(default_factory=dict)
@@ -83,19 +82,19 @@ class _Effect:
 def perform(
     ports: Ports, cluster: str, actions: Sequence[Action], why: str = "", until: float | None = None
 ) -> Performed:
-    """Carry out the actions. A failure stops only the actions that depend on it: nothing is ended whose tags could not
-    be written first, nothing is asked to join that could not be started. `why` goes into the audit trail. Status tags
-    are not written after `until`.
+    """Carry out the actions. A failure stops only dependent actions: an instance without its status tag is not
+    ended, and an instance that did not start is not tagged to join. `why` is written into the audit trail. No status
+    tag is written after `until`.
     """
     performed = Performed()
     for planned in actions:
-        action = _unhindered(planned, performed.held_back)
+        action = _without_held_back(planned, performed.held_back)
         if action is not None:
-            _one(ports, cluster, action, why, until, performed)
+            _perform_one(ports, cluster, action, why, until, performed)
     return performed
 
 
-def _unhindered(action: Action, held_back: set[str]) -> Action | None:
+def _without_held_back(action: Action, held_back: set[str]) -> Action | None:
     if not held_back or not isinstance(action, _CONDITIONAL):
         return action
     remaining = tuple(instance for instance in instances(action) if instance not in held_back)
@@ -104,7 +103,9 @@ def _unhindered(action: Action, held_back: set[str]) -> Action | None:
     return replace(action, instances=remaining) if isinstance(action, Terminate | TagElastic | StopBase) else action
 
 
-def _one(ports: Ports, cluster: str, action: Action, why: str, until: float | None, performed: Performed) -> None:
+def _perform_one(
+    ports: Ports, cluster: str, action: Action, why: str, until: float | None, performed: Performed
+) -> None:
     kind = type(action).__name__
     fields = {"cluster": cluster, "action": repr(action)}
     try:
@@ -137,10 +138,10 @@ def _one(ports: Ports, cluster: str, action: Action, why: str, until: float | No
 
 
 def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float | None) -> _Effect:
-    """Carry out one action. Raises what the ports raise."""
+    """Carry out one action. Raises the errors of the ports."""
     match action:
         case PublishTarget():
-            return _published(ports, cluster, action)
+            return _publish_target(ports, cluster, action)
         case SetDesiredCapacity():
             ports.groups.set_desired(action.group, action.desired)
             entry = CapacitySet(group=action.group, value=action.desired, why=action.why, detail=action.detail)
@@ -154,7 +155,9 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
         case StampOwner():
             return _effect(ports, action, why, ports.instances.tag(action.instances, OWNER_TAG, action.cluster))
         case SetStatusTag():
-            began = ports.clock()  # a run that hangs here has not overwritten what another one writes meanwhile
+            began = (
+                ports.clock()
+            )  # acknowledge with the time before the call: after a hang, the newer write of another run counts
             tagged = ports.instances.tag(action.instances, STATUS_TAG, action.status, until)
             tagged = replace(tagged, missing=frozenset()) if action.gone else tagged
             return _effect(ports, action, why, tagged, began)
@@ -162,13 +165,13 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
             ports.groups.protect(action.instances, action.group)
         case CompleteLifecycle():
             if not ports.groups.complete(action.instance, action.group, action.hook, action.token, action.result):
-                return _over(ports, action)
+                return _overdue_effect(ports, action)
         case HeartbeatLifecycle():
             if not ports.groups.heartbeat(action.instance, action.group, action.hook, action.token):
-                return _over(ports, action)
+                return _overdue_effect(ports, action)
         case TerminateInGroup():
             if not ports.groups.terminate(action.instance, action.group, decrement=action.decrement):
-                # It left the group: the next reading of groups shows whether it ended or was detached.
+                # The instance left the group: the next reading of groups shows whether it ended or was detached.
                 return _Effect()
         case Terminate():
             return _effect(ports, action, why, ports.instances.terminate(action.instances))
@@ -191,7 +194,7 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
     return _effect(ports, action, why)
 
 
-def _published(ports: Ports, cluster: str, action: PublishTarget) -> _Effect:
+def _publish_target(ports: Ports, cluster: str, action: PublishTarget) -> _Effect:
     try:
         membership = publish(ports, cluster, action.membership.revision)
     except Refused as error:  # publishing is repeated until the target is readable
@@ -203,15 +206,15 @@ def _published(ports: Ports, cluster: str, action: PublishTarget) -> _Effect:
 
 
 def _effect(ports: Ports, action: Action, why: str, batch: Batch = ALL_DONE, at: float | None = None) -> _Effect:
-    absent = batch.missing | set(batch.refused)
-    effective = tuple(instance for instance in instances(action) if instance not in absent)
+    unaffected = batch.missing | set(batch.refused)
+    affected = tuple(instance for instance in instances(action) if instance not in unaffected)
     value: str = action.status if isinstance(action, SetStatusTag) else ""
     value = action.result if isinstance(action, CompleteLifecycle) else value
     kind = type(action).__name__
-    entries = tuple(ActionDone(kind=kind, instance=instance, value=value, why=why) for instance in effective)
-    return _Effect(effective, acknowledgement(action, ports.clock() if at is None else at), entries, batch.refused)
+    entries = tuple(ActionDone(kind=kind, instance=instance, value=value, why=why) for instance in affected)
+    return _Effect(affected, acknowledgement(action, ports.clock() if at is None else at), entries, batch.refused)
 
 
-def _over(ports: Ports, action: CompleteLifecycle | HeartbeatLifecycle) -> _Effect:
+def _overdue_effect(ports: Ports, action: CompleteLifecycle | HeartbeatLifecycle) -> _Effect:
     entry = ActionDone(kind=type(action).__name__, instance=action.instance, value="stale")
     return _Effect((action.instance,), stale_answer(action, ports.clock()), (entry,))

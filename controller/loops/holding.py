@@ -1,9 +1,8 @@
-"""Hold the launches of elastic groups whose nodes fail alike, and release them later (the decisions are in `holding` of
-the core).
+"""Suspends the launches of elastic groups whose nodes fail alike, and resumes them later (see `decisions/holding.py`).
 
-1. gather: the group's facts; whether it launches, only when something may have to be decided
+1. gather: the group's facts, and its size only if a decision may be due
 2. decide: pure
-3. apply: remember what is about to be done, do it, remember that it was done
+3. apply: store the plan, carry it out, store that it is done
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ from dyntrain.controller.loops.ports import Ports, StoredGroup
 log = logging.getLogger("dyntrain.holding")
 
 
-def settle_holds(ports: Ports, rules: Rules, decision: Decision, *, every: bool) -> None:
-    """Handle groups whose nodes have just failed alike, or with `every` all groups of the cluster. To be called before
-    their launches are given up, since a group launches the next machine at once. Raises RetryLater; a lost race is left
-    to its winner.
+def settle_holds(ports: Ports, rules: Rules, decision: Decision, *, all_groups: bool) -> None:
+    """Handle groups whose nodes have just failed alike, or with `all_groups` all groups of the cluster.
+
+    This must run before failed launches are given up, since a group launches the next machine at once. Raises
+    RetryLater. A run that loses a race leaves the group to the winner.
     """
     for group in rules.groups:
         failing = streak(decision.nodes, group)
-        if not every and (failing is None or failing.times < rules.policy.alike_failures):
+        if not all_groups and (failing is None or failing.times < rules.policy.alike_failures):
             continue
         stored = ports.group_records.get(group) or StoredGroup(GroupFacts(group=group), 0)
         held = stored.facts.hold is not None and stored.facts.hold.held
@@ -75,6 +75,6 @@ def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: HoldPlan) -> N
         )
     ports.clusters.record(cluster, ports.clock(), entries)
     log.error(
-        f"a group is {'kept from launching' if plan.operation == 'hold' else 'let go on'}",
+        f"launches of a group are {'suspended' if plan.operation == 'hold' else 'resumed'}",
         extra={"cluster": cluster, "group": group, "why": plan.why, "problem": plan.memory.reason},
     )

@@ -1,8 +1,8 @@
-"""Turn events into facts, and nothing else: parse, read one item, merge, write it once if anything is new.
+"""Turns events into facts, and nothing else.
 
 1. observe: parse the payload into facts (pure)
-2. gather: read the item it is about
-3. merge, and write over the version that was read; a lost race starts over
+2. gather: read the item of the event's instance, group or cluster
+3. merge: add new facts and write over the version that was read; after a lost race, read again
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dyntrain.controller.loops.ports import Ports, StoredGroup, StoredNode
 log = logging.getLogger("dyntrain.intake")
 
 ATTEMPTS = 8
-NOT_BASE = "it is not known as the node that runs the cluster's coordinator; it is asked again with its next report"
-UNNAMED_SECONDS = 86_400.0  # facts of an instance that no cluster has claimed
-GONE_SECONDS = 7 * 86_400.0  # a tombstone outlives every replayed event we expect
+NOT_BASE = "the sender is not known as the node that runs the cluster's coordinator; its next report is checked again"
+UNNAMED_SECONDS = 86_400.0  # time until facts of an instance without cluster expire
+GONE_SECONDS = 7 * 86_400.0  # time until facts of a terminated instance expire, longer than events are replayed
 
 
 @dataclass(frozen=True)
 class IntakeOutcome:
-    """What became of an event; `reason` is empty when there is nothing to explain."""
+    """Result of handling an event; `reason` may be empty."""
 
     kind: Literal["applied", "unchanged", "stale", "ignored", "quarantined"]
     reason: str = ""
@@ -65,19 +65,19 @@ def _take_in(ports: Ports, news: Observation, elastic: ElasticTag, proven: bool)
     if isinstance(news, DroppedEvent):
         return IntakeOutcome(news.outcome, news.reason, news.instance)
     if isinstance(news, JobFacts):
-        if proven and (reason := _not_the_coordinators(ports, news.report, elastic)):
+        if proven and (reason := _reason_to_ignore(ports, news.report, elastic)):
             return IntakeOutcome("ignored", reason, news.report.instance_id, news.report.cluster)
-        return _job(ports, news)
+        return _take_job_report(ports, news)
     if isinstance(news, GroupFacts):
         applied = merge_group(ports, news, wake=True)
         return IntakeOutcome("applied" if applied else "unchanged", f"group {news.group} could not launch an instance")
     if isinstance(news, SeveralNodes):
-        return _together([_node(ports, node) for node in news.nodes])
-    return _node(ports, news)
+        return _combined_outcome([_take_node_facts(ports, node) for node in news.nodes])
+    return _take_node_facts(ports, news)
 
 
-def _together(outcomes: list[IntakeOutcome]) -> IntakeOutcome:
-    """The outcome of an event about several instances: applied if it was news for one of them."""
+def _combined_outcome(outcomes: list[IntakeOutcome]) -> IntakeOutcome:
+    """The outcome of an event about several instances: applied if it was new for one of these."""
     kinds = {outcome.kind for outcome in outcomes}
     kind: Literal["applied", "unchanged", "stale"] = (
         "applied" if "applied" in kinds else "stale" if "stale" in kinds else "unchanged"
@@ -85,7 +85,7 @@ def _together(outcomes: list[IntakeOutcome]) -> IntakeOutcome:
     return IntakeOutcome(kind, instance=" ".join(outcome.instance for outcome in outcomes))
 
 
-def _node(ports: Ports, news: NodeFacts) -> IntakeOutcome:
+def _take_node_facts(ports: Ports, news: NodeFacts) -> IntakeOutcome:
     cluster = news.named.cluster if news.named is not None else ""
     stored = ports.nodes.get(news.instance) if news.preparation is not None else None
     if (
@@ -103,10 +103,10 @@ def _node(ports: Ports, news: NodeFacts) -> IntakeOutcome:
 
 
 def merge(ports: Ports, news: NodeFacts, *, wake: bool, known: StoredNode | None = None) -> NodeFacts | None:
-    """Join `news` into the node's item; `known` saves the first read.
+    """Join `news` into the node's item; `known` is the item if the caller has read it.
 
-    Returns None when it was written, else the facts that already held all of it. Raises RetryLater after too many lost
-    races.
+    Returns None after a write, else the stored facts, which already contained `news`. Raises RetryLater after too many
+    lost races.
     """
     for _ in range(ATTEMPTS):
         stored = known or ports.nodes.get(news.instance) or StoredNode(NodeFacts(instance=news.instance), 0)
@@ -114,10 +114,12 @@ def merge(ports: Ports, news: NodeFacts, *, wake: bool, known: StoredNode | None
         merged = stored.facts.join(news)
         if merged == stored.facts and stored.version:
             return merged
-        placed = merged.named is not None or merged.group_event is not None
+        belongs_to_cluster = merged.named is not None or merged.group_event is not None
         try:
             ports.nodes.put(
-                StoredNode(merged, stored.version), wake=wake and placed, expires=_expires(merged, ports.clock())
+                StoredNode(merged, stored.version),
+                wake=wake and belongs_to_cluster,
+                expires=_expiry_time(merged, ports.clock()),
             )
         except Conflict:
             continue
@@ -146,14 +148,14 @@ def merge_group(ports: Ports, news: GroupFacts, *, wake: bool) -> bool:
     )
 
 
-def _expires(facts: NodeFacts, now: float) -> float | None:
+def _expiry_time(facts: NodeFacts, now: float) -> float | None:
     if facts.terminated:
         return now + GONE_SECONDS
     return None if facts.named is not None or facts.group_event is not None else now + UNNAMED_SECONDS
 
 
-def _not_the_coordinators(ports: Ports, report: JobReport, elastic: ElasticTag) -> str:
-    """Why an authentic report does not count; "" when it does. A real coordinator repeats it until it is received."""
+def _reason_to_ignore(ports: Ports, report: JobReport, elastic: ElasticTag) -> str:
+    """Why an authentic report does not count, else "". A coordinator repeats its report until it is received."""
     membership = ports.clusters.get(report.cluster).membership
     if membership.coordinator is not None:
         if membership.coordinator == report.instance_id:
@@ -163,13 +165,13 @@ def _not_the_coordinators(ports: Ports, report: JobReport, elastic: ElasticTag) 
             report.job,
             report.instance_id,
         ):
-            return ""  # nobody has taken the job over yet: a nomination alone moves nothing
+            return ""  # the nominated node has not taken over the job yet
         return "another node is nominated to run the coordinator"
     node = ports.nodes.get(report.instance_id)
     return "" if node is not None and may_lead(node.facts, report.cluster, membership.term, elastic) else NOT_BASE
 
 
-def _job(ports: Ports, news: JobFacts) -> IntakeOutcome:
+def _take_job_report(ports: Ports, news: JobFacts) -> IntakeOutcome:
     cluster = news.report.cluster
     for _ in range(ATTEMPTS):
         stored, version = ports.jobs.get(cluster)

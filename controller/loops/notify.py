@@ -1,10 +1,10 @@
-"""Send alarms to the stage's webhook, separately: no decision waits for it, or fails with it.
+"""Sends alarms to the stage's webhook, in a separate function: no decision waits for the webhook, or fails with it.
 
-1. gather: the webhook, if there is one, and whether the message was sent before
-2. claim it, so that of two deliveries at once one sends
-3. send, and remember that it was sent; what could not be sent is given back for Lambda's next attempt
+1. gather: the webhook, if one is set, and whether the message was sent before
+2. claim the message, so that only one of two simultaneous deliveries sends it
+3. send the message, and store that it was sent; a failed message is released for Lambda's next attempt
 
-A function that dies between sending and remembering sends once more: the receiver can tell by the `id`.
+After a crash between sending and storing, the message is sent twice. The receiver recognises it by its `id`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class StoredNotice:
 
 
 class Notices(Protocol):
-    """Which messages were sent, kept for a day."""
+    """Records of sent messages, kept for a day."""
 
     def get(self, message: str) -> StoredNotice | None:
         """Read one notice, consistently."""
 
     def put(self, message: str, notice: StoredNotice) -> None:
-        """Write over `notice.version`; 0: there is none. Raises Conflict."""
+        """Write over `notice.version`; 0: no notice exists. Raises Conflict."""
 
 
 class Secrets(Protocol):
@@ -49,7 +49,7 @@ class Secrets(Protocol):
 
 class Sender(Protocol):
     def post(self, webhook: Webhook, payload: Mapping[str, Any]) -> None:
-        """Post, and return once it was accepted. Raises RetryLater or GiveUp, neither of which contains the address."""
+        """Post the payload. Raises RetryLater or GiveUp, whose messages do not contain the webhook's address."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Notified:
 
 
 def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> Notified:
-    """Send the alarm, unless it was sent. Raises RetryLater or GiveUp when it could not be."""
+    """Send the alarm, unless it was sent before. Raises RetryLater or GiveUp if that fails."""
     secret = ports.secrets.webhook()
     if secret is None:
         return Notified(skipped="the stage has no webhook")
@@ -76,7 +76,7 @@ def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> Notified
     sent = repeated = 0
     for record in event.get("Records", ()):
         notification = notification_of(record, stage)
-        claim = _claimed(ports, notification.id)
+        claim = _claim(ports, notification.id)
         if claim is None:
             repeated += 1
             continue
@@ -91,8 +91,8 @@ def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> Notified
     return Notified(sent, repeated)
 
 
-def _claimed(ports: NotifyPorts, message: str) -> int | None:
-    """The version over which to store the outcome; None: it was sent, or is being sent."""
+def _claim(ports: NotifyPorts, message: str) -> int | None:
+    """Return the version over which to store the outcome; None for a message that is sent or being sent."""
     now = ports.clock()
     stored = ports.notices.get(message)
     if stored is not None and (

@@ -1,7 +1,7 @@
-"""Ports to the world; adapters implement them for AWS, the tests' fakes in memory.
+"""Interfaces to AWS. Adapters implement them with AWS's services, fakes of the tests in memory.
 
-Every method may raise errors.RetryLater (throttled, network) or errors.GiveUp (refused, misconfigured). A read that
-returns is complete: a failed or missing page is an error, never a shorter answer.
+Every method may raise errors.RetryLater (throttled, network) or errors.GiveUp (refused, misconfigured). A result that
+a read returns is complete: a failed or missing page is an error, never a shorter answer.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class StoredNode:
-    """A node's facts. `version` is what a conditional write must still find; 0: the item does not exist yet. `pending`:
-    its last write woke the stream.
+    """A node's facts. A conditional write requires that the item still has `version`; 0: no item exists yet.
+    `pending`: the item's last write woke the stream.
     """
 
     facts: NodeFacts
@@ -42,8 +42,8 @@ class StoredMembership:
 
 @dataclass(frozen=True)
 class StoredTurn:
-    """Which run may announce a cluster's statuses: the one with this `number`, until `until` or until it ends its turn.
-    `left`: instances that other runs left to it.
+    """The turn of the run that may announce a cluster's statuses, which lasts until the time `until` at most. `left`:
+    instances that other runs left to this run.
     """
 
     number: int = 0
@@ -95,8 +95,8 @@ class TrailEntry:
 
 @dataclass(frozen=True)
 class Wake:
-    """What to look at after a batch of stream records. `ticked`: look also for changes by time alone, or by a lost
-    write. `surveyed`: those of `ticked` whose complete resync has just been written.
+    """Nodes, clusters and groups to check after a batch of stream records. `ticked` clusters are also checked for
+    changes by time or lost writes. `surveyed`: the `ticked` clusters whose complete resync has just been written.
     """
 
     nodes: Mapping[str, StoredNode] = field(default_factory=dict)
@@ -113,13 +113,13 @@ class Nodes(Protocol):
         """Read one node, consistently."""
 
     def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
-        """Consistent reads; instances without facts are left out."""
+        """Read many nodes, consistently; instances without facts are left out."""
 
     def put(self, node: StoredNode, *, wake: bool, expires: float | None) -> None:
-        """Write over version `node.version`. Raises Conflict when the item has another one."""
+        """Write over version `node.version`. Raises Conflict when the item has another version."""
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
-        """The cluster's nodes by the index, so slightly stale; consistent reads confirm what matters."""
+        """Read the cluster's nodes by the index, which may be slightly stale."""
 
 
 class GroupRecords(Protocol):
@@ -132,7 +132,7 @@ class GroupRecords(Protocol):
         """Write over `stored.version`. Raises Conflict."""
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
-        """The groups that carry the cluster's tag; by the index, so slightly stale."""
+        """Read the groups with the cluster's tag by the index, which may be slightly stale."""
 
 
 class Jobs(Protocol):
@@ -159,7 +159,7 @@ class Clusters(Protocol):
         """Write over `turn.version`. Raises Conflict."""
 
     def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
-        """Have the cluster looked at, although no event came. `surveyed`: a complete resync was written before."""
+        """Have the cluster checked without an event. `surveyed`: a complete resync was written before."""
 
     def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
         """Add to the audit trail."""
@@ -176,7 +176,7 @@ class Parameters(Protocol):
         """The JSON of every cluster's policy parameter, by cluster name."""
 
     def stages(self) -> Mapping[str, str]:
-        """All parameters below `STAGES`, by name: where the controllers of this account have their resources."""
+        """All parameters below `STAGES`, by name, which say where this account's controllers have their resources."""
 
     def target(self, cluster: str) -> str | None:
         """The JSON in the parameter `target`."""
@@ -184,7 +184,7 @@ class Parameters(Protocol):
     def put_target(self, cluster: str, target: Target, pointer: str) -> None: ...
 
     def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
-        """Write the policy. False: there is one already, and `overwrite` is not set."""
+        """Write the policy. False: a policy exists, and `overwrite` is not set."""
 
     def delete(self, cluster: str) -> Sequence[str]:
         """Delete all parameters of the cluster; returns their names."""
@@ -209,12 +209,10 @@ class Instances(Protocol):
         """All instances that were launched from launch templates of these names, by name."""
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
-        """Those of the instances that EC2 shows; one that is missing proves nothing."""
+        """The instances of the list that EC2 shows; a missing instance proves nothing."""
 
     def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
-        """Tag many at once; one failure does not stop the others. Nothing is sent or repeated after `until`: raises
-        RetryLater.
-        """
+        """Tag many instances; an error stops no other request. After `until` sends nothing, and raises RetryLater."""
 
     def untag(self, instances: Sequence[str], key: str) -> Batch:
         """Remove the tag, in batches as `tag`."""
@@ -226,10 +224,10 @@ class Instances(Protocol):
         """Start the instances, in batches as `tag`."""
 
     def stop(self, instances: Sequence[str]) -> Batch:
-        """Stop the instances, in batches as `tag`. They keep their disks."""
+        """Stop the instances, in batches as `tag`. Stopped instances keep their disks."""
 
     def reboot(self, instances: Sequence[str]) -> Batch:
-        """Reboot the instances, in batches as `tag`. EC2 shows them as running all the while."""
+        """Reboot the instances, in batches as `tag`. EC2 shows rebooting instances as running."""
 
     def give_profile(self, instance: str, profile: str) -> None:
         """Replace the instance's profile, by ARN. Raises Refused."""
@@ -244,52 +242,48 @@ class Groups(Protocol):
     def complete(
         self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
     ) -> bool:
-        """Complete the lifecycle action. False: it no longer exists, which is as good."""
+        """Complete the lifecycle action. False: the action no longer exists, which is no error."""
 
     def heartbeat(self, instance: str, group: str, hook: str, token: str | None) -> bool:
-        """Extend the lifecycle action. False: it no longer exists."""
+        """Extend the lifecycle action. False: the action no longer exists."""
 
     def terminate(self, instance: str, group: str, *, decrement: bool) -> bool:
-        """Terminate the member. False: it is no member any more. Raises Refused, with `decrement` for a group at its
-        minimum.
-        """
+        """Terminate the member. False: it is no member. Raises Refused, also for `decrement` at minimum size."""
 
     def protect(self, instances: Sequence[str], group: str) -> None: ...
 
     def tagged(self, key: str) -> Mapping[str, str]:
-        """The groups that carry the tag key, with its value. Whoever may tag a group can set it."""
+        """The groups that carry the tag key, and the tag's value. Anybody who may tag groups can set this tag."""
 
     def of_own_stacks(self, key: str) -> Mapping[str, str]:
-        """Those of `tagged` that were created by the CloudFormation stack named by the value, which nobody can
-        forge.
-        """
+        """The groups of `tagged` that were created by the stack that the tag names, which cannot be forged."""
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
         """Sizes by group; groups that do not exist are left out."""
 
     def suspend_replacement(self, group: str) -> None:
-        """Stop the group from replacing members that do not run. It still launches and terminates on request."""
+        """Stop the group from replacing stopped members. The group still launches and terminates on request."""
 
     def resume_replacement(self, group: str) -> None:
-        """Undo `suspend_replacement`; a member that does not run then is replaced."""
+        """Undo `suspend_replacement`: the group replaces stopped members again."""
 
     def suspend_launches(self, group: str) -> None:
-        """Stop the group from launching, whatever it lacks. Running members stay, and are terminated on request."""
+        """Stop the group from launching instances. Running members stay, and are terminated on request."""
 
     def resume_launches(self, group: str) -> None:
-        """Undo `suspend_launches`: the group launches what it lacks."""
+        """Undo `suspend_launches`: the group launches missing instances."""
 
     def set_desired(self, group: str, desired: int) -> None:
         """Set the desired capacity at once, without the group's cool-down."""
 
 
 class Metrics(Protocol):
-    """Counts that alarms are set on, and the curves of each cluster's job."""
+    """Counts for alarms, and the curves of each cluster's job."""
 
     def count(self, name: str, cluster: str, value: int = 1) -> None: ...
 
     def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
-        """Record the current values, by name."""
+        """Record current values of the cluster's job, by name."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Publish a cluster's target where the coordinator reads it, and check that it is there.
+"""Publishes a cluster's target in the parameter that the coordinator reads, and checks the parameter.
 
-The parameter store has no compare-and-set. So the membership is first settled in the cluster's item; whoever then
-writes the parameter reads the item again afterwards, and writes once more if it has changed: the last writer always
-leaves the newest revision.
+Parameter Store has no compare-and-set. So a run first writes the membership into the cluster's item by compare-and-set.
+After writing the parameter, the run reads the item again. If the item has changed, the run writes the parameter again.
+So the last writer always leaves the newest revision.
 
-A revision has one content, as far as this table knows. Where the parameter differs, another controller writes it, or
-the table is of a backup: it is not overwritten, an alarm is raised, and the next tick continues with a higher revision.
+If the parameter has the table's revision with other content, another controller writes it, or the table is from a
+backup. Then the parameter is not overwritten, an alarm is raised, and the next tick continues with a higher revision.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ ATTEMPTS = 5
 
 
 def publish(ports: Ports, cluster: str, revision: int) -> Membership | None:
-    """Publish at least `revision`. Returns the membership in the parameter; None when another run has published a later
-    one. Raises Disputed, RetryLater when other runs keep changing it, and what the ports raise.
+    """Publish at least `revision`; returns the published membership, None if another run has published a later one.
+
+    Raises Disputed, RetryLater when other runs keep changing the item, and the errors of the ports.
     """
     stored = ports.clusters.get(cluster)
     if stored.published > revision:
@@ -42,9 +43,9 @@ def _put(ports: Ports, cluster: str, stored: StoredMembership) -> Membership:
     published_revision(ports, cluster, stored.membership)
     for _ in range(ATTEMPTS):
         ports.parameters.put_target(cluster, stored.membership.target, ports.clusters.pointer(cluster))
-        present = published_revision(ports, cluster, stored.membership)
+        present_revision = published_revision(ports, cluster, stored.membership)
         latest = ports.clusters.get(cluster)
-        if present >= stored.membership.revision == latest.membership.revision:
+        if present_revision >= stored.membership.revision == latest.membership.revision:
             try:
                 ports.clusters.put(cluster, replace(latest, published=latest.membership.revision))
                 return latest.membership
@@ -57,26 +58,24 @@ def _put(ports: Ports, cluster: str, stored: StoredMembership) -> Membership:
 
 
 def published_revision(ports: Ports, cluster: str, membership: Membership) -> int:
-    """The revision in the parameter; -1 when there is none. Raises Disputed when it is the membership's own revision
-    with other content.
-    """
+    """The parameter's revision, -1 without one. Raises Disputed for the membership's revision with other content."""
     published = parameter_target(ports, cluster)
     if published is None:
         return -1
-    problem = disputed(cluster, published, membership)
+    problem = dispute_message(cluster, published, membership)
     if problem:
         raise Disputed(problem)
     return published.revision
 
 
-def disputed(cluster: str, published: Target, membership: Membership) -> str:
-    """A message when `published` has the membership's revision with other content; "" when it has not. Pure."""
+def dispute_message(cluster: str, published: Target, membership: Membership) -> str:
+    """Return a message if `published` has the membership's revision with other content, else "". Pure."""
     if not published.contradicts(membership.target):
         return ""
-    by = f"stage {published.stage}" if published.stage else "an unnamed stage"
+    writer = f"stage {published.stage}" if published.stage else "an unnamed stage"
     return (
         f"two targets of {cluster} have revision {published.revision}: {published.count} members in the parameter, "
-        f"by {by}, {len(membership.members)} in the table; name its stage in its policy, and edit no target by hand"
+        f"by {writer}, {len(membership.members)} in the table; name its stage in its policy, and edit no target by hand"
     )
 
 

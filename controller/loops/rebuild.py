@@ -1,10 +1,9 @@
-"""Recover from an empty table while a job runs: take over the published target, and decide nothing before the state is
-restored.
+"""Recovers from an empty table while a job runs: takes over the published target, and decides nothing before.
 
-1. a resync reads EC2 and Auto Scaling and writes the nodes' facts, as ever; its tick says that it was complete
-2. at that tick the membership is taken over from the parameter `target`, and its members count as prepared, or they
-   would not be in it
-3. until the coordinator was heard, or has been silent for as long as one that is lost, nothing is published or ended
+1. a resync reads EC2 and Auto Scaling and writes the nodes' facts, as usual; its tick says that the resync was complete
+2. at that tick the membership is taken over from the parameter `target`; its members count as prepared, since only
+   prepared nodes become members
+3. until the coordinator reports, or has been silent so long that it counts as lost, nothing is published or ended
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ log = logging.getLogger("dyntrain.rebuild")
 
 
 def membership_of(ports: Ports, cluster: str, *, surveyed: bool) -> StoredMembership | None:
-    """The cluster's membership; None: it has been lost, and cannot be rebuilt yet. `surveyed`: a complete resync has
-    just been written.
+    """The cluster's membership; None if it is lost and cannot be rebuilt yet. `surveyed`: a complete resync has just
+    been written.
     """
     stored = ports.clusters.get(cluster)
     if stored.version:
@@ -41,7 +40,7 @@ def membership_of(ports: Ports, cluster: str, *, surveyed: bool) -> StoredMember
     if not surveyed:
         log.warning("the table has lost this cluster: waiting for a complete resync", extra={"cluster": cluster})
         return None
-    return _rebuilt(ports, cluster, _target(cluster, text), stored)
+    return _rebuild(ports, cluster, _target(cluster, text), stored)
 
 
 def awaits_job(membership: Membership, job_facts: JobFacts | None, policy: ClusterPolicy, now: float) -> bool:
@@ -54,19 +53,19 @@ def awaits_job(membership: Membership, job_facts: JobFacts | None, policy: Clust
 def take_members(
     ports: Ports, rules: Rules, stored: StoredMembership, job_facts: JobFacts | None, nodes: Iterable[NodeFacts]
 ) -> None:
-    """Take over members where the target did not list them (their list was in the lost table). A lost race is left to
-    its winner.
+    """Rebuild the list of members if the target had none, because the list was in the lost table. A run that loses a
+    race leaves the work to the winner.
     """
     cluster = rules.policy.cluster
     now = ports.clock()
-    membership = with_reported_members(stored.membership, job_facts, _wished(nodes, rules, now))
-    _believe(ports, cluster, membership.members, now)
+    membership = with_reported_members(stored.membership, job_facts, _wanted_instances(nodes, rules, now))
+    _record_as_prepared(ports, cluster, membership.members, now)
     with suppress(Conflict):
         ports.clusters.put(cluster, replace(stored, membership=membership))
 
 
-def _wished(nodes: Iterable[NodeFacts], rules: Rules, now: float) -> list[str]:
-    """The instances that are asked for, base nodes first."""
+def _wanted_instances(nodes: Iterable[NodeFacts], rules: Rules, now: float) -> list[str]:
+    """The instances that people want in the cluster, base nodes first."""
     views = [view(facts, rules, now) for facts in nodes if not facts.terminated]
     base = [seen.instance for seen in views if seen.base and seen.owned]
     elastic = [seen.instance for seen in views if seen.elastic and not seen.base]
@@ -83,10 +82,12 @@ def _target(cluster: str, text: str) -> Target:
         ) from error
 
 
-def _rebuilt(ports: Ports, cluster: str, target: Target, stored: StoredMembership) -> StoredMembership:
+def _rebuild(ports: Ports, cluster: str, target: Target, stored: StoredMembership) -> StoredMembership:
     now = ports.clock()
     membership = rebuilt_membership(target, ports.nodes.of_cluster(cluster), now)
-    _believe(ports, cluster, membership.members, now)  # first: writing it twice is harmless, missing it is not
+    _record_as_prepared(
+        ports, cluster, membership.members, now
+    )  # before the membership: writing these facts twice is harmless, losing them is not
     rebuilt = replace(stored, membership=membership, published=membership.revision)
     try:
         ports.clusters.put(cluster, rebuilt)
@@ -102,9 +103,9 @@ def _rebuilt(ports: Ports, cluster: str, target: Target, stored: StoredMembershi
     return replace(rebuilt, version=stored.version + 1)
 
 
-def _believe(ports: Ports, cluster: str, members: Iterable[str], now: float) -> None:
-    """Record the members as prepared, with attempt 0: any report of a node itself overrides it."""
-    preparation = Preparation(attempt=0, at=now, outcome="prepared", reason="it was in the target that is published")
+def _record_as_prepared(ports: Ports, cluster: str, members: Iterable[str], now: float) -> None:
+    """Record the members as prepared, with attempt 0, which any report of a node overrides."""
+    preparation = Preparation(attempt=0, at=now, outcome="prepared", reason="the published target listed this node")
     for instance in members:
         facts = NodeFacts(instance=instance, named=ClusterStatement(at=0.0, cluster=cluster), preparation=preparation)
         merge(ports, facts, wake=False)

@@ -15,12 +15,12 @@ from pydantic import ValidationError
 log = logging.getLogger("dyntrain.registry")
 
 KEEP_SECONDS = 30.0
-MISS_SECONDS = 2.0  # a cluster that is not known may have been made just now
+MISS_SECONDS = 2.0  # an unknown cluster may have been created just now
 
 
 class Registry:
-    """Policies by cluster. An invalid one is reported and skipped: it must not stop the other clusters. Clusters of
-    another stage than `stage` are left out; None: all are served.
+    """Policies by cluster. An invalid policy is reported and skipped, and does not stop other clusters. Only clusters
+    of `stage` are served; None: clusters of all stages.
     """
 
     def __init__(self, parameters: Parameters, clock: Clock, stage: str | None = None) -> None:
@@ -35,7 +35,7 @@ class Registry:
         return self._policies
 
     def problems(self) -> dict[str, str]:
-        """What is wrong with the policies that were skipped, by cluster."""
+        """Errors of the policies that were skipped, by cluster."""
         self._read(KEEP_SECONDS)
         return self._problems
 
@@ -46,8 +46,8 @@ class Registry:
 
     def of_group(self, group: str) -> str | None:
         """The cluster that registered the Auto Scaling group; the first by name if several claim it."""
-        for keep in (KEEP_SECONDS, MISS_SECONDS):
-            self._read(keep)
+        for keep_seconds in (KEEP_SECONDS, MISS_SECONDS):
+            self._read(keep_seconds)
             claims = sorted(cluster for cluster, policy in self._policies.items() if group in policy.groups)
             if claims:
                 return claims[0]
@@ -67,7 +67,7 @@ class Registry:
                 problems[cluster] = wrong_fields(error, "policy")
                 continue
             if policy.cluster != cluster:
-                problems[cluster] = f"cluster: the policy of {cluster!r} says it is of {policy.cluster!r}"
+                problems[cluster] = f"cluster: the policy of {cluster!r} names the cluster {policy.cluster!r}"
                 continue
             if self._stage is not None and policy.stage not in (None, self._stage):
                 continue
@@ -83,7 +83,7 @@ class Registry:
 
 
 def _stage_in(text: str) -> str | None:
-    """The stage that an invalid policy names, which then reports it; None when it names none."""
+    """The stage that an invalid policy names, whose controller reports the policy; None without a stage."""
     with suppress(ValueError):
         policy = json.loads(text)
         stage = policy.get("stage") if isinstance(policy, dict) else None

@@ -1,10 +1,9 @@
-"""Reconcile by state, not by event: read EC2 and Auto Scaling, store what differs as facts, and have every cluster
-looked at.
+"""Reads EC2 and Auto Scaling in each period, stores differences as facts, and has every cluster checked.
 
-1. tick: each cluster is looked at this period, whatever the reads do
-2. gather: all instances and group members of all clusters; a read that fails changes nothing
-3. decide: which nodes look different after this reading
-4. apply: write those facts
+1. gather: all instances and group members of all clusters; a failed read changes no facts
+2. decide: which nodes differ from their stored facts
+3. apply: write the facts of these nodes
+4. tick: have each cluster checked, also after a failed read
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from dyntrain.controller.core.records.facts import (
 )
 from dyntrain.controller.core.records.groups import GroupFacts
 from dyntrain.controller.core.views.view import Rules, ask_again_at, unseen_times, view
-from dyntrain.controller.loops.doubts import Doubts, doubted
+from dyntrain.controller.loops.doubts import Doubts, doubtful_losses
 from dyntrain.controller.loops.intake import merge, merge_group
 from dyntrain.controller.loops.ports import Ports, SeenInstance, SeenMember, StoredNode
 from dyntrain.controller.loops.registry import Registry
@@ -78,7 +77,7 @@ class ResyncReading:
 
 def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
     policies = registry.all()
-    for cluster in registry.problems():  # each time, so that the alarm stays until somebody fixes it
+    for cluster in registry.problems():  # each time, so that the alarm stays until the policy is correct
         ports.metrics.count(POLICY_INVALID, cluster)
     started = ports.clock()
     try:
@@ -87,19 +86,19 @@ def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
         _record_groups(ports, policies, reading)
     except ControllerError as error:
         _tick(ports, policies, surveyed=False)
-        log.error("a read failed: the last good view stands", extra={"problem": str(error)})
+        log.error("a read failed: the facts of earlier reads stay", extra={"problem": str(error)})
         for cluster in policies:
             ports.metrics.count(READ_FAILED, cluster)
         return Resynced(len(policies), 0, 0, complete=False)
-    different: list[tuple[NodeFacts, StoredNode | None]] = []
+    changed_facts: list[tuple[NodeFacts, StoredNode | None]] = []
     for news in _news(policies, stored, reading, elastic):
         stored_node = stored.get(news.instance) or ports.nodes.get(news.instance)
         if _differs(stored_node, news, policies, elastic, started):
-            different.append((news, stored_node))
-    doubts = doubted(ports, policies, stored, different, elastic, started)
+            changed_facts.append((news, stored_node))
+    doubts = doubtful_losses(ports, policies, stored, changed_facts, elastic, started)
     written = sum(
         merge(ports, news, wake=True, known=known) is None
-        for news, known in different
+        for news, known in changed_facts
         if news.instance not in doubts.instances
     )
     _remember(ports, stored, reading, doubts)
@@ -111,7 +110,7 @@ def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
 def facts_of_instance(
     instance: SeenInstance, started: float, elastic: ElasticTag, template: str | None = None
 ) -> NodeFacts:
-    """Facts from a describe call that began at `started`. `template`: the cluster whose launch template it came from,
+    """Facts from a describe call that began at `started`. `template`: the cluster whose launch template was used,
     if known.
     """
     cluster = tagged_cluster(instance.tags, [], elastic) or template
@@ -131,8 +130,8 @@ def facts_of_instance(
 
 
 def facts_of_member(member: SeenMember, started: float, cluster: str, hooks: Mapping[str, str]) -> NodeFacts:
-    """Facts of a group's member. `hooks` are the group's, for lost events: a waiting member is then answered by
-    instance id.
+    """Facts of a group's member. `hooks` are the group's lifecycle hooks, given after a lost event: the
+    controller then completes the member's lifecycle action by instance id.
     """
     waiting = {
         f"{name}@{started:.0f}": Hook(at=started, group=member.group, hook=name, transition=member.waits, token=None)
@@ -175,21 +174,23 @@ def _read(
         member.instance for member in members
     }
     seen_by_now = {**launched, **{seen.instance: seen for seen in tagged}}
-    missed = living - set(seen_by_now)
-    queried = frozenset(instance for instance in missed if _time_to_ask(stored.get(instance), policies, started))
+    missed_instances = living - set(seen_by_now)
+    queried = frozenset(
+        instance for instance in missed_instances if _is_query_due(stored.get(instance), policies, started)
+    )
     described = ports.instances.by_id(sorted(queried)) if queried else ()
     return ResyncReading(started, [*seen_by_now.values(), *described], members, hooks, owners, queried, templates)
 
 
-def _time_to_ask(node: StoredNode | None, policies: Mapping[str, ClusterPolicy], now: float) -> bool:
+def _is_query_due(node: StoredNode | None, policies: Mapping[str, ClusterPolicy], now: float) -> bool:
     if node is None or node.facts.named is None:
         return True
     return ask_again_at(node.facts, policies[node.facts.named.cluster].resync_seconds) <= now
 
 
 def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading: ResyncReading) -> None:
-    """Store which groups the clusters' own stacks created, for code that has only a group's name. Written when it
-    changes.
+    """Store which groups the clusters' own stacks created, if that has changed. Code that has only a group's name
+    reads it.
     """
     registered = {group for policy in policies.values() for group in policy.groups}
     of_stacks = {group: cluster for group, cluster in reading.owners.items() if group not in registered}
@@ -203,7 +204,7 @@ def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading:
 
 
 def _remember(ports: Ports, stored: Mapping[str, StoredNode], reading: ResyncReading, doubts: Doubts) -> None:
-    """Store instances that EC2 did not show, and losses that wait for a second reading; such notes wake nobody."""
+    """Store instances that EC2 did not show, and losses that wait for a second reading, without waking the stream."""
     seen = {instance.instance for instance in reading.instances}
     for instance, node in stored.items():
         times = unseen_times(node.facts)
@@ -231,12 +232,12 @@ def _news(
         )
     for member in reading.members:
         policy = policies[reading.owners[member.group]]
-        unheard = (
+        missed_hooks = (
             reading.hooks.get(member.group, {})
-            if _unheard(stored.get(member.instance), member, started - policy.settling_seconds)
+            if _missed_event(stored.get(member.instance), member, started - policy.settling_seconds)
             else {}
         )
-        news.setdefault(member.instance, []).append(facts_of_member(member, started, policy.cluster, unheard))
+        news.setdefault(member.instance, []).append(facts_of_member(member, started, policy.cluster, missed_hooks))
     in_groups = {member.instance for member in reading.members}
     for instance, node in stored.items():
         known = node.facts.group_event or node.facts.group_read
@@ -252,31 +253,31 @@ def _news(
     return [join_all(parts[0], parts[1:]) for parts in news.values()]
 
 
-def _unheard(known: StoredNode | None, member: SeenMember, settled: float) -> bool:
-    """Whether the member waits for a lifecycle action of which no event came, and was not answered recently."""
+def _missed_event(known: StoredNode | None, member: SeenMember, settled: float) -> bool:
+    """Whether the member waits for a lifecycle action without an event and without a recent answer."""
     hooks = known.facts.hooks if known is not None else {}
     acks = known.facts.acks if known is not None else NO_ACKS
     answers = [acks.answers.get(key) for key, hook in hooks.items() if hook.transition == member.waits]
-    return all(a is not None and a.result != NO_HEARTBEAT and a.at < settled for a in answers)
+    return all(answer is not None and answer.result != NO_HEARTBEAT and answer.at < settled for answer in answers)
 
 
 def _differs(
     known: StoredNode | None, news: NodeFacts, policies: Mapping[str, ClusterPolicy], elastic: ElasticTag, now: float
 ) -> bool:
-    """Whether storing this reading would change how the node looks; a reading that confirms the facts does not."""
+    """Whether storing this reading would change facts of the node on which decisions depend."""
     before = known.facts if known is not None else NodeFacts(instance=news.instance)
     after = before.join(news)
     cluster = after.named.cluster if after.named is not None else None
     if cluster is None or cluster not in policies:
         return False
     rules = Rules(policies[cluster], elastic)
-    return before.named is None or _appearance(before, rules, now) != _appearance(after, rules, now)
+    return before.named is None or _decisive_facts(before, rules, now) != _decisive_facts(after, rules, now)
 
 
 @dataclass(frozen=True)
-class _Appearance:
-    """The facts of a node that decisions depend on. `pending`: its lifecycle actions; `unprotected`: its group may end
-    it, although it is a base node.
+class _DecisiveFacts:
+    """The facts of a node that decisions depend on. `pending`: the node's lifecycle actions; `unprotected`: the
+    group may end this base node.
     """
 
     cluster: str | None
@@ -297,11 +298,13 @@ class _Appearance:
     closed: bool
 
 
-def _appearance(facts: NodeFacts, rules: Rules, now: float) -> _Appearance:
+def _decisive_facts(facts: NodeFacts, rules: Rules, now: float) -> _DecisiveFacts:
     node_view = view(facts, rules, now)
-    return _Appearance(
+    return _DecisiveFacts(
         cluster=facts.named.cluster if facts.named is not None else None,
-        tags={k: v for k, v in node_view.tags.items() if k != STATUS_TAG} if node_view.tags is not None else None,
+        tags={key: value for key, value in node_view.tags.items() if key != STATUS_TAG}
+        if node_view.tags is not None
+        else None,
         elastic=node_view.elastic,
         base=node_view.base,
         state=node_view.state,

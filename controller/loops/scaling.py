@@ -1,8 +1,8 @@
-"""Respond to failed launches of a cluster's groups (the decisions are in `capacity`).
+"""Sets the sizes of a cluster's groups after failed launches (`decisions/capacity.py` decides).
 
-1. gather: the group's facts; its size, only when something may have to be decided
+1. gather: the group's facts, and its size only if a decision may be due
 2. decide: pure
-3. apply: remember what is about to be set, set it, remember that it was set
+3. apply: store the planned size, set it, store that it was set
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ log = logging.getLogger("dyntrain.scaling")
 
 
 def settle_capacity(
-    ports: Ports, rules: Rules, decision: Decision, concerned: frozenset[str], *, every: bool
+    ports: Ports, rules: Rules, decision: Decision, woken_groups: frozenset[str], *, all_groups: bool
 ) -> tuple[SetDesiredCapacity, ...]:
-    """Handle the groups in `concerned`, or with `every` all groups of the cluster, except those whose size `decision`
-    has just lowered: the next tick knows how far. Returns what was set. Raises RetryLater; a lost race is left to its
-    winner.
+    """Handle the groups in `woken_groups`, or with `all_groups` all groups of the cluster; returns the sizes set.
+
+    Groups whose size `decision` has just lowered wait for the next tick. Raises RetryLater. A run that loses a race
+    leaves the group to the winner.
     """
-    moving = {action.group for action in decision.actions if isinstance(action, TerminateInGroup) and action.decrement}
+    lowered_groups = {
+        action.group for action in decision.actions if isinstance(action, TerminateInGroup) and action.decrement
+    }
     done: list[SetDesiredCapacity] = []
     for group in rules.groups:
-        if group in moving or (not every and group not in concerned):
+        if group in lowered_groups or (not all_groups and group not in woken_groups):
             continue
         stored = ports.group_records.get(group)
         now = ports.clock()
@@ -42,24 +45,27 @@ def settle_capacity(
         size = ports.groups.sizes([group]).get(group)
         if size is None:
             continue
-        plan = plan_capacity(stored.facts, size, rules.policy, now, _lowered(decision, stored.facts))
-        if plan is not None and not (_rests(decision) and (plan.desired or 0) > size.desired):
+        plan = plan_capacity(stored.facts, size, rules.policy, now, _lowered_count(decision, stored.facts))
+        if plan is not None and not (_must_not_grow(decision) and (plan.desired or 0) > size.desired):
             done += _apply(ports, rules, stored, plan)
     return tuple(done)
 
 
-def _rests(decision: Decision) -> bool:
-    """Whether the groups are left as they are: after the job, and in a closed cluster, a launch would be ended
+def _must_not_grow(decision: Decision) -> bool:
+    """Whether groups must not grow: after the job, and in a closed cluster, a launched instance would be ended
     at once.
     """
     return decision.job.over or decision.ending is not None
 
 
-def _lowered(decision: Decision, group: GroupFacts) -> int:
-    """How many members the controller has ended together with their places since it last set the group's size."""
+def _lowered_count(decision: Decision, group: GroupFacts) -> int:
+    """How many members the controller has ended by lowering the group's size, since it last set that size."""
     since = group.capacity.at if group.capacity is not None else 0.0
-    ends = (node.view.facts.acks.terminate for node in decision.nodes)
-    return sum(end is not None and end.lowered and end.group == group.group and end.at > since for end in ends)
+    endings = (node.view.facts.acks.terminate for node in decision.nodes)
+    return sum(
+        ending is not None and ending.lowered and ending.group == group.group and ending.at > since
+        for ending in endings
+    )
 
 
 def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: CapacityPlan) -> list[SetDesiredCapacity]:

@@ -1,6 +1,4 @@
-"""Announce what a decision has changed, in log and metrics; write the audit trail and what each node was
-announced as.
-"""
+"""Announces the changes of a decision in log and metrics, and makes audit entries and acknowledgements of them."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ from dyntrain.controller.loops.ports import Ports
 log = logging.getLogger("dyntrain.converge")
 
 
-def tell(ports: Ports, rules: Rules, decision: Decision) -> tuple[list[Entry], dict[str, Acks]]:
-    """Announce the changes. Returns the trail's entries, and by instance the announced status to remember."""
+def announce_changes(ports: Ports, rules: Rules, decision: Decision) -> tuple[list[Entry], dict[str, Acks]]:
+    """Announce the changes. Returns entries for the audit trail, and by instance the announced status to store."""
     cluster, now = rules.policy.cluster, ports.clock()
     trail: list[Entry] = []
     acks: dict[str, Acks] = {}
@@ -38,12 +36,12 @@ def tell(ports: Ports, rules: Rules, decision: Decision) -> tuple[list[Entry], d
         )
         for instance in alarm.instances:
             trail.append(AlarmRaised(kind=alarm.metric, instance=instance, detail=alarm.sentence))
-            alarmed = Acks(alarms={alarm.metric: Announcement(at=now, value=alarm.about[instance])})
-            acks[instance] = acks.get(instance, NO_ACKS).join(alarmed)
+            alarm_acks = Acks(alarms={alarm.metric: Announcement(at=now, value=alarm.about[instance])})
+            acks[instance] = acks.get(instance, NO_ACKS).join(alarm_acks)
     for entry in decision.metered:
         trail.append(entry)
-        billed = Acks(billed=Announcement(at=now, value=entry.line))
-        acks[entry.instance] = acks.get(entry.instance, NO_ACKS).join(billed)
+        billing_acks = Acks(billed=Announcement(at=now, value=entry.line))
+        acks[entry.instance] = acks.get(entry.instance, NO_ACKS).join(billing_acks)
     if (nomination := decision.nomination) is not None:
         nominated = Nominated(
             coordinator=nomination.coordinator or "", term=nomination.term, detail=nomination.reason.value

@@ -1,10 +1,10 @@
-"""One run at a time announces the statuses of a cluster's instances: in tags, log and audit trail.
+"""The turn: a lock, so that one run at a time announces a cluster's statuses, in tags, log and audit trail.
 
-EC2's tags have no compare-and-set. Of two overlapping runs the slower would write what it decided before the faster one
-read: a status that goes back. So a run with something to announce takes the cluster's turn first, and reads again what
-it decides by. A run that finds the turn taken leaves its instances to the other run, which handles them before it ends.
+EC2's tags have no compare-and-set. Of two overlapping runs, the slower run could overwrite a newer status with an older
+one. So a run with statuses to announce first takes the cluster's turn, and then reads the facts again. If the turn is
+taken, a run leaves its instances to the run that has the turn, which handles them before it ends.
 
-A turn is short: after a run that died or hangs, the next one takes over with all that was left to it, and no tag is
+A turn is short. After a run that dies or hangs, the next run takes over with the instances left to that run. No tag is
 written after a turn's end.
 """
 
@@ -17,12 +17,12 @@ from dyntrain.controller.contract.errors import Conflict, RetryLater
 from dyntrain.controller.loops.ports import Ports
 
 TURN_SECONDS = 30.0
-LANDING_SECONDS = 5.0  # a request sent has taken effect by then, or never will
+LANDING_SECONDS = 5.0  # a request takes effect within this time, or never
 ATTEMPTS = 8
 
 
 class Turn:
-    """One run's turn. `left`: instances that others left to whoever has the turn next."""
+    """One run's turn. `left`: instances that other runs left to the next turn, which this run took."""
 
     def __init__(self, ports: Ports, cluster: str) -> None:
         self._ports, self._cluster = ports, cluster
@@ -31,30 +31,29 @@ class Turn:
         self.left: frozenset[str] = frozenset()
 
     @property
-    def mine(self) -> bool:
+    def is_taken(self) -> bool:
         return self._number is not None
 
     def take(self, news: Iterable[str], *, wanted: bool) -> bool:
-        """Whether this run has the turn, which it takes if it is `wanted`. Otherwise the instances with `news` are left
-        to the run that has it, even when this run has nothing to announce: the other may have read the older state.
-        Raises RetryLater.
+        """Take the turn, if it is `wanted` and free; returns whether this run has it. If another run has the turn, the
+        instances in `news` are left to that run, which may have read an older state. Raises RetryLater.
         """
         for _ in range(ATTEMPTS):
             stored, now = self._ports.clusters.turn(self._cluster), self._ports.clock()
-            free, after = stored.until <= now, stored
+            free, new_turn = stored.until <= now, stored
             if not free:
-                after = replace(stored, left=stored.left | frozenset(news))
+                new_turn = replace(stored, left=stored.left | frozenset(news))
             elif wanted:
-                after = replace(stored, number=stored.number + 1, until=now + TURN_SECONDS, left=frozenset())
+                new_turn = replace(stored, number=stored.number + 1, until=now + TURN_SECONDS, left=frozenset())
             try:
-                if after != stored:
-                    self._ports.clusters.put_turn(self._cluster, after)
+                if new_turn != stored:
+                    self._ports.clusters.put_turn(self._cluster, new_turn)
             except Conflict:
                 continue
             if free and wanted:
-                self._number, self._until, self.left = after.number, after.until, stored.left
-            return self.mine
-        raise self._busy()
+                self._number, self._until, self.left = new_turn.number, new_turn.until, stored.left
+            return self.is_taken
+        raise self._busy_error()
 
     @property
     def until(self) -> float:
@@ -62,10 +61,10 @@ class Turn:
         return self._until - LANDING_SECONDS
 
     def end(self, *, done: bool) -> frozenset[str]:
-        """End the turn. Returns the instances left to this run meanwhile, if it is `done`; else they wait, with the
-        earlier ones, for the next turn. Raises RetryLater.
+        """End the turn. If this run is `done`, returns the instances that other runs left to this run. Otherwise
+        all instances left to it wait for the next turn. Raises RetryLater.
         """
-        if not self.mine:
+        if not self.is_taken:
             return frozenset()
         for _ in range(ATTEMPTS):
             stored = self._ports.clusters.turn(self._cluster)
@@ -78,7 +77,7 @@ class Turn:
                 continue
             self._number = None
             return stored.left if done else frozenset()
-        raise self._busy()
+        raise self._busy_error()
 
-    def _busy(self) -> RetryLater:
-        return RetryLater(f"the turn at {self._cluster} was asked for by others {ATTEMPTS} times in a row")
+    def _busy_error(self) -> RetryLater:
+        return RetryLater(f"other runs wrote the turn of {self._cluster} {ATTEMPTS} times in a row")

@@ -1,4 +1,4 @@
-"""What a node does, and when, after it has lost its coordinator. Pure."""
+"""Decides when a node that has lost its coordinator stops its worker. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class IsolationState:
 
 
 def decide(now: float, state: IsolationState, seconds: float, ask: Backoff) -> tuple[IsolationAction, float]:
-    """Return the next action and, for WAIT, until when (infinite when only a change of the connection matters)."""
+    """Return the next action, and the time until which WAIT lasts (infinite: until the connection changes)."""
     if state.stopped:
         due = now if state.asked_at is None else state.asked_at + ask.delay(max(0, state.asks - 1))
         return (IsolationAction.ASK, now) if now >= due else (IsolationAction.WAIT, due)

@@ -1,10 +1,10 @@
-"""The success marker on the shared volume: `prepare_data_success_<private-ip>`. Pure; `steps.prepare` reads and writes
-it.
+"""Judges the success marker of prepare-data, the file `prepare_data_success_<private-ip>` on the shared volume. Pure.
 
-Later instances reuse addresses, so the file name proves nothing: the content says which instance wrote it.
+Later instances may reuse an address, so the file name proves nothing. The content names the instance that wrote it.
 
-An empty marker is made by a person with `touch`. It names no instance, so it counts only if it is newer than the launch
-of this instance: before, another instance may have had its address. The node then replaces it with a full marker.
+A person can make an empty marker with `touch`. An empty marker names no instance, so it counts only if it is newer than
+this instance's launch: before, another instance may have had the address. The node completes an empty marker that
+counts.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ class Marker(BaseModel):
 
 @dataclass(frozen=True)
 class MarkerFile:
-    """What is at the marker's path. `modified_at` is None for anything but a regular file, which no person made."""
+    """The file at the marker's path. `modified_at` is None for a link, a pipe or a socket: these mark no node."""
 
     text: str
     modified_at: float | None
 
 
 class MarkerState(Enum):
-    COUNTS = "this instance has prepared with this script"
+    COUNTS = "this instance was prepared with this script"
     MARKED = "a person has marked this instance as prepared with this script"
     ABSENT = "there is no marker"
     BY_HAND = "a person made an empty marker since the instance was launched"
     STALE = "the empty marker is older than this launch of the instance"
-    UNDATED = "when the instance was launched is not known, so an empty marker says nothing: use mark-prepared"
-    UNREADABLE = "the marker is not one of ours"
+    UNDATED = "the launch time of the instance is unknown, so an empty marker does not count: use mark-prepared"
+    UNREADABLE = "the marker was not written by dyntrain"
     OTHER_INSTANCE = "the marker was left by another instance that had this address"
-    OTHER_SCRIPT = "the script has changed since"
+    OTHER_SCRIPT = "the script has changed since the marker was written"
     FAILED = "the marker records a failure"
 
     @property
-    def spares(self) -> bool:
-        """Whether nothing is left to do about the marker."""
+    def is_complete(self) -> bool:
+        """Whether the marker is valid and complete, so that the node is prepared."""
         return self in (MarkerState.COUNTS, MarkerState.MARKED)
 
 
 def judge(
     file: MarkerFile | None, instance_id: str, script_sha256: str | None, launched_at: float | None = None
 ) -> MarkerState:
-    """Decide whether the marker spares this node the preparation."""
+    """Return the marker's state, which decides whether this node is prepared already."""
     if file is None:
         return MarkerState.ABSENT
     if not file.text and file.modified_at is not None:

@@ -13,7 +13,7 @@ class Backoff:
     limit: float
 
     def delay(self, tries: int) -> float:
-        """Return the pause after `tries` earlier pauses (0: the first). Never overflows, however many tries."""
+        """Return the pause that follows `tries` earlier pauses, without overflow for any number."""
         return min(self.limit, self.first * 2.0 ** min(tries, 32))
 
 
@@ -24,13 +24,13 @@ REQUESTS_PER_SECOND = 8.0
 
 
 def period(nodes: int, longest: float | None = None) -> float:
-    """Seconds in which each node may make one request; at most `longest`, for the few whom the others wait for."""
+    """Return the seconds in which each of `nodes` may make one request; base nodes set the limit `longest`."""
     seconds = nodes / REQUESTS_PER_SECOND
     return seconds if longest is None else min(seconds, longest)
 
 
 def until_turn(now: float, period: float, share: float) -> float:
-    """Seconds from `now`, on a clock the nodes share, to the turn at `share` (0 to 1) of each period."""
+    """Return the seconds from `now` to the next turn, which is at the fraction `share` of each period."""
     return (share * period - now) % period if period > 0 else 0.0
 
 
@@ -47,32 +47,30 @@ class Timing:
     report: Backoff = field(default=Backoff(2.0, 60.0))
     endpoint: Backoff = field(default=Backoff(0.5, 5.0))
     refused: Backoff = field(default=Backoff(2.0, 30.0))
-    # between questions to the controller while the worker is stopped for want of a coordinator
+    # between questions to the controller while the worker is stopped for lack of a coordinator
     ask: Backoff = field(default=Backoff(2.0, 30.0))
     own_restart: Backoff = field(default=Backoff(1.0, 30.0))
     restart_budget: int = 5
     restart_window: float = 600.0
-    # How long a crashed worker waits for the order of a connected coordinator, which a slow shared volume may delay.
+    # How long a crashed worker waits for a connected coordinator's restart order, which a slow volume may delay.
     order: float = 600.0
     coordinator: Backoff = field(default=Backoff(0.5, 30.0))
     coordinator_steady: float = 60.0  # a coordinator that ran this long resets its backoff
     coordinator_exit: float = 30.0
-    spare: float = 3.0  # before a warm spare is started: the worker that it replaces gets the processor first
-    spare_start: float = (
-        600.0  # a spare without a built model after this long hangs, and is restarted with twice the time
-    )
+    spare: float = 3.0  # before a warm spare is started, so that the worker gets the processor first
+    spare_start: float = 600.0  # a spare without a built model after this time is restarted with twice the limit
     succession: float = 2.0  # how often a base node without a coordinator checks whether it is nominated
-    # used blanks are replaced once the new group is formed, at the latest after this: forks would slow it down
+    # longest wait before used blank processes are replaced: forks would slow down the formation of a group
     formation: float = 2.0
     blank: Backoff = field(default=Backoff(1.0, 30.0))
     blank_start: float = (
-        120.0  # a fork server that has not answered after this, including its import of MXNet, is restarted
+        120.0  # a fork server without an answer after this time, import of MXNet included, is restarted
     )
     notices: float = 5.0
-    alive: float = 300.0  # between signs of life of a preparing node: a third of its launch hook's timeout
+    alive: float = 300.0  # between signs of life of a preparing node: a third of the launch hook's timeout
     script: float = 20.0  # how often a base node checks whether prepare-data has changed
     beat: float = 15.0  # a quarter of the unit's WatchdogSec
     logs: float = 5.0  # between checks of the logs' sizes
-    finish: float = 120.0  # for the script's own last lines, such as saving the model, once it has left the job
+    finish: float = 120.0  # for the script's last statements after it has left the job, such as saving the model
     grace: float = 5.0  # SIGTERM to SIGKILL of a retiring worker
-    stop_grace: float = 3.0  # the same when the whole node stops: EC2 and systemd do not wait long
+    stop_grace: float = 3.0  # SIGTERM to SIGKILL when the whole node stops: EC2 and systemd do not wait long

@@ -1,8 +1,8 @@
-"""The steps of the bootstrap, and the plan of those that are left, derived from their conditions. Pure.
+"""The steps of the bootstrap, and the plan, which lists the steps that are left. Pure.
 
-Each step leaves something observable: on the host, on the shared volume, or in the bootstrap's memory, which a reboot
-loses. A step that is observed as done is not repeated, so a run that was interrupted anywhere is continued by the next
-one, in the same order. `python -m dyntrain.node_bootstrap plan` prints the plan.
+Each step leaves an observable result: on the host, on the shared volume, or in the bootstrap's memory, which a reboot
+erases. A step with a result is not repeated, so the next run continues after an interruption, in the same order.
+`python -m dyntrain.node_bootstrap plan` prints the plan.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import ClassVar
 class Status(Enum):
     DONE = "done"  # or there is nothing to do
     LEFT = "left"
-    FAILED = "failed"  # its attempts are used up in this life
+    FAILED = "failed"  # all its attempts in this run have failed
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Observed status of one step. `reason`: why it is not done yet."""
+    """Observed status of one step. `reason`: why the step is not done yet."""
 
     status: Status
     reason: str = ""
@@ -30,7 +30,7 @@ class Condition:
 
 DONE = Condition(Status.DONE)
 FAILED = Condition(Status.FAILED)
-UNSEEN = Condition(Status.LEFT, "it cannot be checked before an earlier step is done")
+UNSEEN = Condition(Status.LEFT, "the step cannot be checked before an earlier step is done")
 
 
 def pending(reason: str) -> Condition:
@@ -39,21 +39,23 @@ def pending(reason: str) -> Condition:
 
 
 class Step(ABC):
-    """One step: how to check it, how to carry it out, and why it is left. Each run of the bootstrap makes new ones."""
+    """A step, which can be checked and carried out. Each run of the bootstrap makes new step objects."""
 
     name: ClassVar[str]
-    needs: ClassVar[tuple[type[Step], ...]] = ()  # it cannot be checked before these are done
-    host: ClassVar[bool] = False  # it makes the host ready: runs before everything else, and is retried on failure
-    only_reads: ClassVar[bool] = False  # carried out even when the plan is only printed
-    only_prepared: ClassVar[bool] = False  # skipped on a node where a step has failed: it must not train
+    needs: ClassVar[tuple[type[Step], ...]] = ()  # steps that must be done before this one can be checked
+    host: ClassVar[bool] = False  # the step makes the host ready: it runs first, and is retried on failure
+    only_reads: ClassVar[bool] = False  # the step is carried out even when the plan is only printed
+    only_prepared: ClassVar[bool] = (
+        False  # the step is skipped on a node where a step has failed: that node must not train
+    )
 
     @abstractmethod
     async def check(self) -> Condition:
-        """Check the step without changing anything. Never raises for what is absent."""
+        """Check the step without changing anything. A missing result raises no error."""
 
     @abstractmethod
     async def apply(self) -> None:
-        """Carry out the step; may run twice. Raises NodeError or OSError."""
+        """Carry out the step; this may run twice. Raises NodeError or OSError."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +67,15 @@ class Planned:
 
 
 def is_observable(step: Step, conditions: Mapping[Step, Condition]) -> bool:
-    """Whether all steps that `step` needs are done. `conditions`: those of the steps before it."""
+    """Whether all steps that `step` needs are done. `conditions` has the conditions of the earlier steps."""
     done_types = {type(earlier) for earlier, condition in conditions.items() if condition.status is Status.DONE}
     return done_types.issuperset(step.needs)
 
 
 def plan(conditions: Mapping[Step, Condition]) -> tuple[Planned, ...]:
-    """The steps that are left, in the order of `conditions`.
+    """Return the steps that are left, in the order of `conditions`.
 
-    A node that could not be prepared reports that and stays, but does not signal that it is ready: it must not train.
+    After a failed step, steps with `only_prepared` are left out: a node that could not be prepared must not train.
     """
     failed = any(condition.status is Status.FAILED for condition in conditions.values())
     return tuple(
@@ -84,6 +86,6 @@ def plan(conditions: Mapping[Step, Condition]) -> tuple[Planned, ...]:
 
 
 def finished(steps: Iterable[Step], planned: Sequence[Planned]) -> tuple[Step, ...]:
-    """The steps that a plan leaves out."""
+    """Return the steps that are not in the plan."""
     remaining = {item.step for item in planned}
     return tuple(step for step in steps if step not in remaining)

@@ -1,4 +1,4 @@
-"""What to do about a crashed worker process. Pure."""
+"""Decides whether a node restarts its crashed worker process. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RestartAction(Enum):
 class RestartReason(Enum):
     ORDER_AWAITED = "the coordinator decides about the worker"
     GIVEN_UP = "the worker failed too often for the coordinator to wait for it"
-    NO_ORDER = "the coordinator did not have the worker restarted in time"
+    NO_ORDER = "the coordinator did not order a restart of the worker in time"
     BACKING_OFF = "no coordinator is connected; the worker is restarted after a pause"
     NO_CHANNEL = "no coordinator is connected; the worker is restarted"
     BUDGET_SPENT = "the worker crashed too often"

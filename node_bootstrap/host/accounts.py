@@ -1,4 +1,4 @@
-"""The user that runs the training script and everything else that is not the node's own program."""
+"""The user that runs the training script and all other processes of the job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Account:
 
 
 def account(name: str) -> Account:
-    """Look up the user. Raises InvalidConfiguration if it does not exist, or if this process may not switch to it."""
+    """Look up the user. Raises InvalidConfiguration if the user is missing or not allowed to this process."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError as error:

@@ -1,11 +1,11 @@
-"""The log file that child processes write to, kept below a size limit.
+"""The log file of child processes, kept below a size limit.
 
 A child writes to the file directly and not through the bootstrap, so no line is delayed or lost while the bootstrap is
-busy, stopped or killed. Therefore the file cannot be replaced by another one. Its older part is copied to a file beside
-it (`worker.log.1` is the latest); then the kernel removes that part from the front of the file (fallocate(2) with
-FALLOC_FL_COLLAPSE_RANGE, on ext4 and XFS) while the child keeps appending, so nothing is lost. An interrupted copy is
-repeated: some lines may then exist twice, but none is missing. The CloudWatch agent notices the shorter file and reads
-it from its start, so what remained there (one block and the latest output) is sent again.
+busy, stopped or killed. So the file must not be replaced. Its older part is copied to another file (`worker.log.1` is
+the latest copy). Then the kernel removes that part from the front of the log while the child appends, so nothing is
+lost (fallocate(2) with FALLOC_FL_COLLAPSE_RANGE, on ext4 and XFS). An interrupted copy is repeated: some lines may then
+exist twice, but none is missing. The CloudWatch agent notices the shorter file and reads it from its start, so the
+remaining lines (one block and the latest output) are sent again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import BinaryIO
 from dyntrain.node_bootstrap.host.files import tail
 
 MAX_BYTES = 20 * 1024 * 1024
-OLDER_FILES = 3  # older files beside it
+OLDER_FILES = 3  # files with older output
 COLLAPSE_RANGE = 0x08
 CHUNK = 1024 * 1024
 
@@ -31,7 +31,7 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 
 def collapse(descriptor: int, count: int) -> bool:
-    """Remove the first `count` bytes of the file, atomically for all writers; False if the file system cannot.
+    """Remove the first `count` bytes of the file, atomically for all writers; returns False if that is unsupported.
 
     `count` must be a multiple of the file system's block size and less than the file's size. Raises OSError.
     """
@@ -54,33 +54,35 @@ class ChildLog:
     cut: int = 0
 
     def text_since(self, position: int, lines: int = 20, limit: int = 1500) -> str:
-        """The last `lines` of what was written after `position`, at most `limit` characters; "" if there is nothing."""
+        """Return the last `lines` written after `position`, at most `limit` characters; "" without output."""
         return tail(self.path, max(0, position - self.cut), lines, limit)
 
     def trim(
-        self, most: int = MAX_BYTES, older_files: int = OLDER_FILES, cutter: Callable[[int, int], bool] = collapse
+        self,
+        max_bytes: int = MAX_BYTES,
+        older_files: int = OLDER_FILES,
+        remove_front: Callable[[int, int], bool] = collapse,
     ) -> bool:
-        """Move all but the last block to files beside it if the file is longer than `most` bytes; returns whether it
-        was.
+        """Move all but the last block to older files if the log is longer than `max_bytes`; returns whether it was.
 
-        Of a flood only the last `2 * most` bytes are kept. Where the file system cannot collapse, output written
-        between the end of the copy and the cut is lost. Raises OSError.
+        At most the last `2 * max_bytes` bytes are kept. Where the file system cannot remove the front of a file, output
+        written between the copy and the cut is lost. Raises OSError.
         """
         if not self.path.exists():
             return False
         with self.path.open("r+b", buffering=0) as file:
             size, block = os.fstat(file.fileno()).st_size, os.fstatvfs(file.fileno()).f_bsize
             count = (size - 1) // block * block
-            if size <= most or count == 0:
+            if size <= max_bytes or count == 0:
                 return False
-            older = [self.path.with_name(f"{self.path.name}.{number}") for number in range(older_files + 1)]
-            older[-1].unlink(missing_ok=True)  # first: the disk may be full
-            with older[0].open("wb") as copy:
-                _copy(file, copy, max(0, count - 2 * most), count)
+            older_paths = [self.path.with_name(f"{self.path.name}.{number}") for number in range(older_files + 1)]
+            older_paths[-1].unlink(missing_ok=True)  # first, since the disk may be full
+            with older_paths[0].open("wb") as copy:
+                _copy(file, copy, max(0, count - 2 * max_bytes), count)
                 for number in range(older_files, 0, -1):
-                    if older[number - 1].exists():
-                        older[number - 1].replace(older[number])
-                if cutter(file.fileno(), count):
+                    if older_paths[number - 1].exists():
+                        older_paths[number - 1].replace(older_paths[number])
+                if remove_front(file.fileno(), count):
                     self.cut += count
                 else:
                     self.cut += _copy(file, copy, count, None)
@@ -90,9 +92,9 @@ class ChildLog:
 
 def _copy(source: FileIO, target: BinaryIO, start: int, end: int | None) -> int:
     """Copy the bytes from `start` to `end` (None: the end of the file) and flush; returns where the copy ended."""
-    at = source.seek(start)
-    while piece := source.read(CHUNK if end is None else min(CHUNK, end - at)):
+    position = source.seek(start)
+    while piece := source.read(CHUNK if end is None else min(CHUNK, end - position)):
         target.write(piece)
-        at += len(piece)
+        position += len(piece)
     target.flush()
-    return at
+    return position

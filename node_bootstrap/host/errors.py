@@ -1,11 +1,11 @@
-"""Errors of a node, split by what the caller does about them.
+"""Errors of a node, grouped by the reaction of the caller.
 
     NodeError
-    |-- RetryLater        retry the same after a pause; bounded by the caller
+    |-- RetryLater        retry after a pause; the caller limits the retries
     |-- GiveUp            wrong configuration: retrying cannot help, a person must act
-    `-- Interrupted       no fault: the node was told to stop
+    `-- Interrupted       no fault: the node received a stop signal
 
-Each message names what failed and what to do about it, and never a secret.
+Each message names the failure and its remedy, and contains no secret.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NodeError(Exception):
 
 
 class RetryLater(NodeError):
-    """The outside world did not answer as it should, and may do so later."""
+    """A service or program failed, and may work later."""
 
 
 class GiveUp(NodeError):
@@ -30,7 +30,7 @@ class GiveUp(NodeError):
 
 
 class Interrupted(NodeError):
-    """A stop signal arrived while something was under way."""
+    """A stop signal arrived during an operation."""
 
 
 class MetadataUnavailable(RetryLater):
@@ -42,7 +42,7 @@ class OnlyMetadataV1(GiveUp):
 
 
 class Unassigned(RetryLater):
-    """No tag names the instance's cluster (yet)."""
+    """No tag names the instance's cluster yet."""
 
 
 class ServiceUnavailable(RetryLater):
@@ -50,7 +50,7 @@ class ServiceUnavailable(RetryLater):
 
 
 class ProgramFailed(RetryLater):
-    """A program of the host could not be started, was killed, or took too long."""
+    """A program on the host could not be started, was killed, or took too long."""
 
 
 class InvalidConfiguration(GiveUp):

@@ -28,7 +28,7 @@ class Layout:
 
     @property
     def ssh_config(self) -> Path:
-        """Read by `ssh` on both of the template's images.
+        """Configuration file that `ssh` reads on both images of the template.
 
         Believed, from https://manpages.ubuntu.com/manpages/noble/man5/ssh_config.5.html .
         """
@@ -40,7 +40,7 @@ class Layout:
 
     @property
     def gpus(self) -> Path:
-        """Contains one directory per GPU, made by the NVIDIA driver."""
+        """Folder in which the NVIDIA driver makes a directory for each GPU."""
         return self.root / "proc/driver/nvidia/gpus"
 
     @property
@@ -63,7 +63,7 @@ class Layout:
 
     @property
     def agent_config(self) -> Path:
-        """The configuration of this node's logs that the agent was last given."""
+        """Copy of the log configuration that the CloudWatch agent last accepted."""
         return self.state / "cloudwatch-agent.json"
 
     @property

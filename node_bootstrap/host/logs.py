@@ -11,20 +11,20 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-NAME = "dyntrain.node_bootstrap"
+LOGGER_NAME = "dyntrain.node_bootstrap"
 MAX_FILE_BYTES = 20 * 1024 * 1024
-_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class JsonLines(logging.Formatter):
-    """Formatter of JSON lines. `context` is shared, and grows while the node reads its identity."""
+    """Formatter of JSON lines. `context` has fields for all lines; the node's identity adds fields later."""
 
     def __init__(self, context: dict[str, Any]) -> None:
         super().__init__()
         self.context = context
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {name: _short(value) for name, value in vars(record).items() if name not in _OWN}
+        fields = {name: _rounded(value) for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
         line = {
             "time": round(record.created, 3),
             "level": record.levelname,
@@ -45,11 +45,11 @@ class TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        fields = [f"{name}: {_short(value)}" for name, value in vars(record).items() if name not in _OWN]
+        fields = [f"{name}: {_rounded(value)}" for name, value in vars(record).items() if name not in _STANDARD_FIELDS]
         return super().formatMessage(record) + (f" ({', '.join(fields)})" if fields else "")
 
 
-def _short(value: object) -> object:
+def _rounded(value: object) -> object:
     """Round floats to three decimals."""
     return round(value, 3) if isinstance(value, float) else value
 
@@ -69,7 +69,7 @@ def logging_to(path: Path, context: dict[str, Any]) -> Iterator[None]:
         RotatingFileHandler(path, maxBytes=MAX_FILE_BYTES, backupCount=3, encoding="utf-8"),
         logging.StreamHandler(sys.stderr),
     ]
-    logger = logging.getLogger(NAME)
+    logger = logging.getLogger(LOGGER_NAME)
     level, propagate = logger.level, logger.propagate
     for handler in handlers:
         handler.setFormatter(JsonLines(context))

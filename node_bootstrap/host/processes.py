@@ -1,8 +1,8 @@
-"""Child processes: each leads its own process group, writes to a log file or to our output, and cannot outlive us.
+"""Child processes: each leads a process group, writes to a log file or this process's output, and dies with it.
 
-Three mechanisms ensure that. The whole group is killed; the kernel kills a child when the bootstrap dies (exec_child);
-and each child has a mark in its environment, which its own children inherit, so that even those that left the group are
-found: when their parent is stopped, or at the next start of the bootstrap.
+Three mechanisms end child processes. A child is killed with its whole group. The kernel kills a child when the
+bootstrap dies (`exec_child`). Each child has a mark in its environment, which its own children inherit. By the mark,
+processes that left the group are found when the child is stopped, or at the next start of the bootstrap.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ from dyntrain.training.host.parentage import descendants, kill_all
 from dyntrain.training.timeouts import timeout
 
 MARK = "DYNTRAIN_SUPERVISED"
-LINGER_SECONDS = 2.0  # for processes that end with their parent, such as the reader of its pipe
+LINGER_SECONDS = 2.0  # for processes that end soon after their parent, such as the reader of its pipe
 COMMAND_CHARACTERS = 100
-KILL_SECONDS = 5.0  # for the kernel to take a killed process away; longer only in uninterruptible sleep
+KILL_SECONDS = 5.0  # for the kernel to remove a killed process; only uninterruptible sleep takes longer
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a child runs. If the command or `cwd` is unusable, it exits with 126 or 127 and writes the reason to its
-    log.
+    """The program of a child. For an unusable command or `cwd`, the child exits with 126 or 127 and logs the reason.
 
     `log_path`: None to write to this process's output. `inherited`: file descriptors that stay open in the child.
-    `user`: the user that runs it, with that user's groups and home; None is the current user, only root can set
-    another.
+    `user`: the user of the child, with that user's groups and home; None: the current user. Only root can choose
+    another user.
     """
 
     command: Sequence[str]
@@ -60,33 +59,31 @@ class Child:
 
     name: str
     mark: str
-    log: ChildLog | None  # None: it writes to our output
-    log_start: int  # a position in `log`
+    log: ChildLog | None  # None: the child writes to this process's output
+    log_start: int  # position in `log` at the child's start
     process: asyncio.subprocess.Process
-    still_running: tuple[str, ...] = ()  # commands that were still running when it had ended
+    still_running: tuple[str, ...] = ()  # commands that were still running after the child's end
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
     async def wait(self) -> int:
-        """The exit code; minus the signal's number when a signal ended it."""
+        """Wait for the exit code; minus the signal's number if a signal ended the child."""
         return await self.process.wait()
 
-    def last_words(self, lines: int = 20, limit: int = 1500) -> str:
-        """Its last output, at most `lines` and `limit` characters; "" if it wrote nothing."""
+    def last_output(self, lines: int = 20, limit: int = 1500) -> str:
+        """The child's last output, at most `lines` lines and `limit` characters; "" without output."""
         return "" if self.log is None else self.log.text_since(self.log_start, lines, limit)
 
     def send(self, signum: signal.Signals) -> None:
-        """Send a signal to the whole group, unless its leader was reaped: the number may then belong to another
-        process.
-        """
+        """Send a signal to the child's group, unless the child was reaped and its id may be reused."""
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signum)
 
     async def stop(self, grace: float = 0.0) -> None:
-        """Send SIGTERM, wait up to `grace` seconds (0: skip both), then kill it with all that it started.
+        """Send SIGTERM, wait up to `grace` seconds (0: skip both), then kill the child with all that it started.
 
         Returns within grace + 2 * KILL_SECONDS.
         """
@@ -95,7 +92,7 @@ class Child:
             await self._wait_for_exit(grace)
         self.send(signal.SIGKILL)
         if not await self._wait_for_exit(KILL_SECONDS):
-            log.error("a process does not go away after SIGKILL", extra={"child": self.name, "pid": self.pid})
+            log.error("a process still exists after SIGKILL", extra={"child": self.name, "pid": self.pid})
         await sweep(self.mark)
 
     async def _wait_for_exit(self, seconds: float) -> bool:
@@ -108,7 +105,7 @@ class Child:
 
 @dataclass(eq=False)
 class Children:
-    """All children of this run. `scope` is unique to the node on its host (its state directory)."""
+    """All child processes of this run. `scope` identifies the node on its host: its state directory."""
 
     scope: str
     attempt: int
@@ -146,37 +143,37 @@ class Children:
                 pass_fds=program.inherited,
             )
         child = Child(name, mark, child_log, start, process)
-        self._alive = {other for other in self._alive if other.process.returncode is None} | {child}
+        self._alive = {known for known in self._alive if known.process.returncode is None} | {child}
         log.info("started", extra={"child": name, "pid": child.pid})
         return child
 
     async def run(
-        self, name: str, program: Program, seconds: float, *, alone: bool = False
+        self, name: str, program: Program, seconds: float, *, exclusive: bool = False
     ) -> tuple[int | None, Child]:
-        """Start a child and wait for its end; returns the exit code, None if it was killed after `seconds`.
+        """Start a child and wait for its end; returns the exit code, None for a child killed after `seconds`.
 
-        On return, however it happens, nothing that it started is left. Raises what `start` raises.
+        When this returns or raises, no process that the child started is left. Raises the errors of `start`.
 
-        `alone`: nothing else is started meanwhile, so that hidden daemons are found too, and `still_running` of the
-        child lists what it left running.
+        `exclusive`: the caller starts no other child meanwhile. Then daemons are found too, and the child's
+        `still_running` lists the commands that it left running.
         """
-        earlier_pids = set(adopted_pids()) if alone else set[int]()
+        earlier_pids = set(adopted_pids()) if exclusive else set[int]()
         child = await self.start(name, program)
         code: int | None = None
         try:
             with contextlib.suppress(TimeoutError):
                 async with timeout(seconds):
                     code = await child.wait()
-            if code is not None and alone:
+            if code is not None and exclusive:
                 child.still_running = await still_running_after(child, earlier_pids)
         finally:
             await child.stop()
-            if alone:
+            if exclusive:
                 kill_all([pid for pid in adopted_pids() if pid not in earlier_pids])
         return code, child
 
     def _log(self, path: Path) -> tuple[ChildLog, int]:
-        """The log file, and the position where a child that starts now begins to write."""
+        """Return the log file, and the position at which a new child begins to write."""
         path.parent.mkdir(parents=True, exist_ok=True)
         child_log = self._logs.setdefault(path, ChildLog(path))
         return child_log, child_log.cut + (path.stat().st_size if path.exists() else 0)
@@ -188,18 +185,20 @@ class Children:
             for child_log in list(self._logs.values()):
                 try:
                     if await asyncio.to_thread(child_log.trim):
-                        log.info("the older part of a log is kept beside it", extra={"path": str(child_log.path)})
+                        log.info(
+                            "the older part of a log was moved to another file", extra={"path": str(child_log.path)}
+                        )
                 except OSError as error:
                     if last_error != str(error):
                         log.warning(
-                            "a log cannot be kept short; make room on its disk",
+                            "a log cannot be kept short; free space on its disk",
                             extra={"path": str(child_log.path), "reason": str(error)},
                         )
                     last_error = str(error)
             await asyncio.sleep(pause)
 
     async def stop_all(self, grace: float) -> None:
-        """Stop all processes that this or an earlier run started, and refuse to start others.
+        """Stop all processes that this or an earlier run started, and refuse to start new ones.
 
         Bounded by grace + 3 * KILL_SECONDS.
         """
@@ -207,30 +206,28 @@ class Children:
         await asyncio.gather(*(child.stop(grace) for child in self._alive))
         await sweep_scope(self.scope)
 
-    async def sweep_earlier_lives(self) -> int:
-        """Kill the processes that an earlier run left when it was killed; returns how many."""
+    async def sweep_earlier_runs(self) -> int:
+        """Kill the processes that an earlier run left when it was killed; returns their number."""
         return await sweep_scope(self.scope)
 
 
 async def sweep(mark: str) -> int:
-    """Kill all processes with exactly this mark, and wait until they are gone; returns how many. Bounded by
-    KILL_SECONDS.
-    """
+    """Kill all processes with this mark and wait for their end; returns their number. Bounded by KILL_SECONDS."""
     return await _kill_where(lambda value: value == mark)
 
 
 async def sweep_scope(scope: str) -> int:
-    """Same as `sweep`, for all processes that any run of the node's program started."""
+    """Kill all processes that any run of the node's program started; returns their number."""
     return await _kill_where(lambda value: value.startswith(f"{scope}#"))
 
 
 async def _kill_where(matches: Callable[[str], bool]) -> int:
-    """Kill until none is left: a process may fork while we search, and takes time to die."""
+    """Kill matching processes until none is left: a process may fork during the search, and takes time to die."""
     killed: set[int] = set()
     deadline = time.monotonic() + KILL_SECONDS
     while pids := {pid for pid, value in _marked_processes() if matches(value)}:
         if time.monotonic() > deadline:
-            log.error("processes do not go away after SIGKILL", extra={"pids": sorted(pids)})
+            log.error("processes still exist after SIGKILL", extra={"pids": sorted(pids)})
             break
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -241,10 +238,9 @@ async def _kill_where(matches: Callable[[str], bool]) -> int:
 
 
 async def still_running_after(child: Child, earlier_pids: AbstractSet[int]) -> tuple[str, ...]:
-    """Commands that a child has left running: in its group, with its mark, or adopted by our parent, except those in
-    `earlier_pids`.
+    """Return the commands that a child has left running: in its group, with its mark, or adopted by the reaper.
 
-    Leaves out what ends by itself within LINGER_SECONDS.
+    Adopted processes in `earlier_pids` and processes that end within LINGER_SECONDS are left out.
     """
     deadline = time.monotonic() + LINGER_SECONDS
     while True:
@@ -260,18 +256,22 @@ async def still_running_after(child: Child, earlier_pids: AbstractSet[int]) -> t
 
 
 def adopted_pids() -> list[int]:
-    """Processes below us that lost their parent, whatever their environment; none if we have no reaper."""
-    above = reaper.reaper_pid()
-    return sorted(set(descendants(above)) - set(descendants(os.getpid())) - {os.getpid()}) if above is not None else []
+    """Processes that lost their parent and were adopted by the reaper, which is this process's parent, if any."""
+    reaper_id = reaper.reaper_pid()
+    return (
+        sorted(set(descendants(reaper_id)) - set(descendants(os.getpid())) - {os.getpid()})
+        if reaper_id is not None
+        else []
+    )
 
 
 def command_line(pid: int) -> str:
-    """The command, shortened for a message; "" for a process that is gone or a zombie."""
+    """The process's command, shortened for a message; "" for a process that is gone or a zombie."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
     except OSError:
         return ""
-    return words.decode("utf-8", "replace")[:COMMAND_CHARACTERS]
+    return command.decode("utf-8", "replace")[:COMMAND_CHARACTERS]
 
 
 def _group_pids(leader: int) -> set[int]:
@@ -291,7 +291,7 @@ def _marked_processes() -> list[tuple[int, str]]:
             continue
         try:
             environment = (entry / "environ").read_bytes()
-        except OSError:  # gone, or another user's
+        except OSError:  # the process is gone, or belongs to another user
             continue
         for item in environment.split(b"\0"):
             if item.startswith(prefix):
@@ -300,7 +300,7 @@ def _marked_processes() -> list[tuple[int, str]]:
 
 
 def explain(code: int | None, timeout: float) -> str:
-    """Why a run failed; "" if it succeeded. `code` is None if it was killed at the timeout."""
+    """Explain why a child failed; "" if it succeeded. `code` is None if the child was killed at the timeout."""
     if code is None:
         return f"still running after {timeout:g} s, killed with its children"
     if code == 0:

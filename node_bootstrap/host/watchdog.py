@@ -1,8 +1,8 @@
-"""The watchdog of systemd: reports that the service has started, then regularly that it still works.
+"""Notifies systemd's watchdog that the service has started, then regularly that the service still works.
 
-See sd_notify(3); the unit has Type=notify and WatchdogSec. The process that systemd started, which is the bootstrap's
-parent, sends these messages each time the bootstrap sends it SIGUSR1. No program of the job can forge them: the unit
-says NotifyAccess=main, and no environment has the socket's name.
+See sd_notify(3): the unit has Type=notify and WatchdogSec. systemd starts the bootstrap's parent process, which sends a
+message each time the bootstrap sends it SIGUSR1. No program of the job can forge the messages: the unit has
+NotifyAccess=main, and no other environment contains the socket's name.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import signal
 import socket
 from collections.abc import Callable, MutableMapping
 
-STATE = b"READY=1\nWATCHDOG=1"
+NOTIFICATION = b"READY=1\nWATCHDOG=1"
 
 
 def take_notifier(environment: MutableMapping[str, str]) -> Callable[[], None] | None:
-    """Remove the socket from the environment; returns what notifies systemd, or None if it expects nothing."""
+    """Remove the socket's name from the environment; returns a function that notifies systemd, None without a name."""
     address = environment.pop("NOTIFY_SOCKET", "")
     for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
         environment.pop(name, None)
@@ -25,16 +25,16 @@ def take_notifier(environment: MutableMapping[str, str]) -> Callable[[], None] |
         return None
     name = "\0" + address[1:] if address.startswith("@") else address
 
-    def tell() -> None:
-        # systemd is busy or restarting: the next beat comes soon
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
-            speaker.sendto(STATE, name)
+    def notify() -> None:
+        # if systemd is busy or restarting, the next message follows soon
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(NOTIFICATION, name)
 
-    return tell
+    return notify
 
 
 def beat_of(parent: int) -> Callable[[], None]:
-    """Return what makes the parent process notify systemd, while it is still our parent."""
+    """Return the function that makes the parent process notify systemd, unless the parent has died."""
 
     def beat() -> None:
         if os.getppid() == parent:

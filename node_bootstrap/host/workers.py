@@ -1,6 +1,6 @@
-"""Files that list the cluster's nodes for people's commands, and let their `ssh` connect.
+"""Files that list the cluster's nodes, for the commands and the `ssh` of people.
 
-`DEEPLEARNING_WORKERS_PATH` has one address a line, the master's last.
+The file `DEEPLEARNING_WORKERS_PATH` has one address a line. The master's address is the last.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dyntrain.node_bootstrap.host.files import write_atomically
 from dyntrain.node_bootstrap.host.layout import Layout
 
 SSH_HEAD = """\
-# Written by dyntrain. The keys of this cluster's nodes are taken when they are first met; a changed one is refused.
+# Written by dyntrain. ssh accepts a node's key at the first connection, and refuses a changed key.
 """
 
 
@@ -23,7 +23,7 @@ def hosts_with(existing: str, private_ip: str) -> list[str]:
 
 
 def addresses(lines: Iterable[str]) -> list[str]:
-    """The valid addresses, each once: they go into files that shells and ssh read."""
+    """The valid addresses without duplicates: shells and ssh read the files that contain them."""
     hosts: list[str] = []
     for line in lines:
         host = line.strip()

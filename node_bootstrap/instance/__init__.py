@@ -1,1 +1,1 @@
-"""What the instance reports about itself: metadata, identity, notices, GPUs."""
+"""Information about the instance: metadata, identity, notices, GPUs."""

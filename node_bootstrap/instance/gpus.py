@@ -1,9 +1,9 @@
 """Number of GPUs of the host, according to its NVIDIA driver; 0 without a driver.
 
-The driver's kernel module has a directory for each GPU below /proc/driver/nvidia/gpus, named by its PCI address. It
-exists only once the module is loaded, which may happen after our start, or at first use. Otherwise `nvidia-smi -L` is
-run, which loads the module and prints a line for each GPU: https://docs.nvidia.com/deploy/nvidia-smi/index.html . A MIG
-slice, which it prints indented, does not count as a GPU, and has no directory either.
+The driver's kernel module has a directory for each GPU below /proc/driver/nvidia/gpus, named by its PCI address. The
+directory exists only once the module is loaded, which may happen after the node's start. Without it, `nvidia-smi -L`
+loads the module and prints a line for each GPU: https://docs.nvidia.com/deploy/nvidia-smi/index.html . A MIG slice does
+not count as a GPU: nvidia-smi prints it indented, and it has no directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _count_directories(parent: Path) -> int | None:
 
 
 async def count_gpus(directory: Path, command: Sequence[str], children: Children, log_path: Path) -> int:
-    """Count the GPUs. `directory`: where the driver lists them; `command`: nvidia-smi.
+    """Count the GPUs. `directory`: where the driver lists GPUs; `command`: nvidia-smi.
 
     If nvidia-smi fails or hangs, the result is 0, with a warning. Bounded by LIST_SECONDS.
     """
@@ -43,7 +43,7 @@ async def count_gpus(directory: Path, command: Sequence[str], children: Children
     if reason := explain(code, LIST_SECONDS):
         log.warning(
             "nvidia-smi does not list the GPUs: the node counts none",
-            extra={"reason": reason, "output": child.last_words(lines=5)},
+            extra={"reason": reason, "output": child.last_output(lines=5)},
         )
         return 0
-    return listed_gpus(child.last_words(lines=1000, limit=100_000))
+    return listed_gpus(child.last_output(lines=1000, limit=100_000))

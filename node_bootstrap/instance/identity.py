@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Identity:
-    """Who the node is. `signed`: the identity document that proves it; None if the metadata service has none."""
+    """Identity of a node. `signed` is the document that proves it; None if the metadata service has none."""
 
     instance_id: str
     private_ip: str
@@ -43,7 +43,7 @@ class Identity:
 
     @property
     def launched_at(self) -> float | None:
-        """When the instance was last started; None if unknown.
+        """Time of the instance's last start; None if unknown.
 
         Believed, from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html
         """
@@ -54,9 +54,9 @@ class Identity:
 
 
 def cluster_of(tags: Mapping[str, str], elastic: ElasticTag) -> str:
-    """Name of the cluster, from the ownership tag or else from the one elastic tag.
+    """Name of the cluster, from the ownership tag or else from the only elastic tag.
 
-    Raises Unassigned if there is no tag, GiveUp if there are several.
+    Raises Unassigned without such a tag, GiveUp with several elastic tags.
     """
     if owner := tags.get(OWNER_TAG):
         return owner
@@ -79,9 +79,7 @@ def is_base(tags: Mapping[str, str]) -> bool:
 
 
 def is_master(tags: Mapping[str, str]) -> bool:
-    """Whether it is the tagged master. NodeType=Master alone is not enough: anybody may set it, only one may
-    coordinate.
-    """
+    """Whether the instance is the master: a base node with the tag NodeType=Master, which alone anybody could set."""
     return is_base(tags) and tags.get(NODE_TYPE_TAG) == "Master"
 
 
@@ -91,16 +89,16 @@ async def read_tags(metadata: MetadataClient) -> dict[str, str]:
     for key in listing.splitlines():
         if key:
             value = await metadata.read(f"meta-data/tags/instance/{key}")
-            if value is not None:  # removed since the listing
+            if value is not None:  # None: the tag was removed since the listing
                 tags[key] = value
     return tags
 
 
 async def read_identity(metadata: MetadataClient) -> Identity:
     """Read the identity. Raises MetadataUnavailable, OnlyMetadataV1, Unassigned or GiveUp."""
-    instance_id = await metadata.required("meta-data/instance-id")
-    private_ip = await metadata.required("meta-data/local-ipv4")
-    region = await metadata.required("meta-data/placement/region")
+    instance_id = await metadata.read_required("meta-data/instance-id")
+    private_ip = await metadata.read_required("meta-data/local-ipv4")
+    region = await metadata.read_required("meta-data/placement/region")
     tags = await read_tags(metadata)
     return Identity(
         instance_id=instance_id,
@@ -128,7 +126,7 @@ async def read_signed_document(metadata: MetadataClient) -> SignedDocument | Non
 async def until_base(metadata: MetadataClient, timing: Timing) -> None:
     """Wait until the instance has the base tag, read every `Timing.notices` seconds.
 
-    Later changes of the tag have no effect: the node keeps these duties until it retires.
+    Later changes of the tag have no effect: the node remains a base node until it retires.
     """
     while True:
         try:

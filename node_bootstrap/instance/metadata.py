@@ -40,7 +40,7 @@ class MetadataClient:
         self._token: str | None = None
 
     async def read(self, path: str) -> str | None:
-        """Return the text at `/latest/<path>`, or None if there is none (404)."""
+        """Return the text at `/latest/<path>`, or None for HTTP status 404."""
         problem = ""
         for tries in range(self._timing.metadata_tries):
             if tries:
@@ -61,8 +61,8 @@ class MetadataClient:
             "check that the metadata endpoint is enabled on the instance and its hop limit allows this process"
         )
 
-    async def required(self, path: str) -> str:
-        """Same as `read`, but raises MetadataUnavailable if there is none."""
+    async def read_required(self, path: str) -> str:
+        """Return the text at `/latest/<path>`. Raises MetadataUnavailable if it does not exist."""
         text = await self.read(path)
         if text is None:
             raise MetadataUnavailable(f"instance metadata service at {self._url} has no {path}")
@@ -72,7 +72,7 @@ class MetadataClient:
         if self._token is None:
             self._token = await self._new_token()
         answer = await asyncio.to_thread(self._request, "GET", path, {"X-aws-ec2-metadata-token": self._token})
-        if answer.status == 401:  # expired, or the instance was stopped and started
+        if answer.status == 401:  # the token has expired, or the instance was stopped and started
             self._token = None
         return answer
 
@@ -83,8 +83,8 @@ class MetadataClient:
         if answer.status == 200:
             return answer.body
         if 400 <= answer.status < 500 and answer.status != 429:
-            bare = await asyncio.to_thread(self._request, "GET", "meta-data/instance-id", {})
-            if bare.status == 200:
+            tokenless_answer = await asyncio.to_thread(self._request, "GET", "meta-data/instance-id", {})
+            if tokenless_answer.status == 200:
                 raise OnlyMetadataV1(
                     f"instance metadata service at {self._url} answers version 1 only (token request: HTTP status "
                     f"{answer.status}); "
@@ -93,7 +93,7 @@ class MetadataClient:
         raise http.client.HTTPException(f"token request: HTTP status {answer.status}")
 
     def _request(self, method: str, path: str, headers: dict[str, str]) -> Answer:
-        # never through a proxy
+        # a direct connection, never through a proxy
         connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timing.metadata_timeout)
         try:
             connection.request(method, f"/latest/{quote(path, safe='/:@+=-_.')}", headers=headers)

@@ -18,9 +18,15 @@ from dyntrain.node_bootstrap.host.processes import Children, Program, explain
 from dyntrain.node_bootstrap.instance.gpus import LIST_SECONDS
 
 NO_CUDA, NO_KERNEL = 3, 4
-PASSING = (None, -signal.SIGKILL, TRY_AGAIN, 126, 127)  # a slow disk, no memory, a program that could not start
+TEMPORARY_FAILURES = (
+    None,
+    -signal.SIGKILL,
+    TRY_AGAIN,
+    126,
+    127,
+)  # exit codes after a slow disk, without memory, or of a program that could not start
 # MXNet computes asynchronously: an error of a kernel is raised only when we wait for its result. os._exit skips CUDA's
-# clean-up. A GPU without free memory is still held by another process that is ending.
+# clean-up. A GPU without free memory may still be used by a process that is ending.
 CUDA_PROBE = f"""
 import os, sys
 import dyntrain.training.numpy_aliases, mxnet
@@ -47,7 +53,7 @@ _BUILD = re.compile(r"mxnet(-(cu[0-9]+(mkl)?|mkl|native))?", re.IGNORECASE)
 
 
 def builds(distributions: Iterable[str]) -> list[str]:
-    """Names of the installed builds of MXNet. Two conflict: they have the same files."""
+    """Names of the installed builds of MXNet. Two builds conflict, since they have the same files."""
     return sorted({name.lower() for name in distributions if _BUILD.fullmatch(name)})
 
 
@@ -56,7 +62,7 @@ async def check_cuda(
 ) -> None:
     """Compute with MXNet on each GPU.
 
-    Raises InvalidConfiguration if MXNet cannot use one, ProgramFailed if the check could not run. Bounded by
+    Raises InvalidConfiguration if MXNet cannot use a GPU, ProgramFailed if the check could not run. Bounded by
     IMPORT_SECONDS, and a minute for `nvidia_smi` to name the GPUs.
     """
     try:
@@ -69,34 +75,34 @@ async def check_cuda(
             "with Accelerator=Nvidia, or choose an instance type without GPUs"
         )
     if code == NO_KERNEL:
-        cuda_error = child.last_words(lines=1)  # before nvidia-smi writes to the same log
+        cuda_error = child.last_output(lines=1)  # before nvidia-smi writes to the same log
         chips = await _chips(nvidia_smi, children, log_path)
-        raise InvalidConfiguration(no_kernel(chips, cuda_error, builds(_installed())))
+        raise InvalidConfiguration(no_kernel(chips, cuda_error, builds(_installed_names())))
     if code != 0:
-        message = f"MXNet cannot use the GPUs: {explain(code, IMPORT_SECONDS)}: {child.last_words(lines=5)}"
-        raise ProgramFailed(message) if code in PASSING else InvalidConfiguration(message)
+        message = f"MXNet cannot use the GPUs: {explain(code, IMPORT_SECONDS)}: {child.last_output(lines=5)}"
+        raise ProgramFailed(message) if code in TEMPORARY_FAILURES else InvalidConfiguration(message)
 
 
 def no_kernel(chips: str, cuda_error: str, installed: Sequence[str]) -> str:
-    """Message for a person that MXNet cannot compute on `chips`. Pure."""
+    """Message that MXNet cannot compute on `chips`. Pure."""
     build = next((build for build in installed if BUILD_CAPABILITIES.get(build)), GPU_BUILD)
-    carried = ", ".join(BUILD_CAPABILITIES[build])
+    supported = ", ".join(BUILD_CAPABILITIES[build])
     if NO_IMAGE in cuda_error:
-        return f"{build} has no code for {chips}: it has {carried}; use instances of {usable_families(build)}"
-    return f"MXNet cannot compute on {chips}: {cuda_error}; {build} has code for {carried}"
+        return f"{build} has no code for {chips}: it has {supported}; use instances of {usable_families(build)}"
+    return f"MXNet cannot compute on {chips}: {cuda_error}; {build} has code for {supported}"
 
 
-def _installed() -> Iterable[str]:
+def _installed_names() -> Iterable[str]:
     return (distribution.name for distribution in distributions())
 
 
 async def _chips(nvidia_smi: Sequence[str], children: Children, log_path: Path) -> str:
-    """Names and compute capabilities of the GPUs, each once, as nvidia-smi prints them."""
+    """Names and compute capabilities of the GPUs, as nvidia-smi prints them, without duplicates."""
     query = (*nvidia_smi, "--query-gpu=name,compute_cap", "--format=csv,noheader")
     try:
         code, child = await children.run("nvidia-smi", Program(query, {}, log_path), LIST_SECONDS)
     except OSError:
         return "this GPU"
-    lines = child.last_words(lines=MOST_GPUS, limit=10_000).splitlines() if code == 0 else []
+    lines = child.last_output(lines=MOST_GPUS, limit=10_000).splitlines() if code == 0 else []
     names = dict.fromkeys(line.strip() for line in lines if line.strip())
     return "; ".join(names) or "this GPU"

@@ -1,4 +1,4 @@
-"""Notices of the metadata service that the machine will be taken away."""
+"""Notices of the metadata service that EC2 will take the instance away."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Notice:
-    """A notice of kind `kind`; the machine may be taken at `deadline`."""
+    """A notice: EC2 may take the instance away at `deadline`."""
 
     kind: str
     deadline: float
 
 
 def parse_notice(path: str, text: str, now: float) -> Notice | None:
-    """Parse a response read at `now`; None if there is no notice or it is not understood.
+    """Parse a response that was read at `now`; None without a notice, or for an unknown format.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
@@ -51,8 +51,8 @@ def is_news(known: dict[str, Notice], path: str, notice: Notice | None) -> bool:
     """Whether the notice is new for its path: the first one, another kind, or an earlier deadline."""
     if notice is None:
         return False
-    before = known.get(path)
-    return before is None or before.kind != notice.kind or notice.deadline < before.deadline
+    previous = known.get(path)
+    return previous is None or previous.kind != notice.kind or notice.deadline < previous.deadline
 
 
 class NoticeWatch:
@@ -75,7 +75,7 @@ class NoticeWatch:
                 if notice is not None and is_news(self.notices, path, notice):
                     self.notices[path] = notice
                     log.warning(
-                        "the machine may or will be taken away",
+                        "EC2 may take the instance away",
                         extra={"kind": notice.kind, "deadline": notice.deadline},
                     )
                     self._on_notice(notice)

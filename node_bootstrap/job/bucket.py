@@ -35,7 +35,7 @@ def error_code(error: ClientError) -> str:
 
 
 class Bucket:
-    """Methods raise one of AWS_ERRORS."""
+    """Access to the job's objects. Methods raise one of AWS_ERRORS."""
 
     def __init__(self, s3: Any, bucket: str, name: str, run: str) -> None:
         self._s3 = s3
@@ -43,11 +43,11 @@ class Bucket:
         self._uploaded: dict[str, tuple[int, int]] = {}
 
     def read(self, key: str) -> str | None:
-        """None if there is no such object."""
+        """Read an object; None if it does not exist."""
         try:
             return str(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read().decode())
         except ClientError as error:
-            # AccessDenied: no such object, for a role that may not list the bucket
+            # AccessDenied: the answer for a missing object without permission to list
             if error_code(error) not in ("NoSuchKey", "AccessDenied"):
                 raise
             return None
@@ -62,7 +62,7 @@ class Bucket:
         self._s3.upload_file(str(path), self._bucket, key)
 
     def settle(self, verdict: Exit) -> None:
-        """Write the job's verdict, unless there is one."""
+        """Write the job's verdict (how the job ended), unless one exists."""
         try:
             key = verdict_key(self._name, self._run)
             self._s3.put_object(Bucket=self._bucket, Key=key, Body=verdict.text().encode(), IfNoneMatch="*")
@@ -84,7 +84,7 @@ class Bucket:
         return codes
 
     def signs_of_life(self) -> tuple[dict[int, float], set[int]]:
-        """When each rank last wrote its sign of life, by S3's clock, and which have ended."""
+        """Return when each rank last wrote its sign of life, by S3's clock, and which ranks have ended."""
         last_seen: dict[int, float] = {}
         ended_ranks: set[int] = set()
         prefix = run_prefix(self._name, self._run)
@@ -97,7 +97,7 @@ class Bucket:
         return last_seen, ended_ranks
 
     def fetch_artifacts(self, folder: Path) -> int:
-        """Download what earlier runs saved; returns how many files."""
+        """Download the artifacts of earlier runs; returns their number."""
         prefix, number = artifacts_prefix(self._name), 0
         for entry in self._objects(prefix):
             name = entry["Key"][len(prefix) :]
@@ -106,25 +106,24 @@ class Bucket:
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             self.download(entry["Key"], path)
-            self._uploaded[name] = _fingerprint(path)  # else an old copy would overwrite another rank's newer file
+            self._uploaded[name] = _fingerprint(path)  # this copy must not overwrite another rank's newer file
             number += 1
         return number
 
     def save_artifacts(self, folder: Path) -> int:
-        """Upload new and changed files; returns how many.
+        """Upload new and changed files; returns their number.
 
-        One that fails does not keep others from being saved; the first error is raised at the end, or at once if S3 is
-        away.
+        An error does not stop other files. The first error is raised at the end, or at once without a connection.
         """
         number = 0
         problem: Exception | None = None
-        for path in sorted(Path(place) / name for place, _, names in os.walk(folder) for name in names):
+        for path in sorted(Path(parent) / name for parent, _, names in os.walk(folder) for name in names):
             if path.is_symlink() or not path.is_file():
                 continue
             try:
                 number += self._save(path, path.relative_to(folder).as_posix())
             except FileNotFoundError:
-                continue  # a temporary file
+                continue  # the file was temporary
             except CONNECTION_ERRORS:
                 raise
             except AWS_ERRORS as error:
@@ -147,6 +146,6 @@ class Bucket:
 
 
 def _fingerprint(path: Path) -> tuple[int, int]:
-    """Changes when the file does."""
+    """Value that changes when the file changes."""
     state = os.stat(path)
     return state.st_mtime_ns, state.st_size

@@ -1,4 +1,4 @@
-"""The person's command: its code and packages, and the unprivileged process that runs it."""
+"""The job's command: its code and packages, and the unprivileged process that runs it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PR_SET_PDEATHSIG = 1
 
 
 class CommandFailed(Exception):
-    """It could not be prepared or started."""
+    """The command could not be prepared or started."""
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Write nothing outside of the folder. Raises CommandFailed."""
+    """Unpack the archive, and write nothing outside of the folder. Raises CommandFailed."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with tarfile.open(archive, "r:*") as tar:
@@ -41,16 +41,16 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def unpack_without_filter(tar: tarfile.TarFile, folder: Path) -> None:
-    """Same checks as tarfile's filter, which early patch releases of 3.9 lack."""
+    """Check as tarfile's filter, which early releases of Python 3.9 lack, and unpack."""
     for member in tar.getmembers():
-        inside = (folder / member.name).resolve()
-        if not (member.isfile() or member.isdir()) or folder.resolve() not in (inside, *inside.parents):
-            raise CommandFailed(f"the code has {member.name!r}, which is not allowed")
+        target = (folder / member.name).resolve()
+        if not (member.isfile() or member.isdir()) or folder.resolve() not in (target, *target.parents):
+            raise CommandFailed(f"the code has {member.name!r}, a link or outside path, which is not allowed")
     tar.extractall(folder)  # noqa: S202
 
 
 class Account:
-    """The user that runs the command; None: the current one."""
+    """The user that runs the command; None: the current user."""
 
     def __init__(self, user: str | None) -> None:
         self.user = user
@@ -58,7 +58,7 @@ class Account:
         self.home = os.environ.get("HOME", "/") if entry is None else entry.pw_dir
         self._ids = None if entry is None else (entry.pw_uid, entry.pw_gid)
 
-    def give(self, folder: Path) -> None:
+    def set_owner(self, folder: Path) -> None:
         """Change the owner of the folder and its content."""
         if self._ids is not None:
             for path in [folder, *folder.rglob("*")]:
@@ -73,7 +73,7 @@ class Account:
 def install(
     python: str, environment: Path, requirements: Path, env: Mapping[str, str], account: Account, output: Output
 ) -> None:
-    """Install packages beside the image's, as the command's user; `env` may set pip's index. Raises CommandFailed."""
+    """Install packages besides the image's, as the command's user. Raises CommandFailed."""
     venv = [python, "-m", "venv", "--system-site-packages", str(environment)]
     pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(requirements)]
     for argv in (venv, pip):
@@ -98,7 +98,7 @@ def install(
 
 
 class Command:
-    """Run in its own session; killed when this program dies. Raises CommandFailed."""
+    """A process that is killed when this program dies. Raises CommandFailed."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Command:
         parent = os.getpid()
         libc = ctypes.CDLL(None)
 
-        def in_child() -> None:
+        def die_with_parent() -> None:
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -125,7 +125,7 @@ class Command:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=in_child,
+                preexec_fn=die_with_parent,
                 **account.options(),
             )
         except OSError as error:
@@ -134,11 +134,11 @@ class Command:
         self._reader.start()
 
     def code(self) -> int | None:
-        """None while it runs."""
+        """Exit code; None while the command runs."""
         return self._process.poll()
 
     def end(self, patience: float) -> None:
-        """Send SIGTERM, then SIGKILL after `patience` seconds, to all its processes; then read its last output."""
+        """Send SIGTERM, then SIGKILL after `patience` seconds, to all processes of the command; read its output."""
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGTERM)
         deadline = time.monotonic() + patience

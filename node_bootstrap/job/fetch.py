@@ -1,7 +1,7 @@
 """The prepare-data of a cluster whose code comes from S3.
 
 The first node unpacks the archive on the shared volume, completely or not at all. Then each node runs the code's own
-prepare-data.py, if there is one.
+prepare-data.py, if it exists.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 FOLDER = "code"  # below the volume
 VARIABLE = "DYNTRAIN_CODE"  # s3://BUCKET/KEY
-OWN = "prepare-data.py"
-ORIGIN = ".dyntrain-code"  # in the folder: where its files come from
+PREPARE_SCRIPT = "prepare-data.py"
+ORIGIN = ".dyntrain-code"  # file in the folder that names the source of the code
 Download = Callable[[str, str, str], object]  # bucket, key, path
 
 
@@ -30,29 +30,29 @@ def fetch(source: str, volume: Path, download: Download) -> Path:
     if folder.is_dir():
         return _check_origin(source, folder)
     bucket, _, key = source.removeprefix("s3://").partition("/")
-    with tempfile.TemporaryDirectory(dir=volume, prefix=f".{FOLDER}-") as aside:
-        archive, unpacked = Path(aside) / "archive", Path(aside) / FOLDER
+    with tempfile.TemporaryDirectory(dir=volume, prefix=f".{FOLDER}-") as temporary_folder:
+        archive, unpacked = Path(temporary_folder) / "archive", Path(temporary_folder) / FOLDER
         download(bucket, key, str(archive))
         unpack(archive, unpacked)
         (unpacked / ORIGIN).write_text(source)
         try:
             unpacked.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else another node was first
+            if not folder.is_dir():  # otherwise another node was faster
                 raise
     return _check_origin(source, folder)
 
 
 def _check_origin(source: str, folder: Path) -> Path:
-    """Return the folder if it has the code of `source`: other or older code must not be trained silently. Raises
-    CommandFailed.
-    """
+    """Return the folder if it has the code of `source`. Raises CommandFailed for other or older code."""
     from dyntrain.node_bootstrap.job.command import CommandFailed
 
     origin = folder / ORIGIN
-    present = origin.read_text() if origin.is_file() else "somebody"
-    if present != source:
-        raise CommandFailed(f"the volume has a folder {FOLDER} already, with the code of {present}; move it away")
+    existing_source = origin.read_text() if origin.is_file() else "an unknown source"
+    if existing_source != source:
+        raise CommandFailed(
+            f"the volume has a folder {FOLDER} already, with the code of {existing_source}; move it away"
+        )
     return folder
 
 
@@ -70,9 +70,9 @@ def main() -> int:
         print(f"prepare-data: {source}: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print(f"prepare-data: the code of {source} is in {folder}", flush=True)  # noqa: T201
-    if (folder / OWN).is_file():
+    if (folder / PREPARE_SCRIPT).is_file():
         os.chdir(folder)
-        os.execv(sys.executable, [sys.executable, OWN])  # noqa: S606  # its exit code is ours
+        os.execv(sys.executable, [sys.executable, PREPARE_SCRIPT])  # noqa: S606  # its exit code becomes this program's
     return 0
 
 

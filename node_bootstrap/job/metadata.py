@@ -14,7 +14,7 @@ CALL_SECONDS = 5.0
 
 
 class MetadataMissing(Exception):
-    """No answer, or the value is still missing."""
+    """The service does not answer, or the value is missing."""
 
 
 class Metadata:
@@ -25,7 +25,7 @@ class Metadata:
         self._token_expires = 0.0
 
     def get(self, path: str) -> str | None:
-        """None if there is no such value (yet). Raises MetadataMissing."""
+        """Read a value; None if it does not exist yet. Raises MetadataMissing."""
         try:
             if time.monotonic() >= self._token_expires:
                 headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)}
@@ -40,9 +40,9 @@ class Metadata:
             raise MetadataMissing(f"{path}: {error}") from error
 
     def wait_for(self, path: str, seconds: float) -> str:
-        """Raises MetadataMissing after `seconds`."""
+        """Wait until the value exists. Raises MetadataMissing after `seconds`."""
         deadline = time.monotonic() + seconds
-        problem = "it is not there"
+        problem = "the value does not exist"
         while True:
             try:
                 if value := self.get(path):

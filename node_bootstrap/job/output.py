@@ -17,7 +17,7 @@ from dyntrain.node_bootstrap.job.bucket import AWS_ERRORS, error_code
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
 BATCH_BYTES = 1_000_000
 BATCH_EVENTS = 10_000
-EVENT_BYTES = 26  # that CloudWatch adds to each
+EVENT_BYTES = 26  # that CloudWatch adds to the size of each event
 LINE_BYTES = 200_000
 WAITING_LINES = 100_000  # the oldest are dropped when CloudWatch cannot be reached
 SHIP_SECONDS = 2.0
@@ -25,9 +25,9 @@ LAST_SECONDS = 20.0
 
 
 class Output:
-    """Thread-safe. `connect` makes the client of CloudWatch Logs, which gets lines every `pause` seconds.
+    """The command's output, thread-safe. `connect` makes the client of CloudWatch Logs, to which lines are sent.
 
-    Lines that it refuses are in the file, with the error once.
+    Lines that CloudWatch refuses are in the file, with the error once.
     """
 
     def __init__(self, path: Path, stream: str, connect: Callable[[], Any], pause: float = SHIP_SECONDS) -> None:
@@ -45,7 +45,7 @@ class Output:
         self._shipper.start()
 
     def say(self, text: str) -> None:
-        """Write a line of the node's own."""
+        """Write a message of this program."""
         self.line(f"dyntrain: {text}".encode())
 
     def line(self, line: bytes) -> None:
@@ -61,12 +61,12 @@ class Output:
             return list(self._last)
 
     def copy(self, source: IO[bytes]) -> None:
-        """Copy all lines."""
+        """Copy all lines of `source` to the output."""
         for line in iter(lambda: source.readline(LINE_BYTES), b""):
             self.line(line)
 
     def close(self) -> None:
-        """Send the rest, for a bounded time."""
+        """Send the remaining lines, for a bounded time."""
         self._over.set()
         self._shipper.join(LAST_SECONDS)
         self._file.flush()
@@ -82,8 +82,8 @@ class Output:
                 self._send(batch)
             except AWS_ERRORS as error:
                 with self._lock:
-                    room = WAITING_LINES - len(self._waiting)
-                    self._waiting.extendleft(reversed(batch[max(0, len(batch) - room) :]))
+                    free_lines = WAITING_LINES - len(self._waiting)
+                    self._waiting.extendleft(reversed(batch[max(0, len(batch) - free_lines) :]))
                 if self._last_error != str(error):
                     self._last_error = str(error)
                     with self._lock:
@@ -104,7 +104,7 @@ class Output:
     def _send(self, batch: list[tuple[int, str]]) -> None:
         if self._logs is None:
             logs = self._connect()
-            with suppress(ClientError):  # it may exist already, with a role that may not create one
+            with suppress(ClientError):  # the group may exist, and the role may not create groups
                 logs.create_log_group(logGroupName=LOG_GROUP)
             try:
                 logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=self._stream)
@@ -112,9 +112,9 @@ class Output:
                 if error_code(error) != "ResourceAlreadyExistsException":
                     raise
             self._logs = logs
-        at = 0
+        timestamp = 0
         events = []
-        for moment, text in batch:
-            at = max(at, moment)
-            events.append({"timestamp": at, "message": text})
+        for written_at, text in batch:
+            timestamp = max(timestamp, written_at)
+            events.append({"timestamp": timestamp, "message": text})
         self._logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=self._stream, logEvents=events)

@@ -1,4 +1,4 @@
-"""Decisions about what a node does and when it gives up, without clock, files or network."""
+"""Decisions of a node: its command's environment, and how rank and job ended. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 from dyntrain.controller.contract.job_files import FAILED, INTERRUPTED, SUCCEEDED, TAIL_CHARACTERS, TAIL_LINES, Exit
 
 START_SECONDS = 900.0  # until every node must have shown a sign of life
-SILENT_SECONDS = 300.0  # after which it counts as lost
+SILENT_SECONDS = 300.0  # after which a silent node counts as lost
 
 
 class Plan(NamedTuple):
-    """A run. `requirements` may be "". `seconds`: limit of the job, from this node's start."""
+    """The plan of a job's run. `requirements` may be "". `seconds` limits the job, from this node's start."""
 
     name: str
     run: str
@@ -37,8 +37,8 @@ def environment(
 ) -> dict[str, str]:
     """Environment of the command.
 
-    The person's variables override the machine's, but not the topology's and `path`, the person's PATH with the job's
-    packages in front.
+    The job's variables override the machine's, but not the topology's and not `path`, which begins with the job's
+    packages.
     """
     return {
         **{name: inherited[name] for name in ("LANG", "LD_LIBRARY_PATH") if name in inherited},
@@ -63,14 +63,12 @@ def last_lines(lines: Sequence[str]) -> str:
 def exit_of_command(rank: int, code: int, now: float, tail: str) -> Exit:
     if code == 0:
         return Exit(SUCCEEDED, rank, 0, f"rank {rank} ended", now)
-    how = f"exit code {code}" if code > 0 else f"signal {-code}"
-    return Exit(FAILED, rank, code, f"the command of rank {rank} ended with {how}", now, tail)
+    ending = f"exit code {code}" if code > 0 else f"signal {-code}"
+    return Exit(FAILED, rank, code, f"the command of rank {rank} ended with {ending}", now, tail)
 
 
 def verdict_of(own_exit: Exit, codes: Mapping[int, int | None], nodes: int) -> Exit | None:
-    """The job's verdict: a failure at once, success when all succeeded, else None. `codes`: of all ranks that have
-    ended.
-    """
+    """The job's verdict: a failure at once, success when all ranks succeeded, else None. `codes` has exit codes."""
     if own_exit.verdict != SUCCEEDED:
         return own_exit
     if any(codes.get(rank) != 0 for rank in range(nodes)):
@@ -79,7 +77,7 @@ def verdict_of(own_exit: Exit, codes: Mapping[int, int | None], nodes: int) -> E
 
 
 def exit_of_interrupted_rank(rank: int, now: float) -> Exit:
-    """How the rank ended, when EC2 takes back its Spot instance."""
+    """Exit of a rank whose Spot instance EC2 takes back."""
     return Exit(INTERRUPTED, rank, None, f"EC2 takes back the Spot instance of rank {rank}", now)
 
 
@@ -93,15 +91,15 @@ def exit_of_lost_rank(
 ) -> Exit | None:
     """Exit of another rank that fell silent or never showed a sign of life.
 
-    `last_seen`: times of signs of life, by S3's clock. `uptime`: of this node, in seconds.
+    `last_seen`: times of signs of life, by S3's clock. `uptime` of this node, in seconds.
     """
-    own = last_seen.get(rank, 0.0)
-    for other in sorted(set(range(nodes)) - ended_ranks - {rank}):
-        if other in last_seen and own - last_seen[other] > SILENT_SECONDS:
-            reason = f"rank {other} has been silent for {own - last_seen[other]:.0f} seconds"
-        elif other not in last_seen and uptime > START_SECONDS:
-            reason = f"rank {other} was never heard of, {uptime:.0f} seconds after rank {rank} started"
+    own_time = last_seen.get(rank, 0.0)
+    for other_rank in sorted(set(range(nodes)) - ended_ranks - {rank}):
+        if other_rank in last_seen and own_time - last_seen[other_rank] > SILENT_SECONDS:
+            reason = f"rank {other_rank} has been silent for {own_time - last_seen[other_rank]:.0f} seconds"
+        elif other_rank not in last_seen and uptime > START_SECONDS:
+            reason = f"rank {other_rank} has shown no sign of life, {uptime:.0f} seconds after rank {rank} started"
         else:
             continue
-        return Exit(FAILED, other, None, reason, now)
+        return Exit(FAILED, other_rank, None, reason, now)
     return None

@@ -1,6 +1,6 @@
 """One node of a job: prepares the code, waits for the master's address, runs the command, and reports how it ended.
 
-Afterwards whoever started this program switches the machine off.
+The caller of this program then switches the machine off.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PATIENCE = 20.0  # between SIGTERM and SIGKILL; a Spot instance has two minutes 
 
 
 class Node:
-    """`beat`: seconds between signs of life; `retry`: pause before artifacts are saved again at the end."""
+    """A node of a job. `beat`: seconds between signs of life; `retry`: pause before artifacts are saved again."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Node:
         self._finished = threading.Event()
 
     def run(self, account: Account) -> Exit:
-        """How this node ended, whatever happened. Call `finish` next: until then the node shows signs of life."""
+        """Run the command; returns how it ended. The node sends signs of life until `finish`."""
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         try:
             path = self._make_ready(account)
@@ -71,22 +71,20 @@ class Node:
             return self._failure(f"{type(error).__name__}: {error}")
 
     def finish(self, own_exit: Exit) -> None:
-        """Save and report everything; one failure does not prevent the rest."""
+        """Save artifacts and output, and report the exit. An error stops no other part."""
         self._output.say(own_exit.reason)
         name, run, rank = self._plan.name, self._plan.run, self._rank
-        if own_exit.verdict != files.SUCCEEDED:  # the others need not wait until all is saved
-            self._try("the verdict", lambda: self._bucket.settle(own_exit))
+        if own_exit.verdict != files.SUCCEEDED:  # other nodes need not wait until all is saved
+            self._try("write the verdict", lambda: self._bucket.settle(own_exit))
         for _ in range(LAST_TRIES):
-            if self._try("saving artifacts", self._save):
+            if self._try("save artifacts", self._save):
                 break
             time.sleep(self._retry)
         self._output.close()
-        self._try(
-            "saving the output", lambda: self._bucket.upload(self._output.path, files.output_key(name, run, rank))
-        )
-        self._try("exit.json", lambda: self._bucket.write(files.rank_exit_key(name, run, rank), own_exit.text()))
+        self._try("save the output", lambda: self._bucket.upload(self._output.path, files.output_key(name, run, rank)))
+        self._try("write exit.json", lambda: self._bucket.write(files.rank_exit_key(name, run, rank), own_exit.text()))
         if own_exit.verdict == files.SUCCEEDED:
-            self._try("the verdict", lambda: self._settle(own_exit))
+            self._try("write the verdict", lambda: self._settle(own_exit))
         self._finished.set()
 
     def _settle(self, own_exit: Exit) -> None:
@@ -95,19 +93,19 @@ class Node:
             self._bucket.settle(verdict)
 
     def _make_ready(self, account: Account) -> str:
-        """Return the PATH of the command."""
+        """Fetch code, artifacts and packages; returns the PATH of the command."""
         archive = self._folder / "code.tar.gz"
         self._bucket.download(files.code_key(self._plan.name), archive)
         unpack(archive, self._code)
         self._artifacts.mkdir(parents=True, exist_ok=True)
         if self._plan.resumed:
             self._output.say(f"{self._bucket.fetch_artifacts(self._artifacts)} artifacts of earlier runs are restored")
-        account.give(self._code)
+        account.set_owner(self._code)
         path = self._plan.env.get("PATH") or os.environ.get("PATH", os.defpath)
         if self._plan.requirements:
             environment = self._folder / "venv"
             environment.mkdir(exist_ok=True)
-            account.give(environment)
+            account.set_owner(environment)
             requirements = self._code / self._plan.requirements
             install(python_of(path), environment, requirements, self._plan.env, account, self._output)
             path = os.pathsep.join([str(environment / "bin"), path])
@@ -134,28 +132,28 @@ class Node:
             try:
                 reason_to_end = self._reason_to_end()
             except AWS_ERRORS as error:
-                self._problem("looking at the job", error)
+                self._problem("check the job", error)
             if reason_to_end is not None:
                 self._output.say(f"{reason_to_end.reason}; the command is ended")
-                # First: the other ranks fail when this one's command ends, and the first verdict counts.
-                self._try("the verdict", partial(self._bucket.settle, reason_to_end))
+                # Before the command ends: its end makes other ranks fail, and the first verdict counts.
+                self._try("write the verdict", partial(self._bucket.settle, reason_to_end))
                 command.end(PATIENCE)
                 return reason_to_end
             time.sleep(LOOK_SECONDS)
 
     def _reason_to_end(self) -> Exit | None:
-        """Why the command must end now."""
+        """Why the command must end now; None if it may continue."""
         uptime = time.monotonic() - self._started_at
         if uptime > self._plan.seconds:
             return self._failure(f"the job has taken more than its {self._plan.seconds / 3600:g} hours")
         if self._interruption is not None:
             return self._interruption
-        if self._time_for("verdict", VERDICT_SECONDS):
+        if self._is_due("verdict", VERDICT_SECONDS):
             verdict = self._bucket.verdict()
             if verdict is not None and verdict.verdict != files.SUCCEEDED:
                 return verdict._replace(rank=self._rank, code=None, at=time.time(), tail="")
-        if self._time_for("minute", MINUTE):
-            self._try("saving artifacts", self._save)
+        if self._is_due("minute", MINUTE):
+            self._try("save artifacts", self._save)
             last_seen, ended_ranks = self._bucket.signs_of_life()
             lost_exit = deciding.exit_of_lost_rank(
                 self._rank, self._plan.nodes, last_seen, ended_ranks, uptime, time.time()
@@ -166,11 +164,11 @@ class Node:
         return None
 
     def _watch(self) -> None:
-        """Show signs of life and watch for a Spot interruption, also while packages or files take long."""
+        """Send signs of life and watch for a Spot interruption, also during installations."""
         verdict_sent = False
         while True:
-            if self._time_for("alive", self._beat):
-                self._try("the sign of life", self._alive)
+            if self._is_due("alive", self._beat):
+                self._try("send the sign of life", self._alive)
             try:
                 if self._interruption is None and self._metadata.get("spot/instance-action") is not None:
                     self._interruption = deciding.exit_of_interrupted_rank(self._rank, time.time())
@@ -178,16 +176,16 @@ class Node:
                 self._output.say(f"no answer from the metadata service: {error}")
             interruption = self._interruption
             if interruption is not None and not verdict_sent:
-                verdict_sent = self._try("the verdict", partial(self._bucket.settle, interruption))
+                verdict_sent = self._try("write the verdict", partial(self._bucket.settle, interruption))
             if self._finished.wait(min(VERDICT_SECONDS, self._beat)):
                 return
 
-    def _time_for(self, what: str, seconds: float) -> bool:
-        """Whether `what` is due."""
+    def _is_due(self, task: str, seconds: float) -> bool:
+        """Whether `task` is due, which is repeated every `seconds`."""
         now = time.monotonic()
-        if now < self._next_times.get(what, 0.0):
+        if now < self._next_times.get(task, 0.0):
             return False
-        self._next_times[what] = now + seconds
+        self._next_times[task] = now + seconds
         return True
 
     def _alive(self) -> None:
@@ -202,17 +200,17 @@ class Node:
         tail = deciding.last_lines(self._output.tail())
         return Exit(FAILED, self._rank, None, f"rank {self._rank}: {reason}", time.time(), tail)
 
-    def _try(self, doing: str, action: Callable[[], None]) -> bool:
+    def _try(self, task: str, action: Callable[[], None]) -> bool:
         try:
             action()
         except AWS_ERRORS as error:
-            self._problem(doing, error)
+            self._problem(task, error)
             return False
         return True
 
-    def _problem(self, doing: str, error: Exception) -> None:
-        """Log an error of AWS, which may be away for a while."""
-        self._output.say(f"{doing}: {type(error).__name__}: {error}")
+    def _problem(self, task: str, error: Exception) -> None:
+        """Log an error of AWS, which may be temporary."""
+        self._output.say(f"cannot {task}: {type(error).__name__}: {error}")
 
 
 def main() -> int:

@@ -1,1 +1,1 @@
-"""What the node reads from AWS and reports to it."""
+"""The node's reads from AWS, and its reports to the controller."""

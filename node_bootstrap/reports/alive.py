@@ -1,7 +1,7 @@
-"""Signs of life: sent while user data or prepare-data run, and by base nodes for each new prepare-data on the volume.
+"""Signs of life: reports while user data or prepare-data run, and reports of base nodes on each new prepare-data.
 
-Without them the controller abandons a launch. After prepare-data has changed, it lets a group that it holds back launch
-again.
+Without signs of life the controller abandons a launch. After a change of prepare-data, the controller resumes the
+suspended launches of a group.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 def report_of(
     identity: Identity, attempt: int, outcome: Literal["alive", "prepare_failed"], reason: str, script: str = ""
 ) -> NodeReport:
-    """Build the report."""
+    """Build a report of this node."""
     return NodeReport(
         cluster=identity.cluster,
         instance_id=identity.instance_id,
@@ -56,16 +56,14 @@ async def put_until_accepted(reports: Reports, report: NodeReport, timing: Timin
 
 @asynccontextmanager
 async def reporting_alive(reports: Reports, report: NodeReport, timing: Timing) -> AsyncIterator[None]:
-    """Send the report at once and every `Timing.alive` seconds while the block runs: one lost event must not cost the
-    launch.
-    """
+    """Send the report every `Timing.alive` seconds while the block runs: one lost event must not end the launch."""
 
-    async def again_and_again() -> None:
+    async def send_repeatedly() -> None:
         while True:
             await put_until_accepted(reports, report, timing)
             await asyncio.sleep(timing.alive)
 
-    task = asyncio.create_task(again_and_again())
+    task = asyncio.create_task(send_repeatedly())
     try:
         yield
     finally:
@@ -91,7 +89,7 @@ async def report_script_changes(
         await asyncio.sleep(timing.script)
 
 
-async def tell(
+async def report_user_data(
     metadata: MetadataClient,
     reports: Callable[[str], Reports],
     attempt: int,

@@ -21,10 +21,10 @@ _NOT_IN_FSTAB = re.compile(r"[\s\\]")
 
 
 class Parameters(Protocol):
-    """Parameter Store. Calls block, so they are made in a thread."""
+    """Parameter Store. Its calls block, so they are made in a thread."""
 
     def get(self, *names: str) -> Mapping[str, str]:
-        """Decrypted values by name, without names that do not exist. One request for each ten names.
+        """Return decrypted values by name, without names that do not exist. A request has at most ten names.
 
         Raises ServiceUnavailable.
         """
@@ -47,12 +47,12 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
     except ValidationError as error:
         raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: {wrong_fields(error)}") from error
     if config.cluster != cluster:
-        raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field cluster says {config.cluster!r}")
+        raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field cluster is {config.cluster!r}")
     if config.training_cmd and not config.training_cmd[0]:
         raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field training_cmd names no program")
     if not config.mount.startswith("/") or not config.mount.strip(
         "/"
-    ):  # else each node would use its own disk as the shared volume
+    ):  # otherwise each node would use its own disk as the shared volume
         raise InvalidConfiguration(
             f"parameter {name} of cluster {cluster}: field mount must be an absolute path below /, not {config.mount!r}"
         )
@@ -76,16 +76,16 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
         trusted_keys(config.identity_keys, "")
     except ValueError as error:
         raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field identity_keys {error}") from error
-    if wrong := sorted(key for key in config.environment if not _VARIABLE.fullmatch(key)):
+    if wrong_names := sorted(key for key in config.environment if not _VARIABLE.fullmatch(key)):
         raise InvalidConfiguration(
             f"parameter {name} of cluster {cluster}: field environment has names that are no variable names: "
-            f"{', '.join(map(repr, wrong))}"
+            f"{', '.join(map(repr, wrong_names))}"
         )
     return config
 
 
 def with_volume_at(config: NodeConfig, place: Path) -> NodeConfig:
-    """Copy of the configuration for a host that has the volume at `place` already, without a mount."""
+    """Copy of the configuration for a host on which the volume is already at `place`."""
     paths = {
         name: _with_volume_at(value, config.mount, place)
         for name in ("prepare_script", "working_directory")
@@ -100,7 +100,7 @@ def _with_volume_at(path: str, mount: str, place: Path) -> str:
 
 
 def with_code(config: NodeConfig) -> NodeConfig:
-    """Copy of the configuration whose prepare-data fetches the code, if the code comes from S3."""
+    """The configuration; if the code is in S3, a copy with the prepare-data that fetches the code."""
     return config if config.code is None else config.model_copy(update={"prepare_script": fetch.__file__})
 
 
@@ -112,7 +112,7 @@ def working_folder(config: NodeConfig) -> str:
 
 
 def clocks_of(config: NodeConfig) -> Clocks:
-    """The configured timeouts. Raises ValueError if they contradict each other: no coordinator would start."""
+    """The configured timeouts. Raises ValueError for contradictory timeouts, with which no coordinator starts."""
     return Clocks(config.liveness_seconds, config.progress_seconds)
 
 
@@ -130,7 +130,7 @@ async def read_node_config(parameters: Parameters, cluster: str) -> NodeConfig:
 
 
 def wrong_fields(error: ValidationError) -> str:
-    """Each wrong field and why, without its value, which may be long or secret."""
+    """Text with each wrong field and its error, without the value, which may be long or secret."""
     return "; ".join(
         f"field {'.'.join(str(part) for part in item['loc']) or '(all)'}: {item['msg']}"
         for item in error.errors(include_input=False, include_url=False)

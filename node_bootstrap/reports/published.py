@@ -1,8 +1,8 @@
-"""Parameters that coordinator and controller publish, read at a rate that the account can bear.
+"""Reads the parameters that coordinator and controller publish, within the account's request limit.
 
-Parameter Store answers 40 requests per second and account. Without a coordinator every node of a cluster queries it,
-for as long as that lasts. So each node reads everything in one request, and the nodes take turns: the request rate is
-bounded however many they are (`core.pacing`).
+Parameter Store answers 40 requests per second and account. While a cluster has no
+coordinator, all its nodes query Parameter Store. So each node reads all parameters in one request, and the nodes take
+turns. These turns bound the request rate for any number of nodes (`core.pacing`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dyntrain.node_bootstrap.reports.config import Access, Parameters, wrong_fie
 from pydantic import SecretStr, ValidationError
 
 FRESH_SECONDS = 2.0  # in a large cluster an answer of this age is used instead of another request
-GOLDEN = 0.618034
+GOLDEN_RATIO = 0.618034
 
 
 class Published:
@@ -35,24 +35,26 @@ class Published:
             parameter(identity.cluster, "target"),
         )
         digest = hashlib.sha256(identity.instance_id.encode()).digest()
-        self._share = int.from_bytes(digest[:4], "big") / 2**32  # of the period, where its turn is
+        self._share = (
+            int.from_bytes(digest[:4], "big") / 2**32
+        )  # fraction of the period at which this node's turn comes
         self._nodes_by_coordinator = self._nodes_by_target = (
-            0  # nodes of the cluster: by its coordinator, by its target
+            0  # number of the cluster's nodes, from its coordinator or its target
         )
         self._texts: Mapping[str, str] = {}
         self._answers, self._answered_at = 0, float("-inf")
         self._turn = asyncio.Lock()
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
-        """Set the cluster's nodes, in the coordinator's order: from now on no two share a turn."""
+        """Set the addresses of the cluster's nodes, in the coordinator's order. Then no two nodes share a turn."""
         if self._identity.private_ip in addresses:
             self._nodes_by_coordinator = len(addresses)
             rank = addresses.index(self._identity.private_ip)
-            # the few base nodes are the first: these multiples lie far apart, however few they are
-            self._share = rank * GOLDEN % 1.0 if self._identity.base else rank / self._nodes_by_coordinator
+            # base nodes are the first; multiples of the golden ratio lie far apart for any number of nodes
+            self._share = rank * GOLDEN_RATIO % 1.0 if self._identity.base else rank / self._nodes_by_coordinator
 
     async def access(self) -> Access | None:
-        """How to reach the coordinator; None while none has published its address."""
+        """Address, certificate and token of the coordinator; None while no coordinator has published them."""
         texts = await self._read()
         if self._endpoint not in texts or self._token not in texts:
             return None
@@ -66,18 +68,18 @@ class Published:
         return Access(endpoint, SecretStr(texts[self._token]))
 
     async def target(self) -> Target | None:
-        """Return the controller's target (which nodes train); None while none is published."""
-        return self._parsed(await self._read())
+        """Return the controller's target (which nodes train); None while no target is published."""
+        return self._parse_target(await self._read())
 
     async def is_wanted(self) -> bool:
         """Whether the target lists this node.
 
-        True if the list is too long for the parameter: then the coordinator checks it on admission.
+        Also True if the list is too long for the parameter: the coordinator then checks the node on admission.
         """
         target = await self.target()
         return target is not None and (target.members is None or self._identity.instance_id in target.members)
 
-    def _parsed(self, texts: Mapping[str, str]) -> Target | None:
+    def _parse_target(self, texts: Mapping[str, str]) -> Target | None:
         if self._target not in texts:
             return None
         try:
@@ -89,21 +91,21 @@ class Published:
             ) from error
 
     async def _read(self) -> Mapping[str, str]:
-        """Read the parameters in this node's turn, but the first time at once; concurrent callers share one answer."""
-        answers = self._answers
+        """Read the parameters at this node's turn, the first time at once. Concurrent callers share one answer."""
+        known_answers = self._answers
         async with self._turn:
-            between = period(
+            turn_period = period(
                 max(self._nodes_by_coordinator, self._nodes_by_target),
                 self._timing.succession if self._identity.base else None,
             )
-            fresh = time.monotonic() - self._answered_at < min(FRESH_SECONDS, between)
-            if self._answers == answers and not fresh:
+            fresh = time.monotonic() - self._answered_at < min(FRESH_SECONDS, turn_period)
+            if self._answers == known_answers and not fresh:
                 if self._answers:
-                    await asyncio.sleep(until_turn(time.time(), between, self._share))
+                    await asyncio.sleep(until_turn(time.time(), turn_period, self._share))
                 names = (self._endpoint, self._token, self._target)
                 self._texts = await asyncio.to_thread(self._parameters.get, *names)
                 self._answers, self._answered_at = self._answers + 1, time.monotonic()
                 with contextlib.suppress(ServiceUnavailable):
-                    target = self._parsed(self._texts)
+                    target = self._parse_target(self._texts)
                     self._nodes_by_target = target.count if target is not None else self._nodes_by_target
             return self._texts

@@ -1,8 +1,8 @@
 """`python -m dyntrain.node_bootstrap signal-ready URL`: signals CloudFormation that the master has the shared volume.
 
-From then on people can log in and put there what the nodes wait for. The wait condition of the cluster's stack is then
-complete, however many workers there are, and its data name the master's instance and address. Only the tagged master
-signals; a replacement of it signals again, which a completed condition ignores.
+From then on people can log in and copy prepare-data to the volume. The signal completes the wait condition of the
+cluster's stack, for any number of workers. The condition's data name the master's instance and address. Only the tagged
+master signals. A new master signals again, which a completed condition ignores.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dyntrain.training.timeouts import timeout
 PUT_SECONDS = 10.0
 PAUSE_SECONDS = 5.0
 READY, NOT_MASTER, TOO_LATE, REFUSED = 0, 0, 75, 78
-PASSING = (408, 429)  # client errors that may pass
+TEMPORARY_CODES = (408, 429)  # client errors that may be temporary
 log = logging.getLogger(__name__)
 
 
 async def signal_ready(url: str, seconds: float, metadata_url: str, pause: float = PAUSE_SECONDS) -> int:
-    """Send the signal; called by user data once the volume is mounted. Returns the exit code.
+    """Send the signal, called by user data once the volume is mounted; returns the exit code.
 
-    0: CloudFormation accepted it, or this node is not the master; 75: not within `seconds`; 78: refused permanently.
+    0: CloudFormation accepted it, or this node is not the master; 75: not accepted within `seconds`; 78: refused.
     """
     metadata = MetadataClient(metadata_url, Timing())
     try:
@@ -59,17 +59,17 @@ def _put(url: str, instance: str, address: str) -> None:
         {"Status": "SUCCESS", "Reason": "the master takes prepare-data", "UniqueId": instance, "Data": address}
     ).encode()
     # The signature of the presigned URL covers an empty content type.
-    # https, or the server of the tests
+    # The scheme is https, or http in tests.
     request = urllib.request.Request(url, data=body, method="PUT", headers={"Content-Type": ""})  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=PUT_SECONDS):  # noqa: S310
-            log.info("CloudFormation has the signal that the master is ready for prepare-data")
+            log.info("CloudFormation accepted the signal that the master is ready for prepare-data")
     except (urllib.error.URLError, TimeoutError) as error:
-        if isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500 and error.code not in PASSING:
+        if isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500 and error.code not in TEMPORARY_CODES:
             raise InvalidConfiguration(
                 f"CloudFormation refuses the signal ({error.code} {error.reason}): the URL in the user data is not "
                 "that of the wait condition, or has expired; the node continues"
             ) from error
         raise ServiceUnavailable(
-            f"CloudFormation did not take the signal: {getattr(error, 'reason', error)}"
+            f"CloudFormation did not accept the signal: {getattr(error, 'reason', error)}"
         ) from error

@@ -1,4 +1,4 @@
-"""Reports the node's state to the controller, repeatedly until it is acknowledged."""
+"""Reports the node's state to the controller, repeatedly until the report is acknowledged."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 
 class Reports(Protocol):
-    """The event bus."""
+    """The event bus to which reports are sent."""
 
     def put(self, report: NodeReport) -> None:
-        """Send the report; the event bus has accepted it on return, the controller may not have handled it yet.
+        """Send the report; on return the event bus has accepted it, but the controller may not have handled it.
 
         Blocks, so it is called in a thread. Raises ServiceUnavailable.
         """
@@ -32,22 +32,22 @@ class Reports(Protocol):
 
 
 class Status(Protocol):
-    """Who is informed of the node's state, besides the coordinator."""
+    """Receiver of reports on the node's state, besides the coordinator."""
 
     def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
         """Report a new state of the node."""
         ...
 
     def set_listed(self, listed: bool) -> None:
-        """Note whether the target lists the node, as the coordinator says."""
+        """Note the coordinator's message whether the target lists the node."""
         ...
 
 
 def latest(known: NodeReport | None, new: NodeReport) -> NodeReport:
-    """The report that counts: a node that is being taken away stays "interrupted", whatever it reports later.
+    """Return the report that counts. After a report "interrupted", later reports of other outcomes do not count.
 
-    Of two deadlines the earlier counts. But the deadline of a recommendation is ours, not AWS's: a notice that follows
-    it counts even if its deadline is later.
+    Of two deadlines the earlier one counts. But AWS sets no deadline for a rebalance recommendation, so a later notice
+    replaces the recommendation even with a later deadline.
     """
     if known is None or known.outcome != "interrupted":
         return new
@@ -59,11 +59,10 @@ def latest(known: NodeReport | None, new: NodeReport) -> NodeReport:
 
 
 class Reporter:
-    """Repeats the latest report unchanged with growing pauses; the same `at` means that the controller need not write
-    it again.
+    """Repeats the latest report unchanged, with growing pauses. The controller recognises a repetition by its `at`.
 
-    Only "prepared" is acknowledged, by the coordinator's message that the node is listed; it is repeated again when the
-    node is no longer listed. The others are repeated as long as the node lives, at most once a minute.
+    Only the report "prepared" is acknowledged, by the coordinator's message that the node is listed. When the node is
+    no longer listed, the report is repeated. Other reports are repeated until the node ends, at most once a minute.
     """
 
     def __init__(self, reports: Reports, timing: Timing) -> None:
@@ -75,7 +74,7 @@ class Reporter:
 
     @property
     def reports(self) -> Reports:
-        """Where the reports go."""
+        """The event bus to which the reports are sent."""
         return self._reports
 
     @property
@@ -83,7 +82,7 @@ class Reporter:
         return self._report
 
     def set(self, report: NodeReport) -> None:
-        """Replace the report, unless the earlier one counts more."""
+        """Replace the report, unless the earlier report still counts."""
         latest_report = latest(self._report, report)
         if latest_report is not self._report:
             self._report, self._repetition = latest_report, 0

@@ -18,15 +18,13 @@ from dyntrain.node_bootstrap.host.processes import Children, Program, explain
 from dyntrain.node_bootstrap.instance.identity import Identity
 
 AGENT_SECONDS = 60.0
-FLUSH_SECONDS = 5  # a terminated machine loses at most this much of its last output
+FLUSH_SECONDS = 5  # a terminated machine loses its output of at most so many seconds
 BEFORE_A_JOB = "no-job"
 log = logging.getLogger(__name__)
 
 
 def agent_config(identity: Identity, job: str, layout: Layout, workers: int = 1) -> dict[str, Any]:
-    """The agent's configuration. Each log file needs its own stream; of files that match a pattern the agent follows
-    the latest.
-    """
+    """The agent's configuration. Each stream has one log file: the agent follows the latest file of a pattern."""
     streams = {
         "node": layout.node_log.name,
         "worker": "worker.log",
@@ -59,7 +57,7 @@ class LogShipping:
         self._job.put_nowait(job)
 
     async def run(self) -> None:
-        """Apply each change until cancelled; a failure delays nothing else."""
+        """Configure the agent for each new job, until cancelled. Failures are only logged."""
         last_error = ""
         while True:
             try:
@@ -73,18 +71,18 @@ class LogShipping:
                 last_error = str(error)
 
     async def _apply(self, job: str) -> None:
-        """Configure the agent, if its configuration differs: it keeps the last one across restarts."""
+        """Configure the agent if its configuration differs. The agent keeps its configuration across restarts."""
         path, agent = self._layout.agent_config, self._layout.agent
         config_text = json.dumps(agent_config(self._identity, job, self._layout, self._workers), indent=2) + "\n"
         if not agent.exists() or (path.exists() and path.read_text(encoding="utf-8") == config_text):
             return
-        path.unlink(missing_ok=True)  # the file exists only once the agent has accepted it
-        aside = path.with_name(f"new-{path.name}")
-        write_atomically(aside, config_text)
-        command = [str(agent), "-a", "append-config", "-m", "ec2", "-s", "-c", f"file:{aside}"]
+        path.unlink(missing_ok=True)  # the file exists only if the agent has accepted it
+        new_path = path.with_name(f"new-{path.name}")
+        write_atomically(new_path, config_text)
+        command = [str(agent), "-a", "append-config", "-m", "ec2", "-s", "-c", f"file:{new_path}"]
         program = Program(command, {}, self._layout.logs / "agent.log")
         code, child = await self._children.run("cloudwatch-agent", program, AGENT_SECONDS)
         if reason := explain(code, AGENT_SECONDS):
-            raise OSError(f"{agent}: {reason}: {child.last_words(lines=5)}")
-        aside.rename(path)
+            raise OSError(f"{agent}: {reason}: {child.last_output(lines=5)}")
+        new_path.rename(path)
         log.info("the CloudWatch agent follows this node's logs", extra={"job": job})

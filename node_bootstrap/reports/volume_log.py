@@ -1,4 +1,4 @@
-"""A copy of the worker's output on the shared volume, for `tail -f` on any node (`logs: volume`)."""
+"""A copy of the worker's output on the shared volume, for `tail -f` on any node (setting `logs: volume`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dyntrain.node_bootstrap.host.errors import Interrupted
 from dyntrain.node_bootstrap.host.processes import Child, Children, Program
 from dyntrain.node_bootstrap.reports import log_copy
 
-MOST_BYTES = 20 * 1024 * 1024  # per node, and as much in the older file
+MOST_BYTES = 20 * 1024 * 1024  # per node, and as much again in the older file
 log = logging.getLogger(__name__)
 
 
@@ -32,10 +32,10 @@ class VolumeLog:
         user: str | None,
         own_log: Path,
         timing: Timing,
-        most: int = MOST_BYTES,
+        max_bytes: int = MOST_BYTES,
     ) -> None:
         self._source, self._target, self._children = source, target, children
-        self._user, self._own_log, self._timing, self._most = user, own_log, timing, most
+        self._user, self._own_log, self._timing, self._max_bytes = user, own_log, timing, max_bytes
         self._job = ""
         self._start = 0
         self._changed = asyncio.Event()
@@ -47,7 +47,7 @@ class VolumeLog:
             self._changed.set()
 
     async def run(self) -> None:
-        """Keep the copy running until cancelled; a failure delays nothing else."""
+        """Keep the copying program running until cancelled. Failures are only logged."""
         await self._changed.wait()
         tries = 0
         with contextlib.suppress(Interrupted):
@@ -77,8 +77,8 @@ class VolumeLog:
         await child.stop(self._timing.stop_grace)
 
     def _program(self) -> Program:
-        place = (str(self._source), str(self._start), str(self._target(self._job)), str(self._most))
-        return Program((sys.executable, "-I", "-S", log_copy.__file__, *place), {}, self._own_log, user=self._user)
+        arguments = (str(self._source), str(self._start), str(self._target(self._job)), str(self._max_bytes))
+        return Program((sys.executable, "-I", "-S", log_copy.__file__, *arguments), {}, self._own_log, user=self._user)
 
     def _size(self) -> int:
         return self._source.stat().st_size if self._source.exists() else 0

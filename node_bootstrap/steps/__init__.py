@@ -1,3 +1,4 @@
-"""The steps from a bare host to a node that its job has retired: one class each, all of them in the list
-`bootstrap.STEPS`. What a step is, and what is left to do, is in `dyntrain.node_bootstrap.core.plan`.
+"""The steps from a bare host to a retired node. Each step is a class in the list `bootstrap.STEPS`.
+
+`dyntrain.node_bootstrap.core.plan` defines a step, and the plan of the steps that are left.
 """

@@ -1,4 +1,4 @@
-"""One run of the bootstrap: checks which steps are left and carries out the first one, until none is left."""
+"""One run of the bootstrap, which carries out the first step that is left, until no step is left."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Bootstrap:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self.steps: tuple[Step, ...] = tuple(make(run) for make in STEPS)
+        self.steps: tuple[Step, ...] = tuple(step_class(run) for step_class in STEPS)
         self._ready = self._plan_logged = False
 
     async def run(self) -> None:
@@ -57,9 +57,9 @@ class Bootstrap:
         timing = self._run.dependencies.timing
         try:
             while (step := (await self._pending())[0].step).host:
-                await persistently(lambda step=step: self._carry_out(step), timing)  # type: ignore[misc]
+                await call_with_retries(lambda step=step: self._carry_out(step), timing)  # type: ignore[misc]
         except GiveUp as error:
-            await self._tell_end(str(error))
+            await self._report_end(str(error))
             raise
         self._ready = True
         # 2. prepare, report, signal, supervise
@@ -74,14 +74,12 @@ class Bootstrap:
                 tasks.create_task(self._run.children.keep_logs_short(timing.logs))
                 while pending := await self._pending():
                     await pending[0].step.apply()
-                raise Interrupted("retired")  # ends the tasks
+                raise Interrupted("the node is retired")  # ends the tasks
         except* Interrupted:
             pass
 
-    async def _tell_end(self, reason: str) -> None:
-        """Report a permanent failure before the node could report anything: it must not look as if it were still
-        preparing.
-        """
+    async def _report_end(self, reason: str) -> None:
+        """Report a permanent failure: otherwise the node would seem to be preparing still."""
         if (identity := self._run.identity) is None:
             return
         with suppress(TimeoutError):
@@ -90,15 +88,15 @@ class Bootstrap:
                 timing = self._run.dependencies.timing
                 await put_until_accepted(self._run.dependencies.reports(identity.region), report, timing)
 
-    async def read_only(self) -> tuple[Planned, ...]:
-        """The plan, read without changing anything."""
+    async def read_plan(self) -> tuple[Planned, ...]:
+        """Read the plan without changing anything."""
         for step in self.steps:
             if step.only_reads:
-                await persistently(step.apply, self._run.dependencies.timing)
-        return plan(await self._look())
+                await call_with_retries(step.apply, self._run.dependencies.timing)
+        return plan(await self._check_steps())
 
-    async def _look(self) -> dict[Step, Condition]:
-        """Condition of each step; a host that was found ready is not checked again."""
+    async def _check_steps(self) -> dict[Step, Condition]:
+        """Return the condition of each step. The host's steps are not checked again once they are done."""
         conditions: dict[Step, Condition] = {}
         for step in self.steps:
             if step.host and self._ready:
@@ -108,7 +106,7 @@ class Bootstrap:
         return conditions
 
     async def _pending(self) -> tuple[Planned, ...]:
-        pending = plan(await self._look())
+        pending = plan(await self._check_steps())
         if self._run.configuration is not None and not self._plan_logged:
             self._plan_logged = True
             summary = {
@@ -142,10 +140,10 @@ class Bootstrap:
         )
 
 
-async def persistently(step: Callable[[], Awaitable[T]], timing: Timing) -> T:
-    """Retry a step that raises RetryLater, `Timing.setup_tries` times in all; the last error is raised.
+async def call_with_retries(step: Callable[[], Awaitable[T]], timing: Timing) -> T:
+    """Call `step` until it succeeds, `Timing.setup_tries` times at most. The last RetryLater is raised.
 
-    The metadata client has its own retries, so its failures are not retried here.
+    Failures of the metadata client, which retries by itself, are raised at once.
     """
     for tries in range(timing.setup_tries - 1):
         try:

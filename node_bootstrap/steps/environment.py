@@ -1,4 +1,4 @@
-"""The environment of scripts and training commands, and the files that bring it to people's shells."""
+"""The environment variables of scripts and training commands, and the files that set them in people's shells."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from dyntrain.node_bootstrap.steps.run import NodeStep, Run
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.launch_desk import VARIABLE
 
-COUNT = "DEEPLEARNING_WORKERS_COUNT"
+COUNT_VARIABLE = "DEEPLEARNING_WORKERS_COUNT"
 CHANNELS = "DYNTRAIN_CHANNELS"  # `dyntrain.training.worker.channel.objects` reads it
-TEMPLATE_TAG = "aws:ec2launchtemplate:id"  # EC2 sets it on whatever was launched from a template
+TEMPLATE_TAG = "aws:ec2launchtemplate:id"  # EC2 sets this tag on instances that were launched from a template
 
 
 def variables(identity: Identity, config: NodeConfig, workers: Path, gpus: int) -> dict[str, str]:
     """The documented environment variables. `config.environment` overrides them."""
     return {
         "DEEPLEARNING_WORKERS_PATH": str(workers),
-        COUNT: str(config.workers),
+        COUNT_VARIABLE: str(config.workers),
         "DEEPLEARNING_WORKER_GPU_COUNT": str(gpus),
         "EFS_MOUNT": config.mount,
         "AWS_REGION": identity.region,
@@ -46,25 +46,27 @@ def variables(identity: Identity, config: NodeConfig, workers: Path, gpus: int) 
 
 
 def profile(values: Mapping[str, str]) -> str:
-    """A shell fragment that any POSIX shell can source, whatever the values contain."""
+    """Lines that any POSIX shell can source, with quoted values."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
 
 
 def _lines_for_shells(layout: Layout, config: NodeConfig) -> str:
     """Further lines for people's shells.
 
-    They set the current number of hosts in the workers file, the socket for launches, and the node's `python` and
-    `dyntrain` at the end of PATH.
+    These lines set the number of hosts in the workers file and the socket for launches, and add the node's `python`
+    and `dyntrain` to PATH.
     """
-    ours = shlex.quote(str(Path(sys.executable).parent))
+    program_folder = shlex.quote(str(Path(sys.executable).parent))
     count = (
-        f"export {COUNT}=$(grep -c . {shlex.quote(str(layout.workers))})\n" if COUNT not in config.environment else ""
+        f"export {COUNT_VARIABLE}=$(grep -c . {shlex.quote(str(layout.workers))})\n"
+        if COUNT_VARIABLE not in config.environment
+        else ""
     )
-    return f'{count}export {VARIABLE}={shlex.quote(str(layout.launch_socket))}\nexport PATH="$PATH":{ours}\n'
+    return f'{count}export {VARIABLE}={shlex.quote(str(layout.launch_socket))}\nexport PATH="$PATH":{program_folder}\n'
 
 
 def _launch_script(layout: Layout) -> str:
-    """A script that starts the cluster's launcher, with any Python and from any place."""
+    """A script that starts the cluster's launcher, with any Python and from any directory."""
     command = [sys.executable, "-P", "-m", "dyntrain.training.launch"]
     return (
         f"#!{sys.executable}\n"
@@ -81,7 +83,7 @@ class HostFile:
 
     text: str
     mode: int
-    group: int = -1  # -1: this process's
+    group: int = -1  # -1: the group of this process
 
 
 def environment_files(
@@ -118,7 +120,7 @@ class WriteEnvironment(NodeStep):
     async def check(self) -> Condition:
         if environment_is_current(await self._files()):
             return DONE
-        return pending("the profile or the workers file is missing, or says something else")
+        return pending("the profile, the workers file or the launch script is missing or outdated")
 
     async def apply(self) -> None:
         write_environment(await self._files())

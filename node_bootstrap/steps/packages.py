@@ -1,4 +1,4 @@
-"""Step that checks the packages of the node's own programs: a person must install them, restarts would not help."""
+"""Step that checks the packages of the node's own programs. Only a person can install missing packages."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ class CheckPackages(NodeStep):
     name, needs, host = "package", (ReadConfiguration,), True
 
     async def check(self) -> Condition:
-        if self._missing() or len(_builds()) > 1:
-            return pending("a package that the node's programs need is not installed, or another one is in its place")
+        if self._missing_packages() or len(_builds()) > 1:
+            return pending("a package of the node's programs is missing, or several builds of MXNet are installed")
         if not self.carried_out and await self.run.gpus():
-            return pending("it has not been checked whether MXNet can use the GPUs")
+            return pending("MXNet has not been tried on the GPUs yet")
         return DONE
 
     async def apply(self) -> None:
-        if missing := self._missing():
+        if missing := self._missing_packages():
             message = f"{', '.join(missing)} is not installed for {sys.executable}; {advice(missing)}"
             raise InvalidConfiguration(message.rstrip("; "))
-        if len(several := _builds()) > 1:
+        if len(installed_builds := _builds()) > 1:
             raise InvalidConfiguration(
-                f"{' and '.join(several)} are installed for {sys.executable}, and each has overwritten files of the "
-                "other: uninstall all of them, then install the one that this machine needs"
+                f"{' and '.join(installed_builds)} are installed for {sys.executable}, and each has overwritten files "
+                "of the other: uninstall all of them, then install the one that this machine needs"
             )
         if gpus := await self.run.gpus():
             dependencies = self.run.dependencies
@@ -38,7 +38,7 @@ class CheckPackages(NodeStep):
             await check_cuda(gpus, dependencies.cuda_probe, dependencies.nvidia_smi, self.run.children, log_path)
         self.carried_out = True
 
-    def _missing(self) -> tuple[str, ...]:
+    def _missing_packages(self) -> tuple[str, ...]:
         return absent(self.run.dependencies.packages)
 
 

@@ -1,6 +1,6 @@
-"""Runs the user's prepare-data script until it succeeds or its attempts are used up.
+"""Runs the user's prepare-data script until it succeeds or all its attempts have failed.
 
-The marker on the shared volume, `prepare_data_success_<private-ip>`, spares later runs of the node the same.
+Because of the marker `prepare_data_success_<private-ip>` on the shared volume, later runs of the node skip the script.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from dyntrain.node_bootstrap.steps.volume import MountVolume
 KEPT_LOGS = 5
 MARKER_BYTES = 64 * 1024
 SCRIPT_BYTES = 64 * 1024 * 1024
-LEFT_RUNNING = (
-    "it ended with exit code 0 and left processes running, which were ended; wait for them in prepare-data, or run a "
+LEFT_RUNNING_MESSAGE = (
+    "prepare-data ended with exit code 0 and left processes running, which were ended; let it wait for them, or run a "
     "daemon as a systemd unit"
 )
 LEFT_CHARACTERS = 700
@@ -64,7 +64,7 @@ class Preparation:
     children: Children
     environment: Mapping[str, str]
     timing: Timing
-    user: str | None = None  # where the configuration names none; None: as this process
+    user: str | None = None  # used if the configuration names no user; None: this process's user
 
     async def check(self) -> tuple[str | None, MarkerState]:
         """Return the script's SHA-256 (None: nothing to prepare), and the marker's state.
@@ -74,14 +74,12 @@ class Preparation:
         script = self.config.prepare_script
         digest = await asyncio.to_thread(script_digest, script) if script is not None else None
         if script is not None and self.config.prepare_sha256 not in (None, digest):
-            raise OSError(f"the script's SHA-256 is {digest}, not the one in the field prepare_sha256: it is not run")
+            raise OSError(f"the script is not run: its SHA-256 is {digest}, not the one in the field prepare_sha256")
         marker_file = await asyncio.to_thread(read_marker, self.marker_path)
         return digest, judge(marker_file, self.identity.instance_id, digest, self.identity.launched_at)
 
     async def run(self) -> PrepareResult:
-        """Prepare the node, with retries. Never raises for a failing script: the reason ends with the tail of its
-        output.
-        """
+        """Prepare the node, with retries. A failed script raises nothing: the result's reason has the output."""
         path = self.marker_path
         await asyncio.to_thread(self._drop_old_logs)
         reason, digest = "", None
@@ -95,7 +93,7 @@ class Preparation:
                 # 1. gather: the script may be repaired between two tries
                 digest, state = await self.check()
                 # 2. decide
-                if (result := await self._spared_result(digest, state, number - 1)) is not None:
+                if (result := await self._marked_result(digest, state, number - 1)) is not None:
                     return result
                 log.info("preparing", extra={"try": number, "reason": state.value})
                 # 3. apply
@@ -116,16 +114,15 @@ class Preparation:
             digest or "",
         )
 
-    async def until_mended(self, failed: PrepareResult) -> PrepareResult | None:
-        """Wait until a failed node is marked as prepared, then return the result, or until the script changes, then
-        return None.
+    async def wait_until_repaired(self, failed: PrepareResult) -> PrepareResult | None:
+        """Wait until a failed node is marked as prepared, or its script changes. Then the result is None.
 
-        While the volume cannot be read, it is tried again.
+        A volume that cannot be read is read again later.
         """
         while True:
             with contextlib.suppress(OSError):
                 digest, state = await self.check()
-                if (result := await self._spared_result(digest, state, failed.tries)) is not None:
+                if (result := await self._marked_result(digest, state, failed.tries)) is not None:
                     return result
                 if digest is not None and digest != failed.script:
                     log.info("prepare-data has changed: it is run again", extra={"script": digest})
@@ -133,41 +130,45 @@ class Preparation:
             await asyncio.sleep(self.timing.notices)
 
     async def current_digest(self) -> str | None:
-        """Digest of the present script, whether it may run or not; None if it cannot be read."""
+        """Digest of the current script, even if it may not run; None if it cannot be read."""
         if self.config.prepare_script is None:
             return None
         with contextlib.suppress(OSError):
             return await asyncio.to_thread(script_digest, self.config.prepare_script)
         return None
 
-    async def _spared_result(self, digest: str | None, state: MarkerState, tries: int) -> PrepareResult | None:
-        """The result if a marker spares the node the preparation, else None. Completes a marker made by hand. Raises
-        OSError.
-        """
+    async def _marked_result(self, digest: str | None, state: MarkerState, tries: int) -> PrepareResult | None:
+        """Return the result if the marker is valid, else None. Completes a marker made by hand. Raises OSError."""
         if state is MarkerState.BY_HAND:
             await asyncio.to_thread(write_marker, self.marker_path, self.marker(digest, by_hand=True))
-            log.warning("prepared by hand", extra={"marker": str(self.marker_path), "reason": state.value})
-        elif not state.spares:
+            log.warning(
+                "a person marked this node as prepared", extra={"marker": str(self.marker_path), "reason": state.value}
+            )
+        elif not state.is_complete:
             return None
         return PrepareResult(True, tries, state.value, digest or "")
 
     async def _try(self, script: str, number: int) -> str:
         """Run the script once; returns why it failed, or ""."""
         path = self.layout.prepare_log(self.attempt)
-        started_at, clock = time.time(), time.monotonic()
+        started_at, started_monotonic = time.time(), time.monotonic()
         user = self.config.prepare_user or self.user
         program = Program(command_of(script), self.environment, path, self.config.mount, user=user)
-        code, child = await self.children.run("prepare-data", program, self.config.prepare_timeout_seconds, alone=True)
+        code, child = await self.children.run(
+            "prepare-data", program, self.config.prepare_timeout_seconds, exclusive=True
+        )
         reason = explain(code, self.config.prepare_timeout_seconds)
         if not reason and child.still_running:
-            reason = f"{LEFT_RUNNING}: {', '.join(child.still_running)}"[:LEFT_CHARACTERS]
-        if reason and (output := child.last_words()):
+            reason = f"{LEFT_RUNNING_MESSAGE}: {', '.join(child.still_running)}"[:LEFT_CHARACTERS]
+        if reason and (output := child.last_output()):
             reason = f"{reason}; its last output:\n{output}"
-        self._record(Try(self.attempt, number, started_at, round(time.monotonic() - clock, 3), code, reason))
+        self._record(
+            Try(self.attempt, number, started_at, round(time.monotonic() - started_monotonic, 3), code, reason)
+        )
         return reason
 
     def _drop_old_logs(self) -> None:
-        """Remove all but the last `KEPT_LOGS` logs: each start of the node makes another."""
+        """Remove all but the last `KEPT_LOGS` logs: each start of the node makes a new log."""
         for path in self.layout.logs.glob("prepare-*"):
             attempt = path.name.removeprefix("prepare-").partition(".")[0]
             if attempt.isdecimal() and int(attempt) <= self.attempt - KEPT_LOGS:
@@ -193,7 +194,7 @@ class Preparation:
 
 
 def command_of(script: str) -> list[str]:
-    """The command of a script: Python scripts run with our interpreter."""
+    """The command of a script: Python scripts run with this process's interpreter."""
     return [sys.executable, script] if Path(script).suffix == ".py" else [script]
 
 
@@ -202,9 +203,7 @@ def marker_path(mount: str, private_ip: str) -> Path:
 
 
 def read_marker(path: Path) -> MarkerFile | None:
-    """Read what is at the marker's path, None if nothing; "" for a link, a pipe or a socket, which the next marker
-    replaces.
-    """
+    """Read the marker's file; None without a file. The text of a link, a pipe or a socket is ""."""
     try:
         text, modified_at = read_dated(path, MARKER_BYTES, follow=False)
         return MarkerFile(text.decode("utf-8", "replace"), modified_at)
@@ -217,12 +216,12 @@ def read_marker(path: Path) -> MarkerFile | None:
 
 
 def write_marker(path: Path, marker: Marker) -> None:
-    """Write the marker. Raises OSError; then the earlier marker or none is there."""
+    """Write the marker. Raises OSError, and then leaves the earlier file unchanged."""
     write_atomically(path, marker.model_dump_json() + "\n")
 
 
 def drop_marker(path: Path) -> None:
-    """Remove a marker that does not count: scripts may check only its name."""
+    """Remove a marker that does not count, since scripts may check only the file's name."""
     path.unlink(missing_ok=True)
 
 
@@ -235,7 +234,7 @@ def script_digest(script: str) -> str:
 
 
 class RunScript(NodeStep):
-    """Step that runs the script and writes the marker: if the marker cannot be written, the try has failed."""
+    """Step that runs the script and writes the marker. If the marker cannot be written, the try has failed."""
 
     name, needs = "prepare-data", (MountVolume,)
 
@@ -248,7 +247,7 @@ class RunScript(NodeStep):
             state = await marker_state(self.run)
         except OSError as error:
             return pending(_describe(error, Path(self.run.configured.config.prepare_script)))
-        return DONE if state.spares else pending(state.value)
+        return DONE if state.is_complete else pending(state.value)
 
     async def apply(self) -> None:
         parts, configured = self.run.services.parts, self.run.configured
@@ -266,16 +265,16 @@ class WriteMarker(NodeStep):
         if (result := self.run.prepare_result) is not None:
             return DONE if result.prepared else FAILED
         with contextlib.suppress(OSError):
-            if (await marker_state(self.run)).spares:
+            if (await marker_state(self.run)).is_complete:
                 return DONE
-        return pending("the marker comes with success")
+        return pending("the marker is written after a successful preparation")
 
     async def apply(self) -> None:
         self.run.prepare_result = await (await preparation(self.run)).run()
 
 
 async def preparation(run: Run) -> Preparation:
-    """The preparation of this run."""
+    """Make the preparation of this run."""
     configured, dependencies = run.configured, run.dependencies
     environment = await process_environment(run)
     return Preparation(
@@ -291,10 +290,10 @@ async def preparation(run: Run) -> Preparation:
 
 
 async def marker_state(run: Run) -> MarkerState:
-    """State of the marker. Raises OSError if it, or the script, cannot be read."""
+    """State of the marker. Raises OSError if the marker or the script cannot be read."""
     return (await (await preparation(run)).check())[1]
 
 
 def _describe(error: OSError, path: Path) -> str:
-    """Text of an error. `path`: used if the error names none."""
+    """Text of an error. `path` is used if the error names no file."""
     return f"{error.strerror}: {error.filename2 or error.filename or path}" if error.strerror else str(error)

@@ -1,4 +1,4 @@
-"""What one run of the bootstrap uses, and what its steps pass on to later ones."""
+"""State of one run of the bootstrap: its dependencies, and the results that steps pass to later steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dyntrain.node_bootstrap.supervision.wiring import Ec2Parts
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What tests replace. `volume`: where the shared volume is already mounted, if not where the configuration says."""
+    """Dependencies, which tests replace. `volume`: path of the mounted shared volume; None: the configured path."""
 
     layout: Layout
     metadata_url: str
@@ -41,7 +41,7 @@ class Dependencies:
     systemctl: Sequence[str] = ("systemctl",)
     nvidia_smi: Sequence[str] = ("nvidia-smi",)
     cuda_probe: Sequence[str] = (sys.executable, "-c", CUDA_PROBE)
-    packages: Sequence[str] = TRAINING  # what the node's own programs import
+    packages: Sequence[str] = TRAINING  # packages that the node's own programs import
     is_mount: Callable[[str], bool] = os.path.ismount
     timing: Timing = field(default_factory=Timing)
     user: str | None = None  # user of all programs of the job; None: the current user
@@ -74,7 +74,7 @@ class PrepareResult:
 
 @dataclass(frozen=True)
 class Services:
-    """What runs on a host that is ready, and the task group of all that is started later."""
+    """The parts that run on a ready host, and the task group for tasks that start later."""
 
     parts: Ec2Parts
     tasks: asyncio.TaskGroup
@@ -97,19 +97,19 @@ class Run:
     @property
     def known_identity(self) -> Identity:
         if self.identity is None:
-            raise RuntimeError("the node's identity is read before anything that needs it")
+            raise RuntimeError("the node's identity has not been read yet")
         return self.identity
 
     @property
     def configured(self) -> Configured:
         if self.configuration is None:
-            raise RuntimeError("the configuration is read before anything that needs it")
+            raise RuntimeError("the node's configuration has not been read yet")
         return self.configuration
 
     @property
     def services(self) -> Services:
         if self.running_services is None:
-            raise RuntimeError("the host is made ready before anything is done for the job")
+            raise RuntimeError("the host has not been made ready yet")
         return self.running_services
 
     async def gpus(self) -> int:
@@ -121,7 +121,7 @@ class Run:
 
 
 class NodeStep(Step):
-    """A step of a node. `carried_out`: in this run, for a step that leaves nothing else to check."""
+    """A step of a node. `carried_out` is set in this run by steps that leave no other result to check."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Report(NodeStep):
-    """Step that reports the preparation, once more if a person marks a failed node as prepared."""
+    """Step that reports the preparation, and reports again if a person marks a failed node as prepared."""
 
     name = "report"
     _reported_result: PrepareResult | None = None
@@ -28,7 +28,7 @@ class Report(NodeStep):
         return pending("the controller has no report yet that this attempt is prepared")
 
     async def apply(self) -> None:
-        # kept: later changes of the script or the marker are for the next run
+        # kept, since later changes of the script or the marker concern only the next run
         result = self.run.prepare_result = self.run.prepare_result or PrepareResult(True, 0, MarkerState.COUNTS.value)
         self.run.services.parts.status.report(
             "prepared" if result.prepared else "prepare_failed", result.reason, script=result.script
@@ -40,12 +40,12 @@ class Report(NodeStep):
 
 
 class Signal(NodeStep):
-    """Step that connects to the coordinator, whose first message is the ready signal; supervision begins with it."""
+    """Step that starts the supervisor, whose first message to the coordinator is the ready signal."""
 
     name, only_prepared = "signal", True
 
     async def check(self) -> Condition:
-        return DONE if self.carried_out else pending("no coordinator has the node's ready signal yet")
+        return DONE if self.carried_out else pending("no coordinator has received the node's ready signal yet")
 
     async def apply(self) -> None:
         services = self.run.services
@@ -56,7 +56,7 @@ class Signal(NodeStep):
 class Supervise(NodeStep):
     """Step that supervises the job until the node retires.
 
-    A node that could not be prepared waits: to be terminated, or for a repaired script or a marker made by hand.
+    A node that could not be prepared waits for a repaired script, a marker made by hand, or its termination.
     """
 
     name = "supervise"
@@ -67,7 +67,7 @@ class Supervise(NodeStep):
     async def apply(self) -> None:
         result = self.run.prepare_result
         if result is not None and not result.prepared:
-            self.run.prepare_result = await (await preparation(self.run)).until_mended(result)
+            self.run.prepare_result = await (await preparation(self.run)).wait_until_repaired(result)
             return
         self._report_script_changes()
         supervisor = self.run.services.parts.supervisor
@@ -75,14 +75,14 @@ class Supervise(NodeStep):
         self.carried_out = True
 
     def _report_script_changes(self) -> None:
-        """Report changes of prepare-data from base nodes: they stay when all other nodes of the cluster have failed."""
+        """Report changes of prepare-data, on base nodes only: these remain when all other nodes have failed."""
         configured, services = self.run.configured, self.run.services
         script = configured.config.prepare_script
         if script is None or not configured.identity.base:
             return
 
         def make_report(digest: str) -> NodeReport:
-            return report_of(configured.identity, self.run.attempt, "alive", "prepare-data is there", digest)
+            return report_of(configured.identity, self.run.attempt, "alive", "prepare-data exists", digest)
 
         reports, timing = services.parts.reporter.reports, self.run.dependencies.timing
         services.tasks.create_task(report_script_changes(reports, lambda: script_digest(script), make_report, timing))

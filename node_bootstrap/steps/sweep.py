@@ -1,4 +1,4 @@
-"""Step that kills processes which an earlier run left, and which would compete with those of this one."""
+"""Step that kills the processes of an earlier run, which would compete with those of this run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Sweep(NodeStep):
     name, host = "sweep", True
 
     async def check(self) -> Condition:
-        return DONE if self.carried_out else pending("processes of an earlier life may still run")
+        return DONE if self.carried_out else pending("processes of an earlier run may still exist")
 
     async def apply(self) -> None:
-        if strays := await self.run.children.sweep_earlier_lives():
-            log.warning("killed processes that an earlier life left", extra={"count": strays})
+        if strays := await self.run.children.sweep_earlier_runs():
+            log.warning("killed processes of an earlier run", extra={"count": strays})
         self.carried_out = True

@@ -1,7 +1,7 @@
-"""Step that mounts the shared volume: already there, or an EFS file system that this host mounts with TLS.
+"""Step that provides the shared volume: an existing mount, or an EFS file system that it mounts with TLS.
 
-systemd mounts it from an entry in fstab. So the TLS tunnel of amazon-efs-utils belongs to the mount, not to the
-bootstrap, and outlives it; and the next boot mounts it by itself.
+systemd mounts the file system from an entry in fstab. So the TLS tunnel of amazon-efs-utils outlives the bootstrap, and
+the next boot mounts the file system by itself.
 https://docs.aws.amazon.com/efs/latest/ug/mount-fs-auto-mount-update-fstab.html
 """
 
@@ -21,21 +21,21 @@ from dyntrain.node_bootstrap.steps.discovery import ReadConfiguration
 from dyntrain.node_bootstrap.steps.run import NodeStep
 from dyntrain.training.timeouts import timeout
 
-OPTIONS = "_netdev,noresvport,tls"
+MOUNT_OPTIONS = "_netdev,noresvport,tls"
 MOUNT_SECONDS = 120.0
 LOOK_SECONDS = 30.0  # limit for a file system whose server does not answer
 log = logging.getLogger(__name__)
 
 
 def fstab_with(existing: str, volume: str, mount: str) -> str:
-    """`existing` with exactly one entry for `mount`, ours; comments and other entries stay. Idempotent."""
-    entry = f"{volume}:/ {mount} efs {OPTIONS} 0 0"
+    """The text `existing` with one entry for `mount`. Comments and other entries are kept. Idempotent."""
+    entry = f"{volume}:/ {mount} efs {MOUNT_OPTIONS} 0 0"
     lines = [line for line in existing.splitlines() if line.lstrip().startswith("#") or line.split()[1:2] != [mount]]
     return "".join(f"{line}\n" for line in [*lines, entry])
 
 
 class Volume:
-    """The shared volume. `volume` is an EFS file system's id; None: whatever is at `mount` is used."""
+    """The shared volume. `volume` is an EFS file system's id; None: the folder at `mount` is used."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class Volume:
 
     async def usable(self) -> bool:
         """Whether the volume can be used. Raises ServiceUnavailable if its server does not answer."""
-        return await self._look(os.path.isdir if self._volume is None else self._is_mount)
+        return await self._test_path(os.path.isdir if self._volume is None else self._is_mount)
 
-    async def ready(self) -> None:
-        """Mount the volume if needed; it can be used on return.
+    async def ensure_mounted(self) -> None:
+        """Mount the volume if needed; on return the volume can be used.
 
         Raises ServiceUnavailable, also if its server does not answer, and OSError if fstab cannot be written.
         """
@@ -62,7 +62,7 @@ class Volume:
             return
         if self._volume is None:
             raise ServiceUnavailable(
-                f"the shared volume {self._mount} is not there; check the mount and the field mount of the node's "
+                f"the shared volume {self._mount} does not exist; check the mount and the field mount of the node's "
                 "configuration"
             )
         fstab = self._layout.fstab
@@ -77,10 +77,10 @@ class Volume:
             raise ServiceUnavailable(f"{self._volume} is not mounted at {self._mount}, although systemd says so")
         log.info("mounted", extra={"volume": self._volume, "mount": self._mount})
 
-    async def _look(self, look: Callable[[str], bool]) -> bool:
+    async def _test_path(self, test: Callable[[str], bool]) -> bool:
         try:
             async with timeout(LOOK_SECONDS):
-                return await asyncio.to_thread(look, self._mount)
+                return await asyncio.to_thread(test, self._mount)
         except TimeoutError as error:
             raise ServiceUnavailable(
                 f"the shared volume {self._mount} does not answer within {LOOK_SECONDS:g} s; check its server"
@@ -92,7 +92,7 @@ class Volume:
         if reason := explain(code, MOUNT_SECONDS):
             raise ServiceUnavailable(
                 f"cannot mount {self._volume} at {self._mount}: `{' '.join(command)}`: {reason}: "
-                f"{child.last_words(lines=5)}"
+                f"{child.last_output(lines=5)}"
             )
 
 
@@ -102,12 +102,12 @@ class MountVolume(NodeStep):
     async def check(self) -> Condition:
         try:
             usable = await self._volume().usable()
-        except ServiceUnavailable:  # `apply` reports it, and waits
+        except ServiceUnavailable:  # `apply` raises it again
             usable = False
         return DONE if usable else pending("the shared volume cannot be used")
 
     async def apply(self) -> None:
-        await self._volume().ready()
+        await self._volume().ensure_mounted()
 
     def _volume(self) -> Volume:
         config, dependencies = self.run.configured.config, self.run.dependencies

@@ -1,3 +1,3 @@
-"""What a prepared node runs: the worker, its ps-lite processes, on the master the coordinator, and the connection to
-it.
+"""Runs a prepared node's worker and ps-lite processes, on the master the coordinator, and the connection to the
+coordinator.
 """

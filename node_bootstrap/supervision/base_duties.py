@@ -1,4 +1,4 @@
-"""Further duties of a base node: it keeps ps-lite processes, as all nodes may, and stands by to run the coordinator."""
+"""Duties of a base node: it keeps ps-lite processes, and runs the coordinator when it is nominated."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from dyntrain.node_bootstrap.supervision.master import CoordinatorKeeper
 
 
 class BaseDuties:
-    """The duties, which last until the node ends.
+    """The duties of a base node, which last until the node ends.
 
-    `wait_until_due` returns when they begin: at once on a base node, later on one that gets the tag later. `all_serve`:
-    ps-lite processes are kept from the start, on a base node or not. `coordinator` is None if it runs elsewhere for
-    certain.
+    `wait_until_due` returns when the node is a base node: at once, or after it gets the tag. `all_serve`: every node
+    keeps ps-lite processes from the start. `coordinator` is None if the node can never run it.
     """
 
     def __init__(
@@ -39,17 +38,17 @@ class BaseDuties:
                 tasks.create_task(self.group.run())
             await self._wait_until_due()
             self.has_begun = True
-            self.group.of_base()
+            self.group.become_base()
             if not self._all_serve:
                 tasks.create_task(self.group.run())
             if self.coordinator is not None:
                 tasks.create_task(self.coordinator.run())
 
 
-async def at_once() -> None:
-    """Return at once, as `wait_until_due` of a base node."""
+async def return_at_once() -> None:
+    """Return at once: the `wait_until_due` of a base node."""
 
 
-async def never() -> None:
+async def wait_forever() -> None:
     """Wait forever: the `wait_until_due` of nodes that are no base nodes."""
     await asyncio.Event().wait()

@@ -1,7 +1,7 @@
-"""The node's end of the control channel: says that the node is prepared, and passes on the coordinator's orders.
+"""The node's side of the control channel: connects the prepared node to the coordinator, and receives its orders.
 
-The channel may be down at any time, for any length of time. So no message is queued for later: after each welcome the
-receiver sends the whole current state.
+The channel may be down at any time, for any length of time. So no message is queued for later. After each welcome (the
+coordinator's first message), the receiver sends the node's whole current state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Receiver(Protocol):
-    """What handles the coordinator's messages."""
+    """Handler of the coordinator's messages."""
 
     def hello(self) -> NodeHello:
         """Return the first message of each connection, from the current state."""
@@ -45,7 +45,7 @@ class Receiver(Protocol):
     async def on_message(self, message: FromCoordinator) -> None: ...
 
     def on_disconnect(self) -> None:
-        """Handle the end of a connection that was welcomed."""
+        """Handle the end of a connection over which a welcome had come."""
         ...
 
 
@@ -60,7 +60,7 @@ class Ending(Enum):
 class ControlChannel:
     """Keeps a connection to the coordinator.
 
-    `access` returns how to reach it, None while there is none, and raises ServiceUnavailable.
+    `access` returns the coordinator's address and token, None while none are published; raises ServiceUnavailable.
     """
 
     def __init__(
@@ -75,39 +75,39 @@ class ControlChannel:
     def connected(self) -> bool:
         return self._outbox is not None
 
-    def tell(self, message: FromNode) -> bool:
-        """Queue a message on the current connection; returns False, and drops it, if there is none."""
+    def send(self, message: FromNode) -> bool:
+        """Queue a message on the current connection; returns False, and drops the message, without a connection."""
         if self._outbox is None:
             return False
         self._outbox.put_nowait(message)
         return True
 
-    def hang_up(self) -> None:
-        """End the current connection; a new one follows as usual."""
+    def end_connection(self) -> None:
+        """End the current connection. A new connection follows as usual."""
         if self._outbox is not None:
             self._outbox.put_nowait(None)
 
     def leave(self) -> None:
-        """End the connection for good."""
+        """End the connection, and make no new one."""
         self._leaving = True
-        self.hang_up()
+        self.end_connection()
 
     async def run(self, receiver: Receiver) -> None:
         """Connect, and reconnect, until cancelled or `leave` is called.
 
-        A new coordinator publishes another address and token: a node that cannot reach the old one, or is refused
-        there, reads both again.
+        A new coordinator publishes another address and token. A node that cannot reach the old coordinator, or is
+        refused by it, reads address and token again.
         """
         failures = refusals = 0
         access: Access | None = None
         while not self._leaving:
-            access = access or await self._published()
+            access = access or await self._wait_for_access()
             try:
-                ending = await self._converse(access, receiver)
+                ending = await self._run_connection(access, receiver)
             except (OSError, TimeoutError, ValueError, WebSocketException) as error:
                 # ValueError: an invalid certificate or address, published by a broken coordinator
                 ending = Ending.FAILED
-                self._say(f"{ending.value}: {type(error).__name__}: {error}", access.endpoint.url)
+                self._warn(f"{ending.value}: {type(error).__name__}: {error}", access.endpoint.url)
             access = access if ending is Ending.CLOSED else None
             failures = failures + 1 if ending is Ending.FAILED else 0
             refusals = refusals + 1 if ending is Ending.REFUSED else 0
@@ -118,19 +118,19 @@ class ControlChannel:
             )
             await asyncio.sleep(spread(pause, random.random()))
 
-    async def _published(self) -> Access:
+    async def _wait_for_access(self) -> Access:
         tries = 0
         while True:
             try:
                 if access := await self._access():
                     return access
-                self._say(f"no coordinator of cluster {self._cluster} has published its address yet")
+                self._warn(f"no coordinator of cluster {self._cluster} has published its address yet")
             except ServiceUnavailable as error:
-                self._say(str(error))
+                self._warn(str(error))
             await asyncio.sleep(spread(self._timing.endpoint.delay(tries), random.random()))
             tries += 1
 
-    async def _converse(self, access: Access, receiver: Receiver) -> Ending:
+    async def _run_connection(self, access: Access, receiver: Receiver) -> Ending:
         connection = await connect(access.endpoint.url, access.endpoint.certificate, self._clocks)
         sender: asyncio.Task[None] | None = None
         try:
@@ -140,7 +140,7 @@ class ControlChannel:
             if isinstance(first, Refused):
                 return self._refused(first)
             if not isinstance(first, Welcome):
-                self._say(
+                self._warn(
                     f"the coordinator answered the hello with {first.type if first else 'something unknown'}",
                     access.endpoint.url,
                 )
@@ -176,7 +176,7 @@ class ControlChannel:
         return Ending.CLOSED
 
     def _decode(self, text: str | bytes) -> FromCoordinator | None:
-        """Decode a message; None for one that only a newer version knows."""
+        """Decode a message; None for a message that this version does not know."""
         try:
             return decode(text)
         except ValidationError as error:
@@ -186,11 +186,11 @@ class ControlChannel:
             return None
 
     def _refused(self, message: Refused) -> Ending:
-        self._say(f"{Ending.REFUSED.value}: {message.reason}")
+        self._warn(f"{Ending.REFUSED.value}: {message.reason}")
         return Ending.REFUSED
 
-    def _say(self, text: str, url: str = "") -> None:
-        """Log a warning, but not twice in a row: this continues while the coordinator is away."""
+    def _warn(self, text: str, url: str = "") -> None:
+        """Log a warning, but not twice in a row: errors are repeated while the coordinator is away."""
         if text != self._last_message:
             self._last_message = text
             log.warning(text, extra={"url": url} if url else {})

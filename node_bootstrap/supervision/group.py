@@ -1,7 +1,7 @@
-"""Keeps a node's blank ps-lite processes, and assigns them their roles, one generation after another.
+"""Keeps a node's blank ps-lite processes, and assigns their roles for each generation (group of workers).
 
-A blank is forked from a server that has imported mxnet (`dyntrain.training.host.forkserver`), and waits for a JSON line
-that makes it a scheduler or a server.
+A blank is a process forked from a fork server that has imported mxnet (`dyntrain.training.host.forkserver`). A JSON
+line makes the blank a ps-lite scheduler or server.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class GroupProcess:
-    """A process that is blank, or a ps-lite scheduler or server by now."""
+    """A process that is blank, or has become a ps-lite scheduler or server."""
 
     blank: Blank
     server: Child
@@ -39,9 +39,9 @@ class GroupProcess:
 
 
 def free_port(host: str, tries: int = 50) -> int:
-    """Find a port on `host` that nobody listens on now.
+    """Find a free port on `host`.
 
-    If it is taken before its use, the group fails and the next one is formed elsewhere.
+    If another program takes the port before its use, the group fails, and the next group uses another port.
     """
     for _ in range(tries):
         port = random.SystemRandom().choice(PORTS)
@@ -54,11 +54,12 @@ def free_port(host: str, tries: int = 50) -> int:
 class PsGroup:
     """The ps-lite processes of a node.
 
-    A group is offered while `group_size` blanks are ready; as many spares allow a second change right after the first.
-    If the fork server dies, all of them die: live processes count as failed, and a new server is started.
+    A group is offered to the coordinator while `group_size` blanks are ready. As many further blanks allow a second
+    change right after the first. If the fork server dies, its processes die: processes with a role count as failed,
+    and a new fork server is started.
 
-    `tell` sends to the coordinator and is False without a connection: `state` repeats it later. `uid` is that of the
-    program's user; None: the current user.
+    `send` sends a message to the coordinator, and returns False without a connection: `state` repeats the message.
+    `uid` is the id of the program's user; None: the current user.
     """
 
     def __init__(
@@ -67,13 +68,13 @@ class PsGroup:
         group_size: int,
         host: str,
         children: Children,
-        tell: Callable[[FromNode], bool],
+        send: Callable[[FromNode], bool],
         timing: Timing,
         uid: int | None = None,
     ) -> None:
         self._uid = uid
         self._program, self._group_size, self._spares, self._host = program, group_size, group_size, host
-        self._children, self._tell, self._timing = children, tell, timing
+        self._children, self._send, self._timing = children, send, timing
         self._server: tuple[Child, ForkServerSocket] | None = None
         self._turn = asyncio.Lock()  # the pool and an order may both need to start the server
         self._pool: list[GroupProcess] = []
@@ -97,13 +98,13 @@ class PsGroup:
             messages.append(GroupReady(scheduler_port=self._port, blanks=ready, base=self._base))
         return messages
 
-    def of_base(self) -> None:
-        """Note that the node is a base node now; the offer tells the coordinator."""
+    def become_base(self) -> None:
+        """Note that the node is a base node now, and offer it to the coordinator as such."""
         self._base = True
         self._announce()
 
     async def run(self) -> None:
-        """Fill the pool whenever it is short, until cancelled."""
+        """Start blanks whenever some are missing, until cancelled."""
         try:
             while True:
                 self._changed.clear()
@@ -127,9 +128,9 @@ class PsGroup:
                 watcher.cancel()
 
     async def start(self, order: StartGroup) -> None:
-        """Assign the roles of a group. Repeated or late orders change nothing.
+        """Assign the roles of a group. Repeated or outdated orders change nothing.
 
-        If no blank is ready, one that is still importing gets its line early and reads it afterwards.
+        If no blank is ready, a blank that still imports mxnet gets a role, and reads it after the import.
         """
         if order.generation <= self._last_stopped or order.generation in self._live:
             log.info(
@@ -149,7 +150,7 @@ class PsGroup:
                 process.role, process.generation = request.role, order.generation
                 await process.blank.give(request.role, request.environment)
                 log.info(
-                    "handed out a role",
+                    "assigned a role to a process",
                     extra={
                         "role": request.role,
                         "pid": process.blank.pid,
@@ -163,27 +164,27 @@ class PsGroup:
         self._changed.set()
 
     async def stop(self, generation: int) -> None:
-        """Kill the processes of this and of earlier generations; later orders to start these change nothing."""
+        """Kill the processes of this and of earlier generations. Later orders to start them change nothing."""
         self._last_stopped = max(self._last_stopped, generation)
-        self._refill_at = 0.0  # the previous group is stopped once the present one is formed
+        self._refill_at = 0.0  # the previous group is stopped when the current group is formed
         self._changed.set()
         if self._failure and self._failure.generation <= self._last_stopped:
             self._failure = None
-        doomed = [
+        processes_to_stop = [
             process
             for number in sorted(self._live)
             if number <= self._last_stopped
             for process in self._live.pop(number)
         ]
-        await asyncio.gather(*(process.blank.stop() for process in doomed))
+        await asyncio.gather(*(process.blank.stop() for process in processes_to_stop))
 
     async def forget(self) -> None:
-        """Kill the processes of a finished job and restart the count of generations; the blanks stay ready."""
+        """Kill the processes of a finished job, and restart the count of generations. The blanks stay ready."""
         await self.stop(max(self._live, default=self._last_stopped))
         self._last_stopped = 0
 
     async def stop_all(self) -> None:
-        """Kill everything, with the blanks and their server."""
+        """Kill all processes, including the blanks and the fork server."""
         self._group_size = self._spares = 0
         await self.stop(max(self._live, default=self._last_stopped))
         pool, self._pool = self._pool, []
@@ -192,87 +193,89 @@ class PsGroup:
             await self._server[0].stop()
 
     def _take(self) -> GroupProcess | None:
-        """The blank that is closest to ready."""
+        """Return a ready blank if possible, else a starting blank, else None."""
         return max(self._usable_blanks(), key=lambda process: process.ready, default=None)
 
     def _usable_blanks(self) -> list[GroupProcess]:
-        """The blanks whose server is not being ended: the others die with theirs."""
+        """The blanks of the current fork server. Other blanks die with their own fork server."""
         return [process for process in self._pool if self._server and process.server is self._server[0]]
 
     async def _spawn(self) -> GroupProcess:
         async with self._turn:
             if self._server is None:
                 self._server = await self._start_server()
-            child, line = self._server
-        process = GroupProcess(await line.fork(), child)
+            child, server_socket = self._server
+        process = GroupProcess(await server_socket.fork(), child)
         self._pool.append(process)
         self._watch(self._follow(process))
         return process
 
     async def _start_server(self) -> tuple[Child, ForkServerSocket]:
-        line = ForkServerSocket()
+        server_socket = ForkServerSocket()
         try:
-            child = await self._children.start("ps-lite", self._program.with_environment(line.environment, line.theirs))
+            child = await self._children.start(
+                "ps-lite", self._program.with_environment(server_socket.environment, server_socket.theirs)
+            )
         except (OSError, NodeError):
-            line.close()
+            server_socket.close()
             raise
-        line.close_child_end()
-        self._watch(self._follow_server(child, line))
-        return child, line
+        server_socket.close_child_end()
+        self._watch(self._follow_server(child, server_socket))
+        return child, server_socket
 
     def _watch(self, coroutine: Coroutine[None, None, None]) -> None:
         watcher = asyncio.create_task(coroutine)
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
 
-    async def _follow_server(self, child: Child, line: ForkServerSocket) -> None:
+    async def _follow_server(self, child: Child, server_socket: ForkServerSocket) -> None:
         code = await child.wait()
-        line.close()
+        server_socket.close()
         if self._server and self._server[0] is child:
             self._server = None
             if self._group_size:
                 self._deaths += 1
                 log.error(
                     "the fork server of the ps-lite processes ended",
-                    extra={"pid": child.pid, "reason": explain(code, 0.0), "output": child.last_words()},
+                    extra={"pid": child.pid, "reason": explain(code, 0.0), "output": child.last_output()},
                 )
         await child.stop()
         self._changed.set()
 
     async def _follow(self, process: GroupProcess) -> None:
-        """Watch a process from the request to its end."""
+        """Watch a process from its request to its end."""
         server = process.server
         try:
             async with timeout(self._timing.blank_start):
                 process.ready = await process.blank.started(self._uid)
         except TimeoutError:
             if self._server and self._server[0] is server:
-                self._server = None  # at once: no order may go to a server that is being ended
+                self._server = None  # at once, since no order may go to a server that is being ended
                 self._deaths += 1
                 log.error("the fork server does not answer and is started again", extra={"pid": server.pid})
             await server.stop()
         if process.ready:
             self._deaths = 0
             self._announce()
-        in_order = process.ready and await process.blank.ended()
+        ended_normally = process.ready and await process.blank.ended()
         await process.blank.stop()
         if process in self._pool:
             self._pool.remove(process)
-            self._deaths = max(self._deaths, 1)  # when the server died, it counts by itself
-            log.error("a blank ps-lite process ended", extra={"pid": process.blank.pid, "output": server.last_words()})
+            self._deaths = max(self._deaths, 1)  # a death of the server is counted separately
+            log.error("a blank ps-lite process ended", extra={"pid": process.blank.pid, "output": server.last_output()})
             self._changed.set()
-        elif process.generation is not None and process.generation > self._last_stopped and not in_order:
-            self._fail(process.generation, f"{process.role} ended; last output:\n{server.last_words(limit=1000)}")
+        elif process.generation is not None and process.generation > self._last_stopped and not ended_normally:
+            self._fail(process.generation, f"{process.role} ended; last output:\n{server.last_output(limit=1000)}")
 
     def _announce(self) -> None:
         try:
             for message in self.state():
                 if isinstance(message, GroupReady):
-                    self._tell(message)
+                    self._send(message)
         except OSError as error:
             log.error("no group can be offered", extra={"reason": str(error)})
 
     def _fail(self, generation: int, reason: str) -> None:
         self._failure = GroupFailed(generation=generation, reason=reason)
         log.error("a ps-lite process failed", extra={"generation": generation, "reason": reason})
-        self._tell(self._failure)
+        self._send(self._failure)

@@ -1,7 +1,7 @@
-"""Stops the worker of a node that has been without coordinator for too long; the controller decides about the next one.
+"""Stops the worker of a node without coordinator for too long, until the controller lets the node continue.
 
-By then the other workers have continued without it, so its worker's state is useless, and the instance may have been
-released meanwhile. `core.isolation` decides; `Isolation` carries it out.
+By then the other workers train without this worker, so its state is useless, and the instance may have been released.
+`core.isolation` decides, and `Isolation` carries out the decision.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 
 
 class Isolation:
-    """Starts and stops the worker. `begin` starts the worker of a job, `stop` ends it until the next `begin`.
+    """Starts and stops the worker. `begin` starts the worker of a job, and `stop` ends the worker.
 
-    `on_stopped` reports to the controller that this happened; `is_wanted` asks it whether the node may continue, and
+    `on_stopped` reports the stop to the controller. `is_wanted` asks the controller whether the node may continue, and
     raises ServiceUnavailable without an answer.
 
-    `stop` returns False if the worker was given up. The controller knows that already, and would answer that the node
-    may not continue. The next coordinator may restart the worker all the same, so the node then connects to it without
-    asking the controller.
+    `stop` returns False if the node has given up the worker. The controller knows that, and would answer that the node
+    may not continue. But the next coordinator may restart the worker, so the node then continues without asking the
+    controller.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Isolation:
         self._begin, self._stop, self._is_wanted, self._on_stopped = begin, stop, is_wanted, on_stopped
         self._seconds, self._ask = seconds, ask
         self._state = IsolationState()
-        self._job: str | None = None  # of the coordinator that is connected
+        self._job: str | None = None  # job of the connected coordinator
         self._last_answer = ""
         self._changed = asyncio.Event()
 
@@ -84,11 +84,11 @@ class Isolation:
                     log.error(reason)
                     self._on_stopped(reason)
                 else:
-                    await self._go_on()
+                    await self._resume()
             else:
-                await self._inquire()
+                await self._ask_controller()
 
-    async def _inquire(self) -> None:
+    async def _ask_controller(self) -> None:
         before = self._state
         try:
             wanted, answer = await self._is_wanted(), ""
@@ -103,9 +103,9 @@ class Isolation:
             log.warning("asked the controller", extra={"answer": answer})
         if wanted and self._job is not None:
             self._last_answer = ""
-            await self._go_on()
+            await self._resume()
 
-    async def _go_on(self) -> None:
+    async def _resume(self) -> None:
         self._state = IsolationState()
         if self._job is not None:
             await self._begin(self._job)

@@ -1,7 +1,7 @@
-"""Passes launches by people on a base node to the coordinator, and its answer back to their terminal.
+"""Passes launch requests of people on a base node to the coordinator, and returns the coordinator's answers.
 
-The socket belongs to the owner and the job's group. Whoever may log in is in that group, and could as well change the
-script on the volume, which every node runs as the same user.
+The owner and the job's group may use the socket. People who may log in are in that group. These people could as well
+change the script on the volume, which every node runs as the same user.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ from dyntrain.training.timeouts import timeout
 from pydantic import ValidationError
 
 READ_SECONDS = 10.0  # time limit for one line
-NO_COORDINATOR = "this node has no connection to the coordinator now; `dyntrain status` tells how far the nodes are"
+NO_COORDINATOR = "this node has no connection to the coordinator now; `dyntrain status` shows the state of the nodes"
 RESERVED_PREFIX = "DYNTRAIN_"  # variables with this prefix belong to the program
 log = logging.getLogger(__name__)
 
 
-def place_of(directory: str, mount: str) -> str:
-    """Working directory of a job launched in `directory`: itself if it is on the volume, which all nodes have, else the
-    volume.
-    """
+def working_directory_of(directory: str, mount: str) -> str:
+    """Working directory of a job launched in `directory`: the volume's root if `directory` is not on the volume."""
     path = Path(os.path.normpath(directory))
     return str(path) if path.is_absolute() and path.is_relative_to(mount) else mount
 
@@ -38,8 +36,8 @@ def place_of(directory: str, mount: str) -> str:
 class LaunchDesk:
     """Server of launch requests.
 
-    `tell` sends a message to the coordinator; it returns False without a connection. `group` may
-    use the socket besides the owner; `worker_log` is where the node's worker writes.
+    `send` sends a message to the coordinator, and returns False without a connection. `group` may use the socket
+    besides the owner. `worker_log` is the log file of the node's worker.
     """
 
     def __init__(
@@ -49,10 +47,10 @@ class LaunchDesk:
         cluster: str,
         mount: str,
         worker_log: Path,
-        tell: Callable[[FromNode], bool],
+        send: Callable[[FromNode], bool],
     ) -> None:
         self._path, self._group, self._cluster, self._mount = path, group, cluster, mount
-        self._worker_log, self._tell = worker_log, tell
+        self._worker_log, self._send = worker_log, send
         self._waiting: dict[str, asyncio.Future[LaunchAnswer]] = {}
 
     def on_answer(self, answer: LaunchAnswer) -> None:
@@ -62,7 +60,7 @@ class LaunchDesk:
             future.set_result(answer)
 
     def on_disconnect(self) -> None:
-        """Refuse all waiting requests: the connection is gone. A repeated request is launched only once."""
+        """Refuse all waiting requests, since the connection is lost. A repeated request launches only one job."""
         for request in list(self._waiting):
             self.on_answer(LaunchAnswer(request=request, job="", refused=NO_COORDINATOR, passing=True))
 
@@ -81,7 +79,7 @@ class LaunchDesk:
             self._path.unlink(missing_ok=True)
 
     def _listen(self) -> socket.socket:
-        """Make the socket; nobody else can connect at any moment. Raises OSError."""
+        """Make the socket, to which other users cannot connect at any moment. Raises OSError."""
         self._path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         before = os.umask(0o177)
@@ -103,8 +101,8 @@ class LaunchDesk:
                 async with timeout(READ_SECONDS):
                     line = await reader.readline()
                 reply = await self._answer(line)
-            except (ValueError, TimeoutError):  # too long, or never a whole line
-                reply = Reply(refused="that was not understood: is dyntrain here of another version than the node's?")
+            except (ValueError, TimeoutError):  # the line is too long or incomplete
+                reply = Reply(refused="the node did not understand the request: is dyntrain here of another version?")
             writer.write(reply.model_dump_json().encode() + b"\n")
             await writer.drain()
         writer.close()
@@ -113,12 +111,12 @@ class LaunchDesk:
         try:
             question = ASK.validate_json(line)
         except ValidationError:
-            return Reply(refused="that was not understood: is dyntrain here of another version than the node's?")
+            return Reply(refused="the node did not understand the request: is dyntrain here of another version?")
         if not isinstance(question, ToLaunch):
             return self._reply(await self._ask(question.request, EndRequest(request=question.request)), "")
         if refused := _refusal(question.environment):
             return Reply(refused=refused)
-        place = place_of(question.directory, self._mount)
+        place = working_directory_of(question.directory, self._mount)
         launch = Launch(
             request=question.request,
             command=question.command,
@@ -130,16 +128,18 @@ class LaunchDesk:
         return self._reply(await self._ask(question.request, LaunchRequest(launch=launch)), place)
 
     async def _ask(self, request: str, message: FromNode) -> LaunchAnswer:
-        """Ask the coordinator; without an answer the result is our own refusal."""
+        """Ask the coordinator. Without an answer, return a refusal made here."""
         future: asyncio.Future[LaunchAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[request] = future
         try:
-            if not self._tell(message):
+            if not self._send(message):
                 return LaunchAnswer(request=request, job="", refused=NO_COORDINATOR, passing=True)
             async with timeout(ANSWER_SECONDS):
                 return await future
         except TimeoutError:
-            reason = f"the coordinator did not answer within {ANSWER_SECONDS:g} s; typed again, it is launched once"
+            reason = (
+                f"the coordinator did not answer within {ANSWER_SECONDS:g} s; repeat the command: it launches one job"
+            )
             return LaunchAnswer(request=request, job="", refused=reason)
         finally:
             self._waiting.pop(request, None)
@@ -153,5 +153,5 @@ class LaunchDesk:
 
 def _refusal(environment: Mapping[str, str]) -> str:
     if wrong := sorted(name for name in environment if name.startswith(RESERVED_PREFIX)):
-        return f"{', '.join(wrong)}: variables of that name are dyntrain's own"
+        return f"{', '.join(wrong)} cannot be set: dyntrain uses the names that begin with {RESERVED_PREFIX}"
     return ""

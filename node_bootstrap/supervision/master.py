@@ -1,8 +1,8 @@
-"""Keeps the coordinator running on the one base node that the target nominates, until the job is over.
+"""Keeps the coordinator running on the base node that the controller's target nominates, until the job is over.
 
-All base nodes stand by. One without a coordinator checks whether it is nominated; while a coordinator answers, none
-checks. The nomination alone moves nothing: the coordinator claims the job on the shared volume, and the one whose claim
-is overtaken ends itself (`dyntrain.training.coordinator.terms`).
+A base node checks whether it is nominated only while no coordinator answers it. The nomination alone ends no earlier
+coordinator. The new coordinator claims the job on the shared volume, and a coordinator without the latest claim ends
+itself (`dyntrain.training.coordinator.terms`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
 
 
 def identity_keys(identity: Identity, config: NodeConfig) -> str:
-    """Keys whose signature proves a node's identity to the coordinator; "" for none.
+    """Keys with which the coordinator verifies the identity of nodes; "" for no verification.
 
     AWS's key of the region is used only if it verifies this node's own document: with a wrong key no node could join.
     """
@@ -82,7 +82,7 @@ def identity_keys(identity: Identity, config: NodeConfig) -> str:
 
 
 def nominated_term(target: Target | None, identity: Identity) -> int | None:
-    """The term in which this node runs the coordinator, else None; at first the tagged master is nominated."""
+    """The number of the term in which this node runs the coordinator, else None. At first the master is nominated."""
     if target is None or target.term == 0:
         return 0 if identity.master else None
     return target.term if target.coordinator == identity.instance_id else None
@@ -91,8 +91,8 @@ def nominated_term(target: Target | None, identity: Identity) -> int | None:
 class CoordinatorKeeper:
     """Runs the coordinator while this node is nominated.
 
-    `term` returns whether the node is nominated (raises ServiceUnavailable), `connected` whether a coordinator answers
-    it. `again`: after a job another one may be launched, so the coordinator is started again.
+    `term` returns the term for which the node is nominated, or None; raises ServiceUnavailable. `connected` returns
+    whether a coordinator answers the node. With `restart_after_job`, a new coordinator waits for the next launch.
     """
 
     def __init__(
@@ -102,9 +102,9 @@ class CoordinatorKeeper:
         term: Callable[[], Awaitable[int | None]],
         connected: Callable[[], bool],
         timing: Timing,
-        again: bool = False,
+        restart_after_job: bool = False,
     ) -> None:
-        self._again = again
+        self._restart_after_job = restart_after_job
         self._program, self._children, self._timing = program, children, timing
         self._term, self._connected = term, connected
         self._leads = self._retired = False
@@ -112,14 +112,12 @@ class CoordinatorKeeper:
         self.finished = asyncio.Event()
 
     def retire(self) -> bool:
-        """Stop standing by; returns whether the coordinator runs here, which then has to end by itself."""
+        """Start no further coordinator; returns whether a coordinator runs on this node, and must end by itself."""
         self._retired = True
         return self._leads
 
     async def run(self) -> None:
-        """Restart the coordinator with growing pauses when it dies; returns, and sets `finished`, once it exited with
-        0.
-        """
+        """Run the coordinator, with growing pauses after crashes. Exit code 0 sets `finished` and ends the loop."""
         deaths = 0
         while self._leads or not self._retired:
             term = await self._nomination()
@@ -135,8 +133,8 @@ class CoordinatorKeeper:
                 await child.stop()
             except OSError as error:
                 reason = str(error)
-            if not reason and self._again:
-                log.info("the coordinator has ended a launch, and waits for the next one")
+            if not reason and self._restart_after_job:
+                log.info("the coordinator has ended a launch; a new one waits for the next launch")
                 deaths = 0
                 continue
             if not reason:
@@ -152,7 +150,7 @@ class CoordinatorKeeper:
     async def _nomination(self) -> int | None:
         """The term of this node's nomination.
 
-        If the target cannot be read, the last answer holds: the claim on the volume decides who holds the job.
+        If the target cannot be read, the last answer is used: claims on the volume prevent two coordinators.
         """
         if self._connected():
             return None

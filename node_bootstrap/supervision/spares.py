@@ -1,7 +1,7 @@
 """Warm spares: processes that have imported MXNet and built their model, and take over when the worker dies.
 
-`dyntrain.training.host.standby` has the protocol. A spare costs the memory of a worker, and no processor while it
-waits.
+`dyntrain.training.host.standby` has the protocol. A waiting spare uses the memory of a worker, but no
+processor time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dyntrain.node_bootstrap.host.processes import Child, Children, Program
 from dyntrain.training.host.standby import StandbySocket
 from dyntrain.training.timeouts import timeout
 
-QUIET = 10  # niceness of a spare that gets ready while the job trains
+SPARE_NICENESS = 10  # niceness of a spare that gets ready while the job trains
 log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class _Spare:
     child: Child
-    line: StandbySocket
+    standby_socket: StandbySocket
     ready: bool = False
 
 
@@ -59,20 +59,18 @@ class Spares:
         return [spare.child.pid for spare in self._waiting]
 
     def notify_change(self) -> None:
-        """Check again, since the result of `is_needed` may differ."""
+        """Check again whether spares are needed."""
         self._changed.set()
 
     def take(self) -> Child | None:
-        """Start the spare that is closest to ready: it asks the coordinator for admission. Returns None if there is
-        none.
-        """
+        """Let the spare that is closest to ready take over as the worker; returns it, None without a spare."""
         while self._waiting:
             spare = max(self._waiting, key=lambda spare: spare.ready)
             self._waiting.remove(spare)
             self._changed.set()
             with contextlib.suppress(PermissionError, ProcessLookupError):  # only root may lower niceness
                 os.setpriority(os.PRIO_PGRP, spare.child.pid, os.getpriority(os.PRIO_PROCESS, 0))
-            if spare.line.go():
+            if spare.standby_socket.go():
                 log.info("a spare takes over", extra={"pid": spare.child.pid, "ready": spare.ready})
                 return spare.child
         return None
@@ -95,7 +93,7 @@ class Spares:
                 discards = self._discards
                 try:
                     await self._start()
-                    if discards != self._discards:  # while it was being started
+                    if discards != self._discards:  # during the start
                         await self.discard()
                 except (OSError, NodeError) as error:
                     self._deaths += 1
@@ -105,7 +103,7 @@ class Spares:
                 watcher.cancel()
 
     async def discard(self) -> None:
-        """Kill all waiting spares, also one that is just being started. Bounded as `Child.stop`."""
+        """Kill all waiting spares, including a spare that is being started. Bounded as `Child.stop`."""
         self._discards += 1
         waiting, self._waiting = self._waiting, []
         await asyncio.gather(*(spare.child.stop() for spare in waiting))
@@ -113,14 +111,16 @@ class Spares:
 
     async def _start(self) -> None:
         with contextlib.ExitStack() as stack:
-            line = stack.enter_context(StandbySocket())
-            assert self.program is not None, "it is needed while a worker runs"
+            standby_socket = stack.enter_context(StandbySocket())
+            assert self.program is not None, "spares are needed only while a worker runs, which has a program"
             child = await self._children.start(
-                "spare", self.program.with_environment(line.environment, line.theirs), QUIET
+                "spare",
+                self.program.with_environment(standby_socket.environment, standby_socket.theirs),
+                SPARE_NICENESS,
             )
-            stack.pop_all()  # from here on its watcher closes it
-        line.close_child_end()
-        spare = _Spare(child, line)
+            stack.pop_all()  # from here on the spare's watcher closes the socket
+        standby_socket.close_child_end()
+        spare = _Spare(child, standby_socket)
         self._waiting.append(spare)
         watcher = asyncio.create_task(self._watch(spare))
         self._watchers.add(watcher)
@@ -128,15 +128,15 @@ class Spares:
 
     async def _watch(self, spare: _Spare) -> None:
         """Watch a spare to its end, also after it took over."""
-        with spare.line:
+        with spare.standby_socket:
             time_limit = self._timing.spare_start * 2.0 ** min(
                 self._hangs, 10
-            )  # it may just be slow, at its low priority
+            )  # a spare may just be slow, because of its low priority
             try:
                 async with timeout(time_limit):
-                    spare.ready = await spare.line.ready()
+                    spare.ready = await spare.standby_socket.ready()
             except TimeoutError:
-                if spare in self._waiting:  # the coordinator has its own time limit for one that took over
+                if spare in self._waiting:  # the coordinator has its own time limit for a spare that took over
                     log.error(
                         "a warm spare hangs before it is ready", extra={"pid": spare.child.pid, "seconds": time_limit}
                     )

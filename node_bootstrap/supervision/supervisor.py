@@ -1,4 +1,4 @@
-"""Carries out the coordinator's orders on this host, and reports to it what happens here."""
+"""Carries out the coordinator's orders on this host, and reports the host's events to the coordinator."""
 
 from __future__ import annotations
 
@@ -59,28 +59,28 @@ class SupervisedNode:
     timing: Timing
     clocks: Clocks = DEFAULT
     rebalance: Rebalance = LEAVE_ON_RECOMMENDATION
-    account: Account | None = None  # the worker's; None: this process's
-    results: bool = False  # whether the coordinator uploads the job's
-    slot: int = 0  # of the node's worker processes, each of which has a supervisor
+    account: Account | None = None  # user of the worker; None: this process's user
+    results: bool = False  # whether the coordinator uploads the job's results
+    slot: int = 0  # number of this worker process of the node; each has a supervisor
     slots: int = 1
 
 
 class JobLogs(Protocol):
-    """Logs that are sorted by job."""
+    """Logs that are separated by job."""
 
     def follow(self, job: str) -> None:
-        """Assign the logs to `job` from now on; called again with each welcome."""
+        """Assign the logs to `job` from now on; called with each welcome."""
 
 
 class Supervisor:
-    """The `Receiver` of `channel`.
+    """Supervisor of a worker, and the `Receiver` of its `channel`.
 
-    Only nodes on EC2 have `notices` and `logs`; only those that are or may become base nodes have `base`. `workers`
-    receives the addresses of the cluster's nodes. `desk`: people may launch here. `program_of`: the cluster has no
-    command of its own, so people must launch, and a job's end retires nobody. `others`: supervisors of the node's other
-    workers, which run and retire with this one.
+    Only nodes on EC2 have `notices` and `logs`. Only nodes that are or may become base nodes have `base`.
+    `on_addresses` receives the addresses of the cluster's nodes. With `desk`, people may launch jobs on this node.
+    `program_of` is set if the cluster has no training command: people launch jobs, and a job's end retires no node.
+    `other_supervisors` of the node's other workers run and retire with this one.
 
-    `unlisted` is set while the coordinator says that the target does not list the node.
+    `unlisted` is set while the target does not list the node, according to the coordinator.
     """
 
     def __init__(
@@ -93,15 +93,15 @@ class Supervisor:
         base: BaseDuties | None = None,
         notices: NoticeWatch | None = None,
         logs: Sequence[JobLogs] = (),
-        workers: Callable[[Sequence[str]], None] = lambda addresses: None,
+        on_addresses: Callable[[Sequence[str]], None] = lambda addresses: None,
         desk: LaunchDesk | None = None,
         program_of: Callable[[Launch], Program] | None = None,
-        others: Sequence[Supervisor] = (),
+        other_supervisors: Sequence[Supervisor] = (),
     ) -> None:
-        self.others = others
+        self.other_supervisors = other_supervisors
         self._node, self._channel, self._status = node, channel, status
         self.worker, self._isolation, self.base = worker, isolation, base
-        self._notices, self._logs, self._workers = notices, logs, workers
+        self._notices, self._logs, self._on_addresses = notices, logs, on_addresses
         self._desk, self._program_of = desk, program_of
         self._job, self._life = "", secrets.token_hex(8)
         self._retired = asyncio.Event()
@@ -119,8 +119,8 @@ class Supervisor:
             if self._desk is not None:
                 tasks.create_task(self._desk.run())
             tasks.create_task(self._channel.run(self))
-            for other in self.others:
-                tasks.create_task(other.run())
+            for supervisor in self.other_supervisors:
+                tasks.create_task(supervisor.run())
 
     async def until_retired(self) -> str:
         """Wait until the coordinator no longer needs the node; returns why."""
@@ -147,45 +147,43 @@ class Supervisor:
         )
 
     async def on_welcome(self, access: Access, welcome: Welcome) -> None:
-        """Prepare the worker for the coordinator's job, and send it the node's state."""
+        """Prepare the worker for the coordinator's job, and send the node's state to the coordinator."""
         self.write_control_file(access)
         if self._program_of is not None:
-            if self.base is not None and self._job not in ("", welcome.job):  # its end may have been missed
+            if self.base is not None and self._job not in ("", welcome.job):  # the end of that job may have been missed
                 await self.base.group.forget()
             if welcome.launch is None:  # a script that has left the job may still save its model
                 await self.worker.finish(self._node.timing.finish)
-            self.worker.runs(None if welcome.launch is None else self._program_of(welcome.launch))
+            self.worker.set_program(None if welcome.launch is None else self._program_of(welcome.launch))
         self._job = welcome.job
         for logs in self._logs:
             logs.follow(welcome.job)
         if self.base is not None and self.base.serves:
             for message in self.base.group.state():
-                self._channel.tell(message)
+                self._channel.send(message)
         for notice in self._notices.notices.values() if self._notices is not None else ():
-            self._tell_of(notice)
+            self._send_deadline(notice)
         await self._isolation.on_welcome(welcome.job)
 
     def on_notice(self, notice: Notice) -> None:
-        """Report to coordinator and controller that the machine will be taken.
+        """Report to coordinator and controller that the instance will be taken away.
 
-        A recommendation that the policy ignores is reported to nobody: it would replace the node's other reports.
+        A recommendation that the policy ignores is not reported: it would replace the node's other reports.
         """
-        if self._tell_of(notice):
+        if self._send_deadline(notice):
             self._status.report("interrupted", notice.kind, notice.deadline)
 
-    def _tell_of(self, notice: Notice) -> bool:
-        """Send the coordinator the deadline by the policy; returns whether there is one. The controller applies the
-        policy itself.
-        """
+    def _send_deadline(self, notice: Notice) -> bool:
+        """Send the coordinator the notice's deadline by the policy; returns whether the policy sets a deadline."""
         deadline = self._node.rebalance.deadline(notice.kind, notice.deadline)
         if deadline is not None:
-            self._channel.tell(NodeNotice(kind=notice.kind, deadline=deadline))
+            self._channel.send(NodeNotice(kind=notice.kind, deadline=deadline))
         return deadline is not None
 
     def on_disconnect(self) -> None:
         """Note the loss of the connection."""
         self.worker.disconnected()
-        if not self._retired.is_set():  # a retired node has hung up itself
+        if not self._retired.is_set():  # a retired node has closed the connection itself
             self._isolation.on_disconnect()
         if self._desk is not None:
             self._desk.on_disconnect()
@@ -197,7 +195,7 @@ class Supervisor:
                 self.unlisted.clear() if listed else self.unlisted.set()
                 self._status.set_listed(listed)
             case Launched(launch=launch) if self._program_of is not None:
-                self.worker.runs(self._program_of(launch))
+                self.worker.set_program(self._program_of(launch))
                 await self._isolation.on_welcome(self._job)
             case LaunchAnswer() if self._desk is not None:
                 self._desk.on_answer(message)
@@ -212,31 +210,31 @@ class Supervisor:
             case CoolDown():
                 await self.worker.cool_down(message.pid, message.seconds, message.given_up)
             case Retire(reason=reason) if self._program_of is not None:
-                await self._wait_for_the_next(reason)
+                await self._wait_for_next_launch(reason)
             case Retire(reason=reason):
                 self._retire_for(reason)
             case _:
                 log.warning("ignored an order that is not for this node", extra={"type": message.type})
 
-    async def _wait_for_the_next(self, reason: str) -> None:
-        """Stand by after a launch: its coordinator ends when nobody is connected, and another one follows."""
-        log.info("stands by for the next launch", extra={"reason": reason})
+    async def _wait_for_next_launch(self, reason: str) -> None:
+        """Wait for the next launch. The coordinator ends when no node is connected, and a new one follows."""
+        log.info("waiting for the next launch", extra={"reason": reason})
         await self.worker.finish(self._node.timing.finish)
-        self.worker.runs(None)
+        self.worker.set_program(None)
         await self.worker.on_welcome(self._job)
         if self.base is not None:
             await self.base.group.forget()
-        self._channel.hang_up()
+        self._channel.end_connection()
 
     def _write_workers(self, addresses: Sequence[str]) -> None:
         """Write the workers file for people; a failure is only logged."""
         try:
-            self._workers(addresses)
+            self._on_addresses(addresses)
         except OSError as error:
-            log.warning("the workers are not written down", extra={"reason": str(error)})
+            log.warning("the workers file is not written", extra={"reason": str(error)})
 
     def write_control_file(self, access: Access) -> None:
-        """Write how the worker finds its coordinator; it reads the file again when its connection breaks."""
+        """Write the file that names the coordinator. The worker reads the file again when its connection breaks."""
         endpoint, identity = access.endpoint, self._node.identity
         control = ControlFile(
             cluster=identity.cluster,
@@ -270,7 +268,7 @@ class Supervisor:
         self._retired.set()
 
     async def end(self) -> None:
-        """End one of `others`: its worker and its connection. Bounded."""
+        """End the worker and its connection, for one of the `other_supervisors`. Bounded."""
         await self._end()
         self._channel.leave()
 
@@ -279,18 +277,16 @@ class Supervisor:
         await self.worker.stop(self._node.timing.grace)
 
     async def retire(self, reason: str) -> None:
-        """Stop the worker and the ps-lite processes; on the master wait for the coordinator to end by itself.
-        Bounded.
-        """
+        """Stop the worker and the ps-lite processes, and wait for a coordinator to end by itself. Bounded."""
         log.info("retiring", extra={"reason": reason})
         timing, coordinator = self._node.timing, self.base.coordinator if self.base is not None else None
         leads = coordinator is not None and coordinator.retire()
-        await asyncio.gather(self._end(), *(other.end() for other in self.others))
+        await asyncio.gather(self._end(), *(supervisor.end() for supervisor in self.other_supervisors))
         if self.base is not None:
             await self.base.group.stop_all()
         if coordinator is not None and leads:
             time_limit = timing.coordinator_exit
-            if self._node.results:  # it uploads them once all nodes have left, so this one leaves now
+            if self._node.results:  # the coordinator uploads them once all nodes have left, so this node leaves now
                 self._channel.leave()
                 time_limit += SCRIPTS_SECONDS + END_SECONDS
             try:

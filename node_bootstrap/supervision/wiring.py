@@ -1,4 +1,4 @@
-"""Builds the supervisor of a node and all its parts, each before those that need it."""
+"""Builds the supervisor of a node and all its parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dyntrain.node_bootstrap.reports.published import Published
 from dyntrain.node_bootstrap.reports.report import ControllerStatus, Reporter, Reports, Status
 from dyntrain.node_bootstrap.reports.shipping import LogShipping
 from dyntrain.node_bootstrap.reports.volume_log import VolumeLog
-from dyntrain.node_bootstrap.supervision.base_duties import BaseDuties, at_once
+from dyntrain.node_bootstrap.supervision.base_duties import BaseDuties, return_at_once
 from dyntrain.node_bootstrap.supervision.control_channel import ControlChannel
 from dyntrain.node_bootstrap.supervision.group import PsGroup
 from dyntrain.node_bootstrap.supervision.isolation import Isolation
@@ -44,11 +44,12 @@ from dyntrain.training.layout import JobFolder
 from dyntrain.training.protocol.node_messages import Launch
 
 
-def joining(program: Program, control_file: Path) -> Program:
-    """The person's program with the environment of a worker, which finds the job through `control_file`.
+def worker_program(program: Program, control_file: Path) -> Program:
+    """The training program with the environment of a worker, which finds its job through `control_file`.
 
-    All workers hash strings alike: otherwise a vocabulary made from a `set` would be numbered differently in each. A
-    seed that the person has set is kept.
+    All workers hash strings with the same seed. Otherwise each worker would number a vocabulary made from a `set`
+    differently.
+    A seed in the program's environment is kept.
     """
     hashing = program.environment.get("PYTHONHASHSEED", "0")
     return program.with_environment(
@@ -60,8 +61,8 @@ def joining(program: Program, control_file: Path) -> Program:
     )
 
 
-def beside(path: Path, slot: int) -> Path:
-    """The path for the node's worker of this slot, next to the first one's: `worker-1.log`."""
+def path_of_slot(path: Path, slot: int) -> Path:
+    """The path for the node's worker with this slot number, such as `worker-1.log`; `path` itself for slot 0."""
     return path.with_name(f"{path.stem}-{slot}{path.suffix}") if slot else path
 
 
@@ -73,11 +74,11 @@ def make_worker(
     timing: Timing,
     warm_spares: int,
 ) -> Worker:
-    """Make the worker. `program` comes from `joining`; None if a person launches it later."""
+    """Make the worker. `program` comes from `worker_program`; None if a person launches it later."""
     return Worker(
         program,
         children,
-        channel.tell,
+        channel.send,
         lambda reason: status.report("worker_failed", reason),
         lambda: status.report("prepared", "the coordinator had the worker started again"),
         timing,
@@ -88,21 +89,23 @@ def make_worker(
 def make_isolation(
     worker: Worker, is_wanted: Callable[[], Awaitable[bool]], status: Status, seconds: float, timing: Timing
 ) -> Isolation:
-    """Make the isolation. `is_wanted` asks the node's manager whether it is to train; raises ServiceUnavailable."""
+    """Make the isolation. `is_wanted` asks whether the node may train, and raises ServiceUnavailable."""
 
-    def isolated(reason: str) -> None:
-        status.set_listed(False)  # so that it is reported until a coordinator acknowledges the node again
+    def on_stopped(reason: str) -> None:
+        status.set_listed(False)  # so that the report is repeated until a coordinator lists the node again
         status.report("prepared", reason)
 
-    return Isolation(worker.on_welcome, lambda: worker.suspend(timing.grace), is_wanted, isolated, seconds, timing.ask)
+    return Isolation(
+        worker.on_welcome, lambda: worker.suspend(timing.grace), is_wanted, on_stopped, seconds, timing.ask
+    )
 
 
 @dataclass(frozen=True)
 class Ec2Node:
     """A node of a cluster, with its configuration.
 
-    `environment` is that of all its processes; `coordinator` and `blank` are commands. `account`: the user of the
-    operating system that runs them and the training script; None: the current user.
+    `environment` is used by all processes of the node. `coordinator` and `blank` are commands. `account` is the user
+    that runs these commands and the training script; None: the current user.
     """
 
     identity: Identity
@@ -183,12 +186,12 @@ def wire(node: Ec2Node) -> Ec2Parts:
         on_addresses,
         _desk(node, channel) if identity.base else None,
         _program_of(node, 0),
-        [_beside(node, slot, supervised, published, status) for slot in slots[1:]],
+        [_further_supervisor(node, slot, supervised, published, status) for slot in slots[1:]],
     )
     return Ec2Parts(reporter, status, notices, logs, supervisor)
 
 
-def _beside(
+def _further_supervisor(
     node: Ec2Node, slot: int, supervised: SupervisedNode, published: Published, status: ControllerStatus
 ) -> Supervisor:
     """Supervisor of a further worker of the node, with its own connection to the coordinator and control file."""
@@ -196,8 +199,8 @@ def _beside(
     channel = ControlChannel(identity.cluster, published.access, timing, clocks_of(config))
     worker = _worker(node, slot, channel, status)
     isolation = make_isolation(worker, published.is_wanted, status, config.isolation_seconds, timing)
-    own = replace(supervised, control_file=beside(node.layout.control_file, slot), slot=slot)
-    return Supervisor(own, channel, status, worker, isolation, program_of=_program_of(node, slot))
+    slot_node = replace(supervised, control_file=path_of_slot(node.layout.control_file, slot), slot=slot)
+    return Supervisor(slot_node, channel, status, worker, isolation, program_of=_program_of(node, slot))
 
 
 def _worker(node: Ec2Node, slot: int, channel: ControlChannel, status: ControllerStatus) -> Worker:
@@ -206,17 +209,17 @@ def _worker(node: Ec2Node, slot: int, channel: ControlChannel, status: Controlle
     if config.dt_scripts:
         variables = environment(variables, os.environ)
     configured = Program(config.training_cmd, variables, _log_path(node, slot), working_folder(config), user=node.user)
-    program = joining(configured, beside(node.layout.control_file, slot)) if config.training_cmd else None
+    program = worker_program(configured, path_of_slot(node.layout.control_file, slot)) if config.training_cmd else None
     return make_worker(program, node.children, channel, status, node.timing, config.warm_spares)
 
 
 def _log_path(node: Ec2Node, slot: int) -> Path:
-    return beside(node.layout.logs / "worker.log", slot)
+    return path_of_slot(node.layout.logs / "worker.log", slot)
 
 
 def _program_of(node: Ec2Node, slot: int) -> Callable[[Launch], Program] | None:
     """How to make the program of a launch; None if the configuration has a training command."""
-    return None if node.config.training_cmd else lambda launch: _launched(node, launch, slot)
+    return None if node.config.training_cmd else lambda launch: _program_of_launch(node, launch, slot)
 
 
 def _volume_log(node: Ec2Node, slot: int) -> tuple[VolumeLog, ...]:
@@ -224,37 +227,37 @@ def _volume_log(node: Ec2Node, slot: int) -> tuple[VolumeLog, ...]:
         return ()
     cluster, instance, mount = node.identity.cluster, node.identity.instance_id, Path(node.config.mount)
 
-    def place(job: str) -> Path:
-        return beside(JobFolder.of(mount, cluster, job).log_of(instance), slot)
+    def log_copy_of(job: str) -> Path:
+        return path_of_slot(JobFolder.of(mount, cluster, job).log_of(instance), slot)
 
-    copy = beside(node.layout.logs / "log-copy.log", slot)
-    return (VolumeLog(_log_path(node, slot), place, node.children, node.user, copy, node.timing),)
+    own_log = path_of_slot(node.layout.logs / "log-copy.log", slot)
+    return (VolumeLog(_log_path(node, slot), log_copy_of, node.children, node.user, own_log, node.timing),)
 
 
 def _desk(node: Ec2Node, channel: ControlChannel) -> LaunchDesk:
     group = node.account.gid if node.account else -1
     return LaunchDesk(
-        node.layout.launch_socket, group, node.identity.cluster, node.config.mount, _log_path(node, 0), channel.tell
+        node.layout.launch_socket, group, node.identity.cluster, node.config.mount, _log_path(node, 0), channel.send
     )
 
 
-def _launched(node: Ec2Node, launch: Launch, slot: int) -> Program:
+def _program_of_launch(node: Ec2Node, launch: Launch, slot: int) -> Program:
     variables = {**node.environment, **_path(node.config), **launch.environment}
     if launch.dt_scripts or node.config.dt_scripts:
         variables = environment(variables, os.environ)
     program = Program(launch.command, variables, _log_path(node, slot), launch.directory, user=node.user)
-    return joining(program, beside(node.layout.control_file, slot))
+    return worker_program(program, path_of_slot(node.layout.control_file, slot))
 
 
 def _path(config: NodeConfig) -> dict[str, str]:
-    """PATH for code from S3 and launches, where `python` means the one that has MXNet."""
+    """PATH for code from S3 and for launches: there `python` is the Python that has MXNet."""
     if config.code is None and config.training_cmd:
         return {}
     return own_programs_first(config.environment)
 
 
 def own_programs_first(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variable PATH, with the programs of this environment before all others."""
+    """The variable PATH, with the programs of this Python environment first."""
     path = environment.get("PATH", os.environ.get("PATH", os.defpath))
     return {"PATH": os.pathsep.join([str(Path(sys.executable).parent), path])}
 
@@ -266,7 +269,7 @@ def _base_duties(node: Ec2Node, channel: ControlChannel, published: Published) -
     uid = node.account.uid if node.account else None
     blank = Program(node.blank, variables, layout.logs / "pslite.log", user=node.user)
     count, address = config.servers_per_base + 1, identity.private_ip
-    group = PsGroup(blank, count, address, node.children, channel.tell, node.timing, uid)
+    group = PsGroup(blank, count, address, node.children, channel.send, node.timing, uid)
 
     async def term() -> int | None:
         return nominated_term(await published.target(), identity)
@@ -276,7 +279,7 @@ def _base_duties(node: Ec2Node, channel: ControlChannel, published: Published) -
     log_path = layout.logs / "coordinator.log"
     program = Program(command, {**node.environment, **proof}, log_path, user=node.user)
     coordinator = CoordinatorKeeper(
-        program, node.children, term, lambda: channel.connected, node.timing, again=not config.training_cmd
+        program, node.children, term, lambda: channel.connected, node.timing, restart_after_job=not config.training_cmd
     )
-    wait_until_due = at_once if identity.base else lambda: until_base(node.metadata, node.timing)
+    wait_until_due = return_at_once if identity.base else lambda: until_base(node.metadata, node.timing)
     return BaseDuties(wait_until_due, group, coordinator, all_serve=config.servers == "all")

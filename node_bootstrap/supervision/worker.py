@@ -1,6 +1,6 @@
-"""Keeps the node's worker process: starts it for a job, and after a crash does what the coordinator orders.
+"""Keeps the node's worker process: starts it for a job, and after a crash follows the coordinator's orders.
 
-All workers of a node inherit the same memory, one after another: what one stored there, the next one finds
+Successive workers of a node inherit the same memory, so each finds the state that the previous worker stored
 (`dyntrain.training.host.safe_memory`).
 """
 
@@ -23,7 +23,9 @@ from dyntrain.training.protocol.node_messages import FACE_WANTED, WorkerExited, 
 from dyntrain.training.protocol.wire import FromNode
 from dyntrain.training.timeouts import timeout
 
-FACE_WANTED_MESSAGE = f"the script is of AWS Dynamic Training: launch it with --dt-scripts (exit code {FACE_WANTED})"
+FACE_WANTED_MESSAGE = (
+    f"the script is written for AWS Dynamic Training: launch it with --dt-scripts (exit code {FACE_WANTED})"
+)
 log = logging.getLogger(__name__)
 
 
@@ -31,24 +33,24 @@ class WorkerState(Enum):
     ABSENT = "not started"
     RUNNING = "running"
     CRASHED = "crashed"
-    LEFT = "left"  # exit code 0: the coordinator let it go, or the job is over
+    LEFT = "left"  # exit code 0: the coordinator released the worker, or the job is over
     FAILED = "failed"
     RETIRED = "retired"
 
 
 class Worker:
-    """The worker process. `program` is None until a person launches one (`runs`).
+    """The worker process. `program` is None until a person launches a job (`set_program`).
 
-    `tell` sends to the coordinator and is False without a connection. `on_failure` is called when the node gives up on
-    the worker, `on_recovery` when the coordinator has it restarted all the same. `exited_cleanly` is set while the last
-    process has ended with exit code 0.
+    `send` sends a message to the coordinator, and returns False without a connection. `on_failure` is called when the
+    node gives up the worker, `on_recovery` when a worker that was given up starts again. `exited_cleanly` is set after
+    the latest process ended with exit code 0.
     """
 
     def __init__(
         self,
         program: Program | None,
         children: Children,
-        tell: Callable[[FromNode], bool],
+        send: Callable[[FromNode], bool],
         on_failure: Callable[[str], None],
         on_recovery: Callable[[], None],
         timing: Timing,
@@ -58,7 +60,7 @@ class Worker:
         self._program = self._with_memory(program)
         self._children, self._timing = children, timing
         self.spares = Spares(self._program, spares, children, lambda: self.state is WorkerState.RUNNING, timing)
-        self._tell, self._on_failure, self._on_recovery = tell, on_failure, on_recovery
+        self._send, self._on_failure, self._on_recovery = send, on_failure, on_recovery
         self.state = WorkerState.ABSENT
         self._connected = False
         self._job = ""
@@ -68,15 +70,15 @@ class Worker:
         self._own_restarts: tuple[float, ...] = ()
         self.exited_cleanly = asyncio.Event()
         self._changed = asyncio.Event()
-        self._turn = asyncio.Lock()  # held by orders and by the node's own restarts
+        self._lock = asyncio.Lock()  # held by orders and by the node's own restarts
 
     def _with_memory(self, program: Program | None) -> Program | None:
         return (
             None if program is None else program.with_environment(self._memory.environment, *self._memory.descriptors)
         )
 
-    def runs(self, program: Program | None) -> None:
-        """Set the program that the next welcome starts. None: it starts nothing, and ends the running process."""
+    def set_program(self, program: Program | None) -> None:
+        """Set the program that the next welcome starts. None: the next welcome ends the running process."""
         self._program = self.spares.program = self._with_memory(program)
 
     @property
@@ -87,23 +89,23 @@ class Worker:
     async def on_welcome(self, job: str) -> None:
         """Note the connection to the coordinator of `job`.
 
-        Starts the worker unless that of this job is running or has left; reports a crash again.
+        Starts the worker, unless this job's worker runs or has left. Reports a crash again.
         """
-        async with self._turn:
+        async with self._lock:
             self._connected = True
-            another, self._job = job != self._job, job
+            is_new_job, self._job = job != self._job, job
             if self._program is None:
-                await self._stand_down()
-            elif self.state is WorkerState.ABSENT or (another and self.state is not WorkerState.RETIRED):
-                await self.spares.discard()  # they belong to the previous job
+                await self._end_worker()
+            elif self.state is WorkerState.ABSENT or (is_new_job and self.state is not WorkerState.RETIRED):
+                await self.spares.discard()  # the spares belong to the previous job
                 await self._replace(f"job {job}")
             elif self.state in (WorkerState.CRASHED, WorkerState.FAILED) and self._exit is not None:
-                self._tell(self._exit)
+                self._send(self._exit)
                 self._crashed_at = time.monotonic()
             self._changed.set()
 
-    async def _stand_down(self) -> None:
-        """End the worker without another one. Bounded as `Child.stop`. The caller holds the lock."""
+    async def _end_worker(self) -> None:
+        """End the worker and start no other. Bounded as `Child.stop`. The caller holds the lock."""
         before, self.state = (
             self.state,
             WorkerState.RETIRED if self.state is WorkerState.RETIRED else WorkerState.ABSENT,
@@ -119,19 +121,21 @@ class Worker:
         self._changed.set()
 
     async def restart(self, pid: int | None, reason: str) -> None:
-        """Restart the worker by order; None: whichever, if it has left.
+        """Restart the worker by order, for the process `pid`; None: any worker that has left.
 
-        An order about an earlier process is outdated and ignored. A crashed worker waits only for this order.
+        An order for an earlier process is ignored. A crashed worker waits only for this order.
         """
-        async with self._turn:
+        async with self._lock:
             current_pid = self._child.pid if self._child else None
             ended_states = (WorkerState.LEFT,) if pid is None else (WorkerState.CRASHED, WorkerState.FAILED)
             applies = self.state in ended_states or (pid is not None and pid == current_pid)
             if not applies or self.state is WorkerState.RETIRED:
-                old = pid is not None  # without one, the order was sent before the node reported that a worker runs
+                has_pid = pid is not None  # an order without a pid was sent before the node reported its worker
                 extra = {"pid": current_pid, "ordered": pid, "reason": reason}
                 log.log(
-                    logging.INFO if old else logging.DEBUG, "ignored an order to restart another worker", extra=extra
+                    logging.INFO if has_pid else logging.DEBUG,
+                    "ignored an order to restart another worker",
+                    extra=extra,
                 )
                 return
             was_failed = self.state is WorkerState.FAILED
@@ -140,11 +144,11 @@ class Worker:
                 self._on_recovery()
 
     async def cool_down(self, pid: int, seconds: float, given_up: bool) -> None:
-        """Note that no order to restart the crashed worker comes for `seconds`.
+        """Note that the coordinator sends no restart order for the crashed worker for `seconds`.
 
-        `given_up`: none may ever come, so the controller is informed.
+        `given_up`: such an order may never come, so the failure is reported to the controller.
         """
-        async with self._turn:
+        async with self._lock:
             if self.state is not WorkerState.CRASHED or self._child is None or pid != self._child.pid:
                 return
             self._cools_until = time.monotonic() + seconds
@@ -157,9 +161,9 @@ class Worker:
     async def suspend(self, grace: float) -> bool:
         """Stop a running or crashed worker and its spares; the next welcome starts another. Bounded as `Child.stop`.
 
-        Returns False if it was given up: the next coordinator decides about it.
+        Returns False if the worker was given up: the next coordinator decides whether to restart it.
         """
-        async with self._turn:
+        async with self._lock:
             if self.state is WorkerState.FAILED:
                 return False
             if self.state in (WorkerState.RUNNING, WorkerState.CRASHED):
@@ -179,7 +183,7 @@ class Worker:
 
     async def stop(self, grace: float) -> None:
         """Stop the worker for good. Bounded as `Child.stop`."""
-        async with self._turn:
+        async with self._lock:
             self.state = WorkerState.RETIRED
             await self.spares.discard()
             if self._child:
@@ -206,24 +210,24 @@ class Worker:
 
     async def _watch(self, child: Child) -> None:
         code = await child.wait()
-        async with self._turn:
+        async with self._lock:
             if child is not self._child or self.state is not WorkerState.RUNNING:
-                return  # replaced or retired meanwhile
-            await child.stop()  # what it left running
+                return  # the process was replaced or retired meanwhile
+            await child.stop()  # kills processes that the worker left running
             if code == 0:
                 self.state = WorkerState.LEFT
                 self.exited_cleanly.set()
-                self._tell(WorkerExited(pid=child.pid, code=code, reason="the script has ended"))
+                self._send(WorkerExited(pid=child.pid, code=code, reason="the script has ended"))
                 await self.spares.discard()
                 log.info("the worker left", extra={"pid": child.pid})
                 return
             self.state, self._crashed_at = WorkerState.CRASHED, time.monotonic()
             reason = FACE_WANTED_MESSAGE if code == FACE_WANTED else explain(code, 0.0)
-            if output := child.last_words(limit=1000):
+            if output := child.last_output(limit=1000):
                 reason = f"{reason}; its last output:\n{output}"
             self._exit = WorkerExited(pid=child.pid, code=code, reason=reason)
             log.warning("the worker crashed", extra={"pid": child.pid, "code": code, "reason": reason})
-            self._tell(self._exit)
+            self._send(self._exit)
 
     async def _recover(self) -> None:
         now = time.monotonic()
@@ -235,7 +239,7 @@ class Worker:
                 async with timeout(decision.due - now):
                     await self._changed.wait()
             return
-        async with self._turn:
+        async with self._lock:
             if self.state is not WorkerState.CRASHED:
                 return
             if decision.action is RestartAction.START:
@@ -252,9 +256,9 @@ class Worker:
         self._on_failure(f"{reason.value}; the last time: {last}")
 
     async def _replace(self, reason: str) -> None:
-        """Kill the present process, if any, and let a spare take over or start another. The caller holds the lock."""
+        """Kill the current process, then let a spare take over or start a new process. The caller holds the lock."""
         self.exited_cleanly.clear()
-        assert self._program is not None, "without one there is no job to start it for"
+        assert self._program is not None, "without a program there is no job to start a worker for"
         if self._child and self.state is WorkerState.RUNNING:
             await self._child.stop()
         try:
@@ -265,8 +269,8 @@ class Worker:
             self.state, self._crashed_at = WorkerState.CRASHED, time.monotonic()
         else:
             self.state, self._cools_until = WorkerState.RUNNING, 0.0
-            # without a connection, the next hello reports it
-            self._tell(WorkerStarted(pid=self._child.pid, spare=spare is not None))
+            # without a connection, the next hello reports the worker
+            self._send(WorkerStarted(pid=self._child.pid, spare=spare is not None))
             self.spares.notify_change()
             log.info("the worker is started", extra={"pid": self._child.pid, "reason": reason})
         self._changed.set()

@@ -11,7 +11,7 @@ from typing import Any
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.log_sources import SourceLine
 from dyntrain.controller.core.pool.inputs import Inputs
-from dyntrain.controller.dashboard.changing import Wish
+from dyntrain.controller.dashboard.changing import ChangeRequest
 from dyntrain.controller.dashboard.curves import Curves
 from dyntrain.controller.dashboard.happenings import Happening, Happenings
 from dyntrain.controller.dashboard.readings import Readings
@@ -43,7 +43,7 @@ class SteadyReadings(Readings):
         with self.quiet:
             return super().events(name, text, before, limit)
 
-    def ask(self, wish: Wish) -> dict[str, Any]:
+    def ask(self, wish: ChangeRequest) -> dict[str, Any]:
         with self.quiet:
             return super().ask(wish)
 

@@ -12,8 +12,8 @@ from dyntrain.controller.cli.answers.query import snapshot, summary
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.history.trail import Entry, PoolDecided, StatusChanged
 from dyntrain.controller.dashboard.curves import POINTS, Curves
-from dyntrain.controller.dashboard.happenings import KEPT, OVERLAP_SECONDS, Happenings
-from dyntrain.controller.dashboard.readings import LINES, TAILS, Tails
+from dyntrain.controller.dashboard.happenings import MAX_EVENTS, OVERLAP_SECONDS, Happenings
+from dyntrain.controller.dashboard.readings import MAX_LINES, MAX_OPEN_TAILS, Tails
 from dyntrain.controller.dashboard.state import changes, cluster_state
 from dyntrain.controller.loops.ports import TrailEntry
 from fakes import ELASTIC, running_cluster
@@ -76,11 +76,11 @@ class Written:
 def test_a_log_that_is_looked_at_is_opened_once_and_only_the_last_ones_are_kept() -> None:
     log = Written()
     tails = Tails(log)
-    for _ in range(LINES):
+    for _ in range(MAX_LINES):
         shown = tails.lines("demo", "i-1", "worker")
-    assert (len(log.opened), len(shown["lines"])) == (1, LINES)
-    assert len(tails.lines("demo", "i-1", "worker")["lines"]) == LINES
-    for number in range(TAILS):
+    assert (len(log.opened), len(shown["lines"])) == (1, MAX_LINES)
+    assert len(tails.lines("demo", "i-1", "worker")["lines"]) == MAX_LINES
+    for number in range(MAX_OPEN_TAILS):
         tails.lines("demo", f"i-{number + 2}", "worker")
     tails.lines("demo", "i-1", "worker")
     assert log.opened.count(("demo", "i-1", "worker")) == 2
@@ -123,9 +123,9 @@ def test_events_are_paged_newest_first_and_found_by_all_their_words() -> None:
 
 
 def test_the_list_of_events_does_not_grow_without_end() -> None:
-    known = Happenings().with_new(entry(float(at)) for at in range(KEPT + 10))
-    assert known.page("", None, 1)["known"] == KEPT
-    assert known.latest == KEPT + 10
+    known = Happenings().with_new(entry(float(at)) for at in range(MAX_EVENTS + 10))
+    assert known.page("", None, 1)["known"] == MAX_EVENTS
+    assert known.latest == MAX_EVENTS + 10
 
 
 def test_the_inputs_of_a_pools_decision_are_too_long_for_a_line() -> None:

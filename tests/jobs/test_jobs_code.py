@@ -80,7 +80,7 @@ def test_a_file_that_is_no_utf8_is_refused_with_what_to_do(tmp_path: Path) -> No
         pack(folder)
 
 
-@pytest.mark.parametrize(("pattern", "message"), [("!", "cannot be read"), ("[[:upper:]]*.log", "no git here")])
+@pytest.mark.parametrize(("pattern", "message"), [("!", "cannot be read"), ("[[:upper:]]*.log", "is not installed")])
 def test_what_only_git_understands_is_refused_where_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, message: str
 ) -> None:

@@ -19,10 +19,10 @@ import pytest
 from dyntrain.controller.cli.commands.job.data import channel_variables, check_channels, common_folder
 from dyntrain.controller.contract.errors import GiveUp, Misconfigured
 from dyntrain.controller.contract.job_files import SUCCEEDED, Exit, plan_key
-from dyntrain.controller.jobs.submission.elastic_request import Wanted, check_elastic, parameters_of
+from dyntrain.controller.jobs.submission.elastic_request import ClusterSettings, check_elastic, parameters_of
 from dyntrain.controller.jobs.submission.feeding import MODULES, SCRIPT, command_of, program
 from dyntrain.controller.jobs.submission.ports import Hardware
-from dyntrain.controller.jobs.submission.submit import again
+from dyntrain.controller.jobs.submission.submit import resubmit
 from dyntrain.controller.local.pace import patient
 from job_world import BUCKET, World, request
 
@@ -82,7 +82,7 @@ def test_a_job_that_is_launched_again_has_its_channels() -> None:
     for rank in (0, 1):
         world.end(rank)
     world.resync()
-    again(world.ports, world, "mnist", lambda text: None)
+    resubmit(world.ports, world, "mnist", lambda text: None)
     second = json.loads(world.objects[BUCKET, plan_key("mnist", world.record().run)])
     assert second["command"] == first["command"]
     assert CHANNELS[0] in second["command"]
@@ -113,10 +113,10 @@ def test_a_cluster_is_given_its_channels_and_the_right_to_read_them() -> None:
         "DYNTRAIN_CHANNEL_FEW": "s3://data/sets/few.manifest,manifest",
     }
     parameters: dict[str, Any] = dict(
-        parameters_of(request(), Wanted("prod", "s3://p/w.whl", "k", common_folder(words)), HARDWARE)
+        parameters_of(request(), ClusterSettings("prod", "s3://p/w.whl", "k", common_folder(words)), HARDWARE)
     )
     assert (parameters["DataBucket"], parameters["DataPrefix"]) == ("data", "sets")
-    assert "DataBucket" not in parameters_of(request(), Wanted("prod", "s3://p/w.whl", "k"), HARDWARE)
+    assert "DataBucket" not in parameters_of(request(), ClusterSettings("prod", "s3://p/w.whl", "k"), HARDWARE)
     with pytest.raises(
         Misconfigured, match=r"--data-root does not go with --elastic: its workers read S3 by job.channel"
     ):

@@ -16,7 +16,7 @@ from dyntrain.controller.jobs.submission.elastic import (
     make_cluster,
     prepare_cluster,
 )
-from dyntrain.controller.jobs.submission.elastic_request import Wanted, check_elastic, elastic_phase
+from dyntrain.controller.jobs.submission.elastic_request import ClusterSettings, check_elastic, elastic_phase
 from dyntrain.controller.jobs.submission.ports import Hardware, Stack
 from dyntrain.controller.jobs.submission.request import JobRequest
 from dyntrain.controller.loops.registry import KEEP_SECONDS
@@ -83,7 +83,7 @@ class Desk:
         self.registered = False
 
     def prepare(self, fresh: str = SUBMISSION, **changes: Any) -> PreparedCluster:
-        wanted = Wanted("prod", WHEEL)
+        wanted = ClusterSettings("prod", WHEEL)
         job: JobRequest = request(**{"image": "", **changes})
         check_elastic(job, ())
         return prepare_cluster(

@@ -223,7 +223,7 @@ def test_a_rank_that_falls_silent_ends_the_job_and_one_that_is_done_or_slow_to_b
     assert exit_of_lost_rank(0, 2, {0: own}, set(), START_SECONDS - 1, own) is None
     never = exit_of_lost_rank(0, 2, {0: own}, set(), START_SECONDS + 1, own)
     assert never is not None
-    assert "never heard of" in never.reason
+    assert "no sign of life" in never.reason
 
 
 Until = Callable[[Any], bool]

@@ -14,7 +14,7 @@ from dyntrain.controller.jobs.record import LAUNCH_SECONDS
 from dyntrain.controller.jobs.submission.code import requirements_of
 from dyntrain.controller.jobs.submission.ports import NoRoom, Root
 from dyntrain.controller.jobs.submission.request import check, environment_of
-from dyntrain.controller.jobs.submission.submit import again, prepare, submit
+from dyntrain.controller.jobs.submission.submit import prepare, resubmit, submit
 from job_world import BUCKET, PACKED, Dead, World, request
 
 
@@ -236,7 +236,7 @@ def test_of_two_equal_submits_one_goes_on_and_the_other_leaves_it_alone(refused:
             else:
                 world.submit()
 
-    with pytest.raises(GiveUp, match="taken up by another"):
+    with pytest.raises(GiveUp, match="claimed by another"):
         submit(world.ports, world, one, meanwhile)
     assert len(world.launches) == (0 if refused else 1)
     assert world.record().state == ("LAUNCHING" if refused else "RUNNING")
@@ -278,13 +278,13 @@ def test_a_resubmitted_job_has_a_launch_of_its_own_and_is_told_that_it_was_resum
     world.submit(request(env={"A": "b"}))
     assert world.plan()["resumed"] is False
     with pytest.raises(GiveUp, match="is RUNNING"):
-        again(world.ports, world, "mnist", lambda text: None)
+        resubmit(world.ports, world, "mnist", lambda text: None)
     world.settles(Exit(STOPPED, 0, None, "stopped by hand", world.now))
     world.resync()
     with pytest.raises(RetryLater, match="still saving"):
-        again(world.ports, world, "mnist", lambda text: None)
+        resubmit(world.ports, world, "mnist", lambda text: None)
     world.end(0), world.end(1)
-    again(world.ports, world, "mnist", lambda text: None)
+    resubmit(world.ports, world, "mnist", lambda text: None)
     assert (world.plan()["resumed"], world.plan()["env"]) == (True, {"A": "b"})
     assert (len(world.launches), world.record().attempt, world.record().state) == (2, 2, "RUNNING")
     world.resync()
@@ -402,5 +402,5 @@ def test_a_request_that_was_changed_in_the_bucket_is_not_launched(changes: dict[
     else:
         world.objects[key] = json.dumps({**json.loads(world.objects[key]), **changes}, indent=1).encode()
     with pytest.raises(GiveUp, match="is not what was submitted"):
-        again(world.ports, world, "mnist", lambda text: None)
+        resubmit(world.ports, world, "mnist", lambda text: None)
     assert len(world.launches) == 1

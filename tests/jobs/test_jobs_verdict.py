@@ -59,7 +59,7 @@ def test_user_data_that_died_ends_the_job_for_the_others_after_a_while() -> None
     assert (world.record().state, world.living()) == ("RUNNING", [0])
     world.resync(GRACE_SECONDS + 1.0)
     assert (world.living(), world.record().state) == ([], "FAILED")
-    assert "rank 1 ended without a word" in world.record().reason
+    assert "rank 1 ended without an exit code" in world.record().reason
 
 
 def test_a_rank_that_is_done_early_does_not_end_the_others() -> None:

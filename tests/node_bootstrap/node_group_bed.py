@@ -62,7 +62,7 @@ class Child:
         for blank in self.blanks:
             await blank.stop()
 
-    def last_words(self, limit: int = 0) -> str:
+    def last_output(self, limit: int = 0) -> str:
         return "why"
 
 

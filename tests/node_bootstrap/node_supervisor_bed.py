@@ -64,13 +64,13 @@ class Bed:
         group = Part("group", calls, state=lambda: ["offer"])
         self.base: Any = SimpleNamespace(group=group, coordinator=keeper, serves=serves, has_begun=serves)
         self.known: dict[str, Any] = {}
-        worker: Any = Part("worker", calls, pid=77, runs=lambda program: calls.append(("worker.runs", program)))
+        worker: Any = Part("worker", calls, pid=77, set_program=lambda program: calls.append(("worker.runs", program)))
         worker.__dict__["disconnected"] = lambda: calls.append(("worker.disconnected",))
         isolation: Any = Part("isolation", calls, on_disconnect=lambda: calls.append(("isolation.on_disconnect",)))
         channel: Any = SimpleNamespace(
-            tell=lambda message: calls.append(("tell", message)),
+            send=lambda message: calls.append(("tell", message)),
             leave=lambda: calls.append(("leave",)),
-            hang_up=lambda: calls.append(("hang_up",)),
+            end_connection=lambda: calls.append(("hang_up",)),
         )
         status: Any = SimpleNamespace(
             report=lambda *report: calls.append(("report", *report)),

@@ -9,14 +9,14 @@ from pathlib import Path
 from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH
 from dyntrain.node_bootstrap.instance.metadata import MetadataClient
 from dyntrain.node_bootstrap.node import CONFIGURATION, run_node
-from dyntrain.node_bootstrap.reports.alive import NOT_REPORTED, REPORTED, tell
+from dyntrain.node_bootstrap.reports.alive import NOT_REPORTED, REPORTED, report_user_data
 from node_fakes import INSTANCE, QUICK, MemoryReports, World, world
 
 
 def report(here: World, outcome: str, reason: str, seconds: float = 20.0, reports: MemoryReports | None = None) -> int:
     metadata = MetadataClient(here.metadata.url, QUICK)
     kind = "alive" if outcome == "alive" else "prepare_failed"
-    return asyncio.run(tell(metadata, lambda _region: reports or here.reports, 4, kind, reason, seconds))
+    return asyncio.run(report_user_data(metadata, lambda _region: reports or here.reports, 4, kind, reason, seconds))
 
 
 def test_user_data_say_that_they_run_and_how_they_ended(tmp_path: Path) -> None:

@@ -102,11 +102,11 @@ class Node:
     async def on_message(self, message: Any) -> None:
         self.heard.append(message)
         if isinstance(message, Retire):
-            self.channel.tell(NOTICE)
-            self.channel.leave() if message.reason == "leave" else self.channel.hang_up()
+            self.channel.send(NOTICE)
+            self.channel.leave() if message.reason == "leave" else self.channel.end_connection()
 
     def on_disconnect(self) -> None:
-        self.heard.append(("lost", self.channel.connected, self.channel.tell(NOTICE)))
+        self.heard.append(("lost", self.channel.connected, self.channel.send(NOTICE)))
 
     async def live(self) -> Node:
         with patch.object(control_channel, "connect", self.connect), patch.object(control_channel, "greet", self.greet):

@@ -46,7 +46,7 @@ def test_other_code_on_the_volume_is_not_trained_in_its_place(before: str | None
     (tmp_path / "code").mkdir()
     if before is not None:
         (tmp_path / "code" / ORIGIN).write_text(before)
-    with pytest.raises(CommandFailed, match=f"with the code of {before or 'somebody'}; move it away"):
+    with pytest.raises(CommandFailed, match=f"with the code of {before or 'an unknown source'}; move it away"):
         fetch(SOURCE, tmp_path, giving(archive(train="1")))
 
 

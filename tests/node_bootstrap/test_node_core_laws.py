@@ -55,8 +55,8 @@ def test_a_marker_spares_the_preparation_when_this_instance_did_well_with_this_s
     """Also where there was a script and is none any more, or the other way round: what it makes is not there."""
     marker = Marker(instance_id=instance, attempt=1, script_sha256=wrote, exit_code=code, at=1.0, by_hand=by_hand)
     state = judge(MarkerFile(marker.model_dump_json(), made_at), "i-a", script, launched_at=10.0)
-    assert state.spares == (instance == "i-a" and wrote == script and code == 0), state
-    assert not state.spares or (state is MarkerState.MARKED) == by_hand
+    assert state.is_complete == (instance == "i-a" and wrote == script and code == 0), state
+    assert not state.is_complete or (state is MarkerState.MARKED) == by_hand
 
 
 @given(st.sampled_from([None, 9.0, 10.0, 11.0]), st.sampled_from([None, 10.0]), st.sampled_from(["", "\n", " "]))
@@ -67,7 +67,7 @@ def test_an_empty_marker_counts_from_the_moment_of_the_launch_and_spares_nothing
     state = judge(MarkerFile(text, made_at), "i-a", "s", launched_at)
     person = text == "" and made_at is not None and launched_at is not None and made_at >= launched_at
     assert (state is MarkerState.BY_HAND) == person
-    assert not state.spares
+    assert not state.is_complete
 
 
 # ---- the plan

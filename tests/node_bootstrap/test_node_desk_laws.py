@@ -129,9 +129,11 @@ def test_an_end_is_asked_for_as_such() -> None:
 def test_nobody_is_asked_for_what_is_not_understood_or_would_change_the_nodes_own_words() -> None:
     async def scenario(node: Node) -> None:
         wrong = await ended(node.ask("one", environment={"DYNTRAIN_B": "x", "MINE": "y", "DYNTRAIN_A": "z"}))
-        assert wrong.refused == "DYNTRAIN_A, DYNTRAIN_B: variables of that name are dyntrain's own"
+        assert (
+            wrong.refused == "DYNTRAIN_A, DYNTRAIN_B cannot be set: dyntrain uses the names that begin with DYNTRAIN_"
+        )
         for line in (b"", b"{}", b"\xff", b'{"ask": "launch"}'):
-            assert "was not understood" in (await node.desk._answer(line)).refused
+            assert "did not understand" in (await node.desk._answer(line)).refused
         assert node.messages == []
         fine = node.ask("two", environment={"MY_DYNTRAIN_A": "x"}, directory="/home/me")
         await asyncio.sleep(1.0)

@@ -26,7 +26,7 @@ def test_a_group_is_offered_while_enough_are_ready_at_one_port_until_it_is_used(
         assert [offer.scheduler_port for offer in node.offers] == [10_002]
         assert node.messages[-1] == node.offers[0], "the next is offered at once"
         assert not node.messages[-1].base
-        node.group.of_base()
+        node.group.become_base()
         assert node.messages[-1] == node.offers[0]
         assert node.messages[-1].base
 

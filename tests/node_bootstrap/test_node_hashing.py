@@ -9,14 +9,14 @@ from pathlib import Path
 
 from dyntrain.controller.local.pace import patient
 from dyntrain.node_bootstrap.host.processes import Program
-from dyntrain.node_bootstrap.supervision.wiring import joining
+from dyntrain.node_bootstrap.supervision.wiring import worker_program
 
 SCRIPT = "print([*{f'word {i}' for i in range(64)}])"
 
 
 def order(given: dict[str, str], inherited: str = "random") -> str:
     """Of the words, in a worker whose node has `inherited`."""
-    program = joining(Program([sys.executable, "-c", SCRIPT], given, None), Path("control.json"))
+    program = worker_program(Program([sys.executable, "-c", SCRIPT], given, None), Path("control.json"))
     environment = {**os.environ, "PYTHONHASHSEED": inherited, **program.environment}
     return subprocess.run(
         program.command, env=environment, capture_output=True, text=True, check=True, timeout=patient(60)

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from dyntrain.node_bootstrap.supervision.launch_desk import place_of
+from dyntrain.node_bootstrap.supervision.launch_desk import working_directory_of
 from dyntrain.training.protocol.launch_desk import MAX_LINE, Reply, ToEnd, ToLaunch, ask, reachable
 from dyntrain.training.protocol.node_messages import EndRequest, LaunchAnswer, Launched, LaunchRequest, WorkerStarted
 from node_coordinator import FakeCoordinator, start_coordinator
@@ -102,7 +102,7 @@ def test_the_desk_is_for_the_group_alone_and_says_what_keeps_a_launch_off(tmp_pa
             assert (await ending).refused == "not in force"
             for nonsense in (b"\0\n", b"{}\n", b"never a whole line"):
                 assert (
-                    "not understood"
+                    "did not understand"
                     in Reply.model_validate_json(await asyncio.to_thread(send_line, path, nonsense)).refused
                 )
             with pytest.raises(ValueError, match="longer than 128 KiB"):
@@ -134,4 +134,4 @@ def send_line(path: Path, text: bytes) -> bytes:
     ],
 )
 def test_a_job_runs_where_all_nodes_have_it(directory: str, place: str) -> None:
-    assert place_of(directory, "/data") == place
+    assert working_directory_of(directory, "/data") == place

@@ -337,7 +337,7 @@ def test_missing_volume_is_an_error_after_bounded_tries(tmp_path: Path) -> None:
         code = asyncio.run(run_node(here.dependencies()))
         logged = here.logged()
     assert code == TRY_AGAIN
-    assert "nowhere is not there" in logged
+    assert "nowhere does not exist" in logged
 
 
 def test_log_lines_are_json_with_cluster_instance_and_attempt(tmp_path: Path) -> None:

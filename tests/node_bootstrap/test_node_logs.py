@@ -125,10 +125,10 @@ def test_last_words_stay_a_childs_own_when_its_log_is_cut(tmp_path: Path) -> Non
         child = await children.start("worker", Program([sys.executable, "-c", script], {}, path))
         try:
             assert child.log.trim(MOST)
-            before = child.last_words()
+            before = child.last_output()
             (tmp_path / "go").touch()
             assert await child.wait() == 0
-            return before, child.last_words()
+            return before, child.last_output()
         finally:
             await children.stop_all(0.0)
 

@@ -106,11 +106,11 @@ def test_a_start_logs_what_it_finds_done_and_what_is_left(tmp_path: Path) -> Non
     first, second, third = asyncio.run(scenario())
     assert first["done"] == ["sweep", "identity", "config", "volume", "package"]
     assert first["left"] == {
-        "environment": "the profile or the workers file is missing, or says something else",
+        "environment": "the profile, the workers file or the launch script is missing or outdated",
         "prepare-data": MarkerState.ABSENT.value,
-        "marker": "the marker comes with success",
+        "marker": "the marker is written after a successful preparation",
         "report": "the controller has no report yet that this attempt is prepared",
-        "signal": "no coordinator has the node's ready signal yet",
+        "signal": "no coordinator has received the node's ready signal yet",
         "supervise": "the node is not retired yet",
     }
     assert list(second["left"]) == ["report", "signal", "supervise"]  # type: ignore[call-overload]
@@ -154,7 +154,7 @@ def test_the_plan_says_why_a_script_cannot_be_read(tmp_path: Path, capsys: pytes
         here.configure(prepare_script=str(tmp_path / "nowhere.py"))
         printed = printed_plan(here, capsys)
     assert printed["prepare-data"] == f"left: No such file or directory: {tmp_path / 'nowhere.py'}"
-    assert printed["marker"] == "left: the marker comes with success"
+    assert printed["marker"] == "left: the marker is written after a successful preparation"
 
 
 def test_a_plan_that_cannot_be_read_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,7 +167,7 @@ def test_what_a_script_put_in_the_markers_place_neither_holds_nor_feeds_the_node
     (tmp_path / "shared").mkdir()
     put_file(marker(tmp_path))
     assert read_marker(marker(tmp_path)) == MarkerFile("", None)
-    with pytest.raises(OSError, match="it is no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         script_digest(str(marker(tmp_path)))
     assert prepare(tmp_path, script(tmp_path, "print('ran')")).tries == 1
     assert Marker.model_validate_json(marker(tmp_path).read_text()).instance_id == INSTANCE

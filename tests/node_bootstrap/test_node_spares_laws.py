@@ -120,7 +120,7 @@ def test_one_at_a_time_with_a_pause_up_to_their_number() -> None:
         await node.ready(1)
         await asyncio.sleep(50.0)
         assert (len(node.at), node.spares.ready) == (2, 2)
-        assert {child.nice for child in node.children} == {spares.QUIET}
+        assert {child.nice for child in node.children} == {spares.SPARE_NICENESS}
         assert all(line.handed for line in node.lines), "the end of a process is the end of its line"
 
     on(2, scenario)

@@ -47,7 +47,7 @@ def ready(directory: Path, volume: str | None = EFS, systemctl: str = SYSTEMCTL)
         command = [sys.executable, str(program), str(directory)]
         await Volume(
             volume, str(mount), layout, children, command, lambda path: (directory / "mounted").exists()
-        ).ready()
+        ).ensure_mounted()
 
     try:
         asyncio.run(scenario())
@@ -89,7 +89,7 @@ def test_systemd_that_reports_success_without_a_mount_is_not_believed(tmp_path: 
 
 
 def test_any_directory_will_do_where_no_file_system_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ServiceUnavailable, match="is not there"):
+    with pytest.raises(ServiceUnavailable, match="does not exist"):
         ready(tmp_path, volume=None)
     (tmp_path / "data").mkdir()
     assert ready(tmp_path, volume=None) == []

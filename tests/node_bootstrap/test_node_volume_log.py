@@ -62,7 +62,7 @@ def test_every_line_comes_to_the_volume_and_to_who_follows_it_though_both_files_
         with running("tail", "-n", "+1", "-f", target, output=seen):
             wait_for(lambda: len(numbers(seen.read_bytes())) == 30, 20.0)
             write(30)
-            assert ChildLog(source).trim(most=10 * LINE)
+            assert ChildLog(source).trim(max_bytes=10 * LINE)
             write(60)
             write(90)
             wait_for(lambda: set(range(120)) <= set(numbers(seen.read_bytes())), 20.0, lambda: seen.read_text()[-2000:])

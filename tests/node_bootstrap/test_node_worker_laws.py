@@ -37,7 +37,7 @@ class Child:
         self.stops += 1
         self.ended.set()
 
-    def last_words(self, limit: int = 0) -> str:
+    def last_output(self, limit: int = 0) -> str:
         return "why"
 
 
@@ -75,7 +75,7 @@ class Node:
             case "welcomed":
                 await worker.on_welcome(argument)
             case "launch":
-                worker.runs(self.program if argument else None)
+                worker.set_program(self.program if argument else None)
                 await worker.on_welcome("job 1")
             case "disconnected":
                 worker.disconnected()

@@ -11,15 +11,15 @@ from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.submission.ports import Launcher
 
 
-def put(ports: JobPorts, record: JobRecord, over: StoredJob) -> StoredJob:
+def put(ports: JobPorts, record: JobRecord, existing: StoredJob) -> StoredJob:
     """Write the record. An elastic job is managed as a cluster, so its record is for people alone. Raises Conflict."""
-    ports.records.put(StoredJob(record, over.version), over=record.elastic)
-    return StoredJob(record, over.version + 1)
+    ports.records.put(StoredJob(record, existing.version), over=record.elastic)
+    return StoredJob(record, existing.version + 1)
 
 
-def mine(ports: JobPorts, stored: StoredJob) -> StoredJob:
-    """Claim the record before anything is created. Raises GiveUp when somebody else has taken it up or ended it, or the
-    resync has given it up.
+def claim_record(ports: JobPorts, stored: StoredJob) -> StoredJob:
+    """Claim the record before anything is created. Raises GiveUp if another submit has claimed it, or if the job was
+    stopped or given up.
     """
     now = ports.clock()
     try:
@@ -27,12 +27,12 @@ def mine(ports: JobPorts, stored: StoredJob) -> StoredJob:
     except Conflict as error:
         name = stored.record.name
         raise GiveUp(
-            f"{name} was taken up by another submit meanwhile, given up or stopped; `dyntrain job status {name}`"
+            f"{name} was claimed by another submit meanwhile, given up or stopped; see `dyntrain job status {name}`"
         ) from error
 
 
 def forget(ports: JobPorts, launcher: Launcher, stored: StoredJob) -> None:
-    """Delete the record, unless somebody else has taken it up."""
+    """Delete the record and the uploaded files, unless another submit has claimed the record."""
     record = stored.record
     with suppress(ControllerError):
         ports.records.delete(stored)

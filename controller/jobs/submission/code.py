@@ -15,7 +15,7 @@ from dyntrain.controller.contract.errors import GiveUp, Misconfigured
 from dyntrain.controller.contract.folders import not_local_problem
 from dyntrain.controller.jobs.submission.ignoring import ignored_by
 
-LIMIT_BYTES = 500_000_000  # of files, before they are packed: data has no place in code
+LIMIT_BYTES = 500_000_000  # limit of the unpacked files, since code should contain no data
 IGNORE_FILE = ".dyntrainignore"
 REQUIREMENTS = "requirements.txt"
 ALWAYS_IGNORED = (".git/", "__pycache__/", ".venv/", ".mypy_cache/", ".pytest_cache/", ".DS_Store", "*.pyc")
@@ -32,8 +32,8 @@ def source_of(code: str) -> tuple[str, str] | None:
 
 
 def requirements_of(code: str, named: str | None) -> str:
-    """The requirements file for pip, relative to the code's folder. `named`: "" for none; None takes the
-    requirements.txt that may be there. Raises GiveUp.
+    """The requirements file for pip, relative to the code's folder. `named`: the option's value,
+    "" for no file; None: requirements.txt, if it exists. Raises GiveUp.
     """
     if source_of(code) is not None:
         return named or ""
@@ -67,8 +67,8 @@ def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -
         raise Misconfigured(f"there is nothing in {folder} to run")
     content = io.BytesIO()
     with (
-        gzip.GzipFile(filename="", mode="wb", fileobj=content, mtime=0) as zipped,
-        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        gzip.GzipFile(filename="", mode="wb", fileobj=content, mtime=0) as zip_file,
+        tarfile.open(fileobj=zip_file, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for name in names:
             path = folder / name
@@ -81,27 +81,28 @@ def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -
 
 
 def _files(folder: Path, artifacts: str) -> Iterator[str]:
-    """The files to pack. As with git, nothing below an ignored folder is included again. Links are what they lead to: a
-    folder's files are in the archive as if they lay there. Raises Misconfigured for one that leads to a folder around
-    it.
+    """Yield the files to pack. As with git, nothing below an ignored folder is included. A link is replaced by the file
+    or folder to which it leads. Raises Misconfigured for a link to a folder that contains the link.
     """
     with ignored_by(folder / IGNORE_FILE, (*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/")) as ignored:
         level: list[tuple[str, tuple[str, ...]]] = [
             ("", (os.path.realpath(folder),))
-        ]  # with the folders around each, by their real names
+        ]  # each folder with the real paths of its parent folders
         while level:
             folders: dict[str, tuple[str, ...]] = {}
             files = []
-            for below, around in level:
-                for entry in _entries(folder / below):
-                    name = f"{below}/{entry.name}".lstrip("/")
+            for parent, parents in level:
+                for entry in _entries(folder / parent):
+                    name = f"{parent}/{entry.name}".lstrip("/")
                     if entry.is_dir():
-                        folders[name] = around
+                        folders[name] = parents
                     elif entry.is_file():
                         files.append(name)
             left_out = ignored(list(folders), files)
             yield from (name for name in files if name not in left_out)
-            level = [(name, _into(folder, name, around)) for name, around in folders.items() if name not in left_out]
+            level = [
+                (name, _parents_of(folder, name, parents)) for name, parents in folders.items() if name not in left_out
+            ]
 
 
 def _entries(place: Path) -> list[os.DirEntry[str]]:
@@ -112,10 +113,10 @@ def _entries(place: Path) -> list[os.DirEntry[str]]:
         raise Misconfigured(f"{place} cannot be read ({error.strerror}): leave it out with {IGNORE_FILE}") from error
 
 
-def _into(folder: Path, name: str, around: tuple[str, ...]) -> tuple[str, ...]:
-    real = os.path.realpath(folder / name)
-    if real in around:
+def _parents_of(folder: Path, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
+    real_path = os.path.realpath(folder / name)
+    if real_path in parents:
         raise Misconfigured(
-            f"the link {name} in the code leads to a folder around it: take it away, or leave it out with {IGNORE_FILE}"
+            f"the link {name} in the code leads to a folder around it: remove it, or leave it out with {IGNORE_FILE}"
         )
-    return (*around, real)
+    return (*parents, real_path)

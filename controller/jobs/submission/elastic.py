@@ -1,13 +1,12 @@
-"""A job that is a cluster: created through CloudFormation from the template that people deploy by hand, and ended with
-it.
+"""Creates and ends a job that is a cluster: a CloudFormation stack from the template that people also deploy by hand.
 
-1. the record, so that `stop` finds what is made from now on
-2. the code into the bucket
-3. the record once more, by which of two submits one goes on; then the stack, whose tag says for whom it was made
-4. the record says RUNNING
+1. write the record, so that `stop` finds everything that is created afterwards
+2. upload the code into the bucket
+3. claim the record, so that only one of two submits continues; create the stack with a tag that names the submission
+4. set the record's state to RUNNING
 
-What AWS refuses at 2 or 3 leaves no record. A submit that dies later is taken up by the same command, which makes
-nothing twice; `stop` ends it at any point.
+If AWS refuses step 2 or 3, no record remains. After a crash, the same command continues and creates nothing twice.
+`stop` ends the job after any step.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from dyntrain.controller.contract import job_files as files
 from dyntrain.controller.contract.errors import Conflict, ControllerError, GiveUp, Misconfigured, Refused, RetryLater
 from dyntrain.controller.contract.gpu_families import cannot_be_a_node, unknown_gpu_warning
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
-from dyntrain.controller.jobs.submission.claim import forget, mine, put
+from dyntrain.controller.jobs.submission.claim import claim_record, forget, put
 from dyntrain.controller.jobs.submission.code import Packed, source_of
-from dyntrain.controller.jobs.submission.elastic_request import Wanted, parameters_of
+from dyntrain.controller.jobs.submission.elastic_request import ClusterSettings, parameters_of
 from dyntrain.controller.jobs.submission.ports import Launcher, Stack, Stacks
-from dyntrain.controller.jobs.submission.request import JobRequest, in_use, new_record
+from dyntrain.controller.jobs.submission.request import JobRequest, new_record, refuse_used_name
 from dyntrain.controller.jobs.submission.submit import Say
 from dyntrain.controller.jobs.submission.upload import check_upload, upload
 from dyntrain.controller.loops.registry import KEEP_SECONDS
 
 STOP_SECONDS = 3600.0
 LOOK_SECONDS = 2.0
-FORGET_SECONDS = KEEP_SECONDS + 5.0  # after which the controller writes no more targets
+FORGET_SECONDS = KEEP_SECONDS + 5.0  # after this the controller writes no targets of a removed cluster
 
 
 @dataclass(frozen=True)
 class PreparedCluster:
-    """A checked request. `warning`: for people, what cannot be checked beforehand; "" for nothing."""
+    """A checked request. `warning` is a doubt that cannot be checked beforehand; "" for none."""
 
     request: JobRequest
     packed: Packed | None
@@ -52,8 +51,8 @@ def prepare_cluster(
     stacks: Stacks,
     request: JobRequest,
     packed: Packed | None,
-    wanted: Wanted,
-    fresh: str,
+    wanted: ClusterSettings,
+    new_submission: str,
     registered: bool,
 ) -> PreparedCluster:
     """Check everything that can be refused before anything is created. `registered`: a cluster of the name exists.
@@ -75,20 +74,22 @@ def prepare_cluster(
     digest = request.digest(hashlib.sha256(content.encode()).hexdigest())
     known_job, stack = ports.records.get(request.name), stacks.stack(request.name)
     if known_job is not None:
-        in_use(known_job.record, digest)
+        refuse_used_name(known_job.record, digest)
         if not known_job.record.elastic:
             raise GiveUp(f"the name {request.name} is in use: its job is being launched")
-    ours = known_job.record.submission if known_job is not None else None
-    if (stack is not None and stack.submission != ours) or (stack is None and registered):
+    own_submission = known_job.record.submission if known_job is not None else None
+    if (stack is not None and stack.submission != own_submission) or (stack is None and registered):
         raise GiveUp(f"the name {request.name} is in use: there is a cluster or a stack {request.name}")
-    record = new_record(request, digest, "", fresh, ports.clock()).model_copy(update={"elastic": True})
+    record = new_record(request, digest, "", new_submission, ports.clock()).model_copy(update={"elastic": True})
     warning = unknown_gpu_warning(request.instance_type) if hardware.nvidia else ""
     return PreparedCluster(request, packed, known_job or StoredJob(record, 0), parameters, warning)
 
 
 def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: PreparedCluster, say: Say) -> None:
-    """Create the stack; return once CloudFormation works on it. Raises GiveUp: nothing was created and the name is
-    free, or the record says what may exist. Raises RetryLater: repeat the same command.
+    """Create the stack; return once CloudFormation has begun.
+
+    After GiveUp nothing exists and the name is free, or the record names what may exist. After RetryLater, the same
+    command continues.
     """
     request, stored = prepared.request, prepared.stored
     new = not stored.version
@@ -99,7 +100,7 @@ def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: 
     try:
         say(f"code into s3://{bucket}/{key}")
         upload(launcher, request, prepared.packed)
-        stored = mine(ports, stored)
+        stored = claim_record(ports, stored)
         stack = stacks.stack(name)  # of this submission, or the name would have been refused
         identity = stack.id if stack is not None else stacks.create(name, prepared.parameters, stored.record.submission)
     except (RetryLater, KeyboardInterrupt):
@@ -111,7 +112,7 @@ def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: 
         raise
     say(f"stack {identity}")
     try:
-        put(ports, stored.record.into("RUNNING", "", ports.clock()), stored)
+        put(ports, stored.record.with_state("RUNNING", "", ports.clock()), stored)
     except Conflict as error:
         raise GiveUp(f"{name} was stopped meanwhile; `dyntrain job stop {name}` once more ends its stack") from error
 
@@ -119,8 +120,8 @@ def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: 
 def end_cluster(
     ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, unregister: Callable[[], object], say: Say
 ) -> Stack | None:
-    """End the machines, delete the stack, then call `unregister` for the cluster's other parameters. Returns the stack
-    as it was, None if it was gone already. Safe to interrupt and to repeat. Raises GiveUp, also when it takes too long.
+    """End the machines, delete the stack, then call `unregister` for the cluster's other parameters. Returns the former
+    stack, None without one. Safe to interrupt and to repeat. Raises GiveUp, also after STOP_SECONDS.
     """
     stored = ports.records.get(name)
     stack = stacks.stack(name)
@@ -130,21 +131,21 @@ def end_cluster(
         raise GiveUp(f"the stack {name} was not made for this job; nothing is touched")
     if stack is not None:
         _delete(ports, launcher, stacks, name, stack, say)
-        say("the controller forgets the cluster")
+        say("waiting until the controller has forgotten the cluster")
         launcher.pause(FORGET_SECONDS)
     if stack is not None or not stored.record.ended:  # otherwise another cluster may have the name by now
         unregister()
     if not stored.record.ended:
-        put(ports, stored.record.into("STOPPED", "stopped by hand", ports.clock()), stored)
+        put(ports, stored.record.with_state("STOPPED", "stopped by hand", ports.clock()), stored)
     return stack
 
 
 def _delete(ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, existing: Stack, say: Say) -> None:
-    """Delete the stack, machines first: its deletion would wait for them, and they would write into what is deleted."""
+    """End the machines, then delete the stack: its deletion waits for machines, which write to its resources."""
     stack: Stack | None = existing
-    shown, until, deleting = "", ports.clock() + STOP_SECONDS, False
+    shown_step, deadline, deleting = "", ports.clock() + STOP_SECONDS, False
     while stack is not None:
-        running = stacks.end_machines(name)  # each time: a stack that is being made may have made another group
+        running = stacks.end_machines(name)  # repeated, since a stack in creation may have made another group
         if deleting and stack.status == "DELETE_FAILED":
             raise GiveUp(
                 f"the stack {name} was not deleted completely: {stack.reason}; remove the cause, then stop it again"
@@ -153,14 +154,14 @@ def _delete(ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, exis
             stacks.delete(name)
             deleting = True
         stack = stacks.stack(name)
-        doing = f"{running} machines end" if running else "the stack is deleted"
-        if doing != shown:
-            shown = doing
-            say(doing)
+        step = f"{running} machines end" if running else "the stack is deleted"
+        if step != shown_step:
+            shown_step = step
+            say(step)
         if stack is not None:
-            if ports.clock() >= until:
+            if ports.clock() >= deadline:
                 raise GiveUp(
-                    f"it takes longer than {STOP_SECONDS / 60:.0f} minutes: {doing}; repeat the command to continue"
+                    f"the end of {name} takes longer than {STOP_SECONDS / 60:.0f} minutes ({step}); repeat the command"
                 )
             launcher.pause(LOOK_SECONDS)
 
@@ -173,6 +174,6 @@ def _check_package(launcher: Launcher, package: str) -> None:
         launcher.size(*source)
     except Refused as error:
         raise GiveUp(
-            f"{package} is what the nodes would install, and cannot be read ({error.code}): `make wheel`, and aws s3 "
-            "cp the wheel there, or name another by --package"
+            f"{package} cannot be read ({error.code}), and the nodes need it: build it with `make wheel` and copy it "
+            "there, or name another by --package"
         ) from error

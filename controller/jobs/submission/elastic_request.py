@@ -17,12 +17,12 @@ from dyntrain.controller.jobs.verdict import Phase, phase
 
 MOST_NODES = 33  # the template's mapping of workers, and the master
 LEAST_DISK = 20  # GiB, as the template has it
-ROOM = 16  # for workers in all, as the template's own MaxWorkers
-# Of SSM's standard parameter, which has command and variables besides what else a node is told
+LEAST_MAX_WORKERS = 16  # least MaxWorkers, the template's own default
+# Size limit of command and variables in SSM's standard parameter, besides the node's other settings
 # https://docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-advanced-parameters.html
 NODE_BYTES = 4096 - 1350
-# Options of a job's own machines, and why a cluster has none of them
-UNFIT = {
+# Options that a cluster does not have, and why
+UNAVAILABLE_OPTIONS = {
     "image": "the cluster's template names its images",
     "profile": "the cluster's template makes its nodes' role",
     "placement_group": "the cluster's template makes its own",
@@ -39,7 +39,7 @@ UNFIT = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ClusterSettings:
     """What a cluster needs besides the request. `package`: the wheel that nodes install, as s3://BUCKET/KEY."""
 
     stage: str
@@ -48,11 +48,11 @@ class Wanted:
     data: tuple[str, str] = ("", "")  # bucket and folder that nodes may read
 
 
-def check_elastic(request: JobRequest, typed: Sequence[str]) -> None:
-    """Check the request. `typed`: the names of the options that were typed. Raises Misconfigured."""
-    for name in typed:
-        if name in UNFIT:
-            raise Misconfigured(f"--{name.replace('_', '-')} does not go with --elastic: {UNFIT[name]}")
+def check_elastic(request: JobRequest, typed_options: Sequence[str]) -> None:
+    """Check the request. `typed_options`: the names of the options that were typed. Raises Misconfigured."""
+    for name in typed_options:
+        if name in UNAVAILABLE_OPTIONS:
+            raise Misconfigured(f"--{name.replace('_', '-')} does not go with --elastic: {UNAVAILABLE_OPTIONS[name]}")
     check(request)
     if not re.fullmatch(CLUSTER_NAME, request.name):
         raise Misconfigured(f"{request.name!r} is no name of a cluster: letters, digits and -, first a letter")
@@ -71,7 +71,7 @@ def check_elastic(request: JobRequest, typed: Sequence[str]) -> None:
         )
 
 
-def parameters_of(request: JobRequest, wanted: Wanted, hardware: Hardware) -> dict[str, str]:
+def parameters_of(request: JobRequest, wanted: ClusterSettings, hardware: Hardware) -> dict[str, str]:
     """The parameters of the cluster's template."""
     return {
         "Stage": wanted.stage,
@@ -82,7 +82,7 @@ def parameters_of(request: JobRequest, wanted: Wanted, hardware: Hardware) -> di
         "OutputLocation": f"s3://{request.bucket}/{files.artifacts_prefix(request.name)}".rstrip("/"),
         "NodeFields": _node_fields(request),
         "WorkerCount": str(request.nodes - 1),
-        "MaxWorkers": str(max(ROOM, 2 * request.nodes)),
+        "MaxWorkers": str(max(LEAST_MAX_WORKERS, 2 * request.nodes)),
         "InstanceType": request.instance_type,
         "Accelerator": "Nvidia" if hardware.nvidia else "None",
         **({"VolumeSize": str(request.disk)} if request.disk else {}),
@@ -91,9 +91,7 @@ def parameters_of(request: JobRequest, wanted: Wanted, hardware: Hardware) -> di
 
 
 def elastic_phase(record: JobRecord, stack: Stack | None, job_state: str | None, why: str = "") -> tuple[Phase, str]:
-    """The phase to show, and its reason. `job_state` and `why` come from the coordinator's report; None: there is none
-    yet.
-    """
+    """The phase to show, and its reason. `job_state` and `why` are from the coordinator's report; None without one."""
     if record.ended:
         return phase(record, (), 0), record.reason
     if stack is None:
@@ -110,7 +108,7 @@ def elastic_phase(record: JobRecord, stack: Stack | None, job_state: str | None,
 
 
 def _node_fields(request: JobRequest) -> str:
-    """The command's variables besides those that every cluster sets, and how many workers run on each node."""
+    """The command's variables and the number of workers on each node, as JSON without the outer braces."""
     environment = {"JOB_ID": request.name, "NUM_NODES": str(request.nodes), **request.env}
-    many = {} if request.workers_per_node == 1 else {"workers_per_node": request.workers_per_node}
-    return json.dumps({**many, "environment": environment})[1:-1]
+    workers = {} if request.workers_per_node == 1 else {"workers_per_node": request.workers_per_node}
+    return json.dumps({**workers, "environment": environment})[1:-1]

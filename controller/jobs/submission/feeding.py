@@ -1,4 +1,4 @@
-"""A job's command with data channels: the feed runs as its parent, a program that travels in the plan."""
+"""A job's command with data channels: the feed, a program inside the plan, runs as the command's parent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MODULES = (
     "resuming",
     "stream",
 )
-# The job's own python3 first, whose packages may have google-crc32c; the tools' has the boto3 that an image may lack.
+# The job's python3 comes first, since it may have google-crc32c. The other Python has boto3, which an image may lack.
 SCRIPT = """\
 for python in python3 /opt/dyntrain-job/tools/bin/python; do "$python" -c 'import boto3' 2>/dev/null && break; done
 "$python" -c 'import base64, sys; open(".dyntrain-feed", "wb").write(base64.b85decode(sys.argv[1]))' "$0" || exit 1
@@ -59,9 +59,9 @@ def packed() -> str:
 
 
 def program() -> bytes:
-    """A zip that Python runs; the same bytes each time."""
+    """A zip archive that Python can run, with the same bytes each time."""
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as zipped:
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as zip_file:
         parts = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
         for name in MODULES:
             path = f"training/feed/{name}.py"
@@ -70,5 +70,5 @@ def program() -> bytes:
         for name, text in sorted(parts.items()):
             entry = zipfile.ZipInfo(name, _DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            zipped.writestr(entry, text)
+            zip_file.writestr(entry, text)
     return content.getvalue()

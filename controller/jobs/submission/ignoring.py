@@ -1,8 +1,7 @@
-"""What .dyntrainignore leaves out, one level of a folder at a time: decided by git where there is a git, else by a
-library.
+"""Finds the entries that .dyntrainignore leaves out, one level of folders at a time, with git or else a library.
 
-Git is asked in an empty repository of its own, to which folders are added as they are met: so it reads no other ignore
-file, follows no link, and takes a repository inside the code for the folder that it is.
+Git runs in a temporary empty repository, to which folders are added level by level. So git reads no other ignore file,
+follows no link, and treats a repository inside the code as a folder.
 """
 
 from __future__ import annotations
@@ -27,16 +26,17 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 class Ignored(Protocol):
     def __call__(self, folders: Sequence[str], files: Sequence[str]) -> set[str]:
-        """The entries to leave out. All are of one level, in folders that are not left out."""
+        """Return the entries to leave out. All entries are of one level, in folders that are not left out."""
 
 
 @contextmanager
-def ignored_by(file: Path, always: Sequence[str]) -> Iterator[Ignored]:
-    """Build the filter from the patterns of `always`, then those of `file`, if it exists. Raises Misconfigured for a
-    file that cannot be read as a .gitignore.
+def ignored_by(file: Path, default_patterns: Sequence[str]) -> Iterator[Ignored]:
+    """Build the filter from `default_patterns`, then the patterns of `file`, if it exists.
+
+    Raises Misconfigured for a file that cannot be read as a .gitignore.
     """
     content = _content(file)
-    patterns = b"".join(line.encode() + b"\n" for line in always) + content
+    patterns = b"".join(line.encode() + b"\n" for line in default_patterns) + content
     with tempfile.TemporaryDirectory(prefix="dyntrain-ignore-") as place:
         git = _Git(Path(place), patterns)
         if git.works():
@@ -46,18 +46,20 @@ def ignored_by(file: Path, always: Sequence[str]) -> Iterator[Ignored]:
 
 
 class _Library:
-    """The library's patterns, matched against the entry itself; content of an ignored folder is never asked for."""
+    """Filter by the library's patterns, for entries in folders that are not ignored."""
 
     def __init__(self, file: Path, patterns: str) -> None:
         lines = [line.removesuffix("\r") for line in patterns.split("\n")]
         if any("[[:" in line for line in lines):
-            raise Misconfigured(f"{file}: [[: :]] is understood by git alone, and there is no git here: write it out")
+            raise Misconfigured(f"{file}: only git understands [[: :]], and git is not installed: list the characters")
         try:
-            read = GitIgnoreSpec.from_lines(lines).patterns
+            library_patterns = GitIgnoreSpec.from_lines(lines).patterns
         except ValueError as error:
             raise Misconfigured(f"{file} cannot be read as a .gitignore: {error}") from error
         self._rules: list[tuple[bool, re.Pattern[str]]] = [
-            (bool(one.include), one.regex) for one in read if isinstance(one, RegexPattern) and one.regex
+            (bool(pattern.include), pattern.regex)
+            for pattern in library_patterns
+            if isinstance(pattern, RegexPattern) and pattern.regex
         ]
 
     def __call__(self, folders: Sequence[str], files: Sequence[str]) -> set[str]:
@@ -67,7 +69,7 @@ class _Library:
         }
 
     def _left_out(self, name: str, as_folder: str) -> bool:
-        """Whether the entry is ignored, by the last pattern that matches it rather than a folder around it."""
+        """Whether the last pattern that matches the entry itself ignores it."""
         for include, regex in reversed(self._rules):
             if any(match.groupdict().get(OF_FOLDER) is None for match in regex.finditer(name)):
                 return include
@@ -78,7 +80,7 @@ class _Library:
 
 
 def _content(file: Path) -> bytes:
-    """The file's text without the byte order mark that Windows' editors put in front."""
+    """The file's text without the byte order mark that editors on Windows write."""
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -98,12 +100,12 @@ class _Git:
         self._tree, self._patterns = place / "tree", place / "patterns"
         self._patterns.write_bytes(patterns)
         self._tree.mkdir()
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        alone = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
-        self._environment = {**kept, **alone, "HOME": str(place), "XDG_CONFIG_HOME": str(place)}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        no_configuration = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+        self._environment = {**inherited, **no_configuration, "HOME": str(place), "XDG_CONFIG_HOME": str(place)}
 
     def works(self) -> bool:
-        """Whether git can answer. Raises nothing: otherwise the library answers."""
+        """Whether git works on this machine. Raises nothing."""
         try:
             return self._run("init", "--quiet", "--template=").returncode == 0 and self([], ["a"]) is not None
         except (OSError, subprocess.SubprocessError, Misconfigured):
@@ -117,8 +119,8 @@ class _Git:
         if not names:
             return set()
         process = self._run("check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin", stdin=names)
-        if process.returncode not in (0, 1):  # 1: none is left out
-            raise Misconfigured(f"git cannot say what is left out: {os.fsdecode(process.stderr).strip()}")
+        if process.returncode not in (0, 1):  # exit code 1: no path is left out
+            raise Misconfigured(f"git cannot apply the ignore patterns: {os.fsdecode(process.stderr).strip()}")
         fields = process.stdout.split(b"\0")  # of each path: file, line, pattern, path
         decided = zip(fields[2::4], fields[3::4], strict=False)
         return {os.fsdecode(path[2:]) for pattern, path in decided if pattern and not pattern.startswith(b"!")}

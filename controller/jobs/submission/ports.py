@@ -1,4 +1,4 @@
-"""Ports to the world for submitting a job, besides `jobs.ports`. Errors are those of `loops.ports`."""
+"""Interfaces to AWS for submitting a job, with the errors of `loops.ports`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dyntrain.controller.jobs.verdict import Machine
 
 
 class NoRoom(Refused):
-    """AWS does not have all the machines now, and has launched none."""
+    """AWS lacks capacity for all machines now, and has launched none."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Launcher(Protocol):
     def pause(self, seconds: float) -> None: ...
 
     def image_for(self, instance_type: str) -> str:
-        """The newest public image for the type, on NVIDIA's GPUs with the driver. Raises Refused for a type that does
-        not exist, GiveUp for GPUs that no such image has a driver for.
+        """The newest public image for the type, with the driver for NVIDIA's GPUs. Raises Refused for an unknown type,
+        GiveUp for GPUs without such an image.
         """
 
     def root_of(self, image: str) -> Root | None:
@@ -43,8 +43,8 @@ class Launcher(Protocol):
         """Raise Refused when EC2 would not accept the call; launches nothing."""
 
     def launch(self, fields: Mapping[str, Any]) -> Sequence[Machine]:
-        """Launch all machines, or raise Refused and launch none. After RetryLater the outcome is unknown; the same call
-        again settles it. Refused also when another call with the token has launched something.
+        """Launch all machines, or raise Refused and launch none. After RetryLater the outcome is unknown, and
+        the same call can be repeated. Raises Refused also if a different call with this token has launched machines.
         """
 
     def tag(self, instances: Sequence[str], tags: Mapping[str, str]) -> None:
@@ -99,15 +99,15 @@ class Stacks(Protocol):
     def key_pairs(self) -> Sequence[str]: ...
 
     def stack(self, name: str) -> Stack | None:
-        """The stack of that name; None when there is none (any more)."""
+        """The stack of that name; None if it does not exist."""
 
     def create(self, name: str, parameters: Mapping[str, str], submission: str) -> str:
-        """Create the cluster's stack and return its id. Raises Refused, also when one of the name exists."""
+        """Create the cluster's stack and return its id. Raises Refused, also if a stack of that name exists."""
 
     def delete(self, name: str) -> None:
         """Request the deletion. Safe to repeat."""
 
     def end_machines(self, name: str) -> int:
-        """Delete the cluster's groups with their instances, and terminate what people launched from its templates.
-        Returns how many machines have yet to end. Safe to repeat.
+        """Delete the cluster's groups with their instances, and the instances that people launched from its templates.
+        Returns how many machines have not ended yet. Safe to repeat.
         """

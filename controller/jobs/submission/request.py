@@ -28,7 +28,7 @@ DATA_ROOT = "/opt/ml/input/data"  # where programs for SageMaker look
 class JobRequest:
     """A job as requested. `code` is a folder or s3://BUCKET/KEY. `image`, `profile` and the network are AWS's names; ""
     for AWS's own choice. `requirements` "" for none. `disk` in GiB, 0 for the image's size and ROOM_GIB more.
-    `channels` are the feed's words, `workers_per_node` the ranks on each machine that share them.
+    `channels` are arguments of the feed; `workers_per_node` ranks on each machine share the channels.
     """
 
     name: str
@@ -82,8 +82,8 @@ def check(request: JobRequest) -> None:
         if name in TOPOLOGY:
             raise Misconfigured(f"{name} is set by dyntrain on the machines; --env cannot set it")
     for option, path in (("--requirements", request.requirements), ("--artifacts", request.artifacts)):
-        inside = PurePosixPath(path)
-        if inside.is_absolute() or ".." in inside.parts:
+        relative_path = PurePosixPath(path)
+        if relative_path.is_absolute() or ".." in relative_path.parts:
             raise Misconfigured(f"{option} {path!r} must lie in the folder of the code")
     if not PurePosixPath(request.artifacts).parts:
         raise Misconfigured("--artifacts must be a folder of its own below the code")
@@ -118,8 +118,8 @@ def new_record(request: JobRequest, digest: str, image: str, submission: str, no
     )
 
 
-def in_use(existing: JobRecord, digest: str) -> None:
-    """Raise GiveUp because the name is taken, unless this job's own submit was interrupted."""
+def refuse_used_name(existing: JobRecord, digest: str) -> None:
+    """Raise GiveUp since the name is in use, unless the existing job is this one, interrupted while launching."""
     if existing.state == "LAUNCHING" and existing.digest == digest:
         return
     if existing.ended and existing.elastic:
@@ -173,7 +173,7 @@ def launch_fields(
         "MASTER_PORT": str(request.port),
         JOB_TAG: request.name,
     }
-    specified = [{"Key": key, "Value": value} for key, value in tags.items()]
+    tag_list = [{"Key": key, "Value": value} for key, value in tags.items()]
     fields: dict[str, Any] = {
         "ClientToken": client_token(run),
         "MinCount": request.nodes,
@@ -183,7 +183,7 @@ def launch_fields(
         "UserData": user_data,
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "InstanceMetadataTags": "enabled"},
-        "TagSpecifications": [{"ResourceType": kind, "Tags": specified} for kind in ("instance", "volume")],
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tag_list} for kind in ("instance", "volume")],
     }
     if volumes:
         fields["BlockDeviceMappings"] = list(volumes)

@@ -1,14 +1,14 @@
-"""A job's launches, in an order in which nothing can be left running that nobody knows of.
+"""Launches a job, in an order that leaves no machine running without a record.
 
-1. the record, by which the resync finds what is launched from now on
-2. code and plan into the bucket
-3. the record once more, by which of two submits one goes on; then RunInstances, once for all nodes, with the run's
+1. write the record, by which the resync finds machines that are launched afterwards
+2. upload code and plan into the bucket
+3. claim the record, so that only one of two submits continues; call RunInstances once for all nodes, with the run's
    client token
-4. the master's address as a tag, for which the nodes wait
-5. the record says RUNNING
+4. tag the machines with the master's address, for which the nodes wait
+5. set the record's state to RUNNING
 
-What AWS refuses before or at 3 leaves no record of a submit that nobody else has taken up. One that dies later is taken
-up by the same command, which does nothing twice, or its machines are ended by the resync.
+If AWS refuses a step up to 3, no record remains, unless another submit has claimed it. After a later crash, the same
+command continues and does nothing twice; otherwise the resync ends the machines.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from dyntrain.controller.contract import job_files as files
 from dyntrain.controller.contract.errors import ControllerError, GiveUp, RetryLater
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
 from dyntrain.controller.jobs.record import LAUNCH_SECONDS, JobRecord
-from dyntrain.controller.jobs.submission.claim import forget, mine, put
+from dyntrain.controller.jobs.submission.claim import claim_record, forget, put
 from dyntrain.controller.jobs.submission.code import Packed
 from dyntrain.controller.jobs.submission.feeding import command_of
 from dyntrain.controller.jobs.submission.ports import Launcher, NoRoom
 from dyntrain.controller.jobs.submission.request import (
     JobRequest,
     check,
-    in_use,
     launch_fields,
     new_record,
     plan_fields,
+    refuse_used_name,
     root_volume,
 )
 from dyntrain.controller.jobs.submission.upload import check_upload, upload
@@ -54,8 +54,10 @@ class Prepared:
     stored: StoredJob
 
 
-def prepare(ports: JobPorts, launcher: Launcher, request: JobRequest, packed: Packed | None, fresh: str) -> Prepared:
-    """Check everything that can be refused before anything is created. `fresh` names a new submission. Raises
+def prepare(
+    ports: JobPorts, launcher: Launcher, request: JobRequest, packed: Packed | None, new_submission: str
+) -> Prepared:
+    """Check everything that can be refused before anything is created. `new_submission` names a new submission. Raises
     GiveUp.
     """
     check(request)
@@ -63,17 +65,17 @@ def prepare(ports: JobPorts, launcher: Launcher, request: JobRequest, packed: Pa
     digest = request.digest(packed.digest if packed is not None else request.code)
     stored = ports.records.get(request.name)
     if stored is not None:
-        in_use(stored.record, digest)
+        refuse_used_name(stored.record, digest)
     if stored is None:
-        record = new_record(request, digest, _image(launcher, request), fresh, ports.clock())
+        record = new_record(request, digest, _image(launcher, request), new_submission, ports.clock())
         stored = StoredJob(record, 0)
     launcher.check_launch(_fields(launcher, request, stored.record))
     return Prepared(request, packed, stored)
 
 
 def submit(ports: JobPorts, launcher: Launcher, prepared: Prepared, say: Say) -> Sequence[Machine]:
-    """Launch the job. Raises GiveUp: nothing runs and the name is free, or the record says what may run. Raises
-    RetryLater: repeat the same command.
+    """Launch the job. After GiveUp no machine runs and the name is free, or the record names what may run. After
+    RetryLater, the same command continues.
     """
     request, stored = prepared.request, prepared.stored
     new = not stored.version
@@ -83,7 +85,7 @@ def submit(ports: JobPorts, launcher: Launcher, prepared: Prepared, say: Say) ->
     try:
         say(f"code and plan into s3://{request.bucket}/{request.name}/")
         upload(launcher, request, prepared.packed)
-        stored = mine(ports, stored)
+        stored = claim_record(ports, stored)
         launching = True
         return launch(ports, launcher, request, stored, say)
     except RetryLater as error:
@@ -103,9 +105,10 @@ def submit(ports: JobPorts, launcher: Launcher, prepared: Prepared, say: Say) ->
         raise
 
 
-def again(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequence[Machine]:
-    """Launch the next attempt of a job that has ended, or one that was interrupted. Its command finds its artifacts
-    restored. Raises RetryLater: repeat the same call; without capacity the job stays as it was.
+def resubmit(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequence[Machine]:
+    """Launch the next attempt of a job that has ended, or an interrupted launch. The job's artifacts are restored.
+
+    After RetryLater, repeat the same call; without capacity the job is unchanged.
     """
     previous = ports.records.get(name)
     if previous is None:
@@ -113,20 +116,20 @@ def again(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequence[
     before = previous.record
     if before.elastic:
         raise GiveUp(f"the job {name} is a cluster, which is not resubmitted: submit it again under another name")
-    broken_off = before.state == "LAUNCHING" and before.attempt > 1
-    if not (before.ended or broken_off):
+    was_interrupted = before.state == "LAUNCHING" and before.attempt > 1
+    if not (before.ended or was_interrupted):
         raise GiveUp(f"the job {name} is {before.state}; it can be resubmitted when it has ended")
     request = stored_request(launcher, before)
-    if broken_off:
-        record, stored = before, mine(ports, previous)
-        before = before.into("INTERRUPTED", "", ports.clock()).model_copy(update={"attempt": before.attempt - 1})
+    if was_interrupted:
+        record, stored = before, claim_record(ports, previous)
+        before = before.with_state("INTERRUPTED", "", ports.clock()).model_copy(update={"attempt": before.attempt - 1})
     else:
-        if living := [machine for machine in ports.machines.of_runs([before.token]) if machine.living]:
+        if living_machines := [machine for machine in ports.machines.of_runs([before.token]) if machine.living]:
             raise RetryLater(
-                f"{len(living)} machines of {name} are still saving their artifacts; try again in a minute"
+                f"{len(living_machines)} machines of {name} are still saving their artifacts; try again in a minute"
             )
         now = ports.clock()
-        record = before.into("LAUNCHING", "", now).model_copy(
+        record = before.with_state("LAUNCHING", "", now).model_copy(
             update={"attempt": before.attempt + 1, "since": now, "image": _image(launcher, request)}
         )
         stored = put(ports, record, previous)
@@ -142,7 +145,7 @@ def again(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequence[
     except ControllerError as error:
         put(
             ports,
-            record.into("FAILED", f"attempt {record.attempt} could not be launched: {error}", ports.clock()),
+            record.with_state("FAILED", f"attempt {record.attempt} could not be launched: {error}", ports.clock()),
             stored,
         )
         raise
@@ -157,7 +160,7 @@ class _MayRun(Exception):
 
 
 def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: StoredJob, say: Say) -> Sequence[Machine]:
-    """Launch from an existing plan. Safe to repeat. Raises GiveUp when nothing runs, else _MayRun."""
+    """Launch from an existing plan. Safe to repeat. Raises GiveUp if no machine runs, _MayRun if machines may run."""
     record = stored.record
     plan = json.dumps(plan_fields(request, record, command_of(request, launcher.region)), indent=1).encode()
     launcher.put(request.bucket, files.plan_key(request.name, record.run), plan)
@@ -171,7 +174,7 @@ def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: Sto
         _tag(launcher, instances, {"MASTER_ADDR": machines[0].address or ""})
         for machine in machines:
             _tag(launcher, [machine.instance], {"NAME": f"{request.name}-{machine.rank}"})
-    except GiveUp as error:  # without the tags they would wait in vain
+    except GiveUp as error:  # without the tags the nodes would wait in vain
         try:
             batch = ports.machines.terminate(instances)
         except ControllerError:
@@ -184,29 +187,29 @@ def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: Sto
 
 
 def _tag(launcher: Launcher, instances: Sequence[str], tags: Mapping[str, str]) -> None:
-    """Tag the instances, retrying for about a minute: EC2 needs it to know its own instances everywhere."""
-    for left in reversed(range(TAG_TRIES)):
+    """Tag the instances, with retries for about a minute, until all of EC2 knows the new instances."""
+    for tries_left in reversed(range(TAG_TRIES)):
         try:
             launcher.tag(instances, tags)
             return
         except RetryLater:
-            if not left:
+            if not tries_left:
                 raise
             launcher.pause(TAG_SECONDS)
 
 
 def stored_request(launcher: Launcher, record: JobRecord) -> JobRequest:
-    """The request as stored. Raises GiveUp also when it was changed: the job's own machines may write there."""
+    """Read the stored request. Raises GiveUp, also if the stored request differs from the submitted one."""
     content = launcher.get(record.bucket, files.request_key(record.name)) or b""
-    where = f"s3://{record.bucket}/{files.request_key(record.name)}"
+    address = f"s3://{record.bucket}/{files.request_key(record.name)}"
     if hashlib.sha256(content).hexdigest() != record.request:
-        raise GiveUp(f"{where} is not what was submitted; submit the job again under another name")
+        raise GiveUp(f"{address} is not what was submitted; submit the job again under another name")
     try:
         fields = json.loads(content)
         tuples = {name: tuple(fields.get(name, ())) for name in ("command", "channels")}
         request = JobRequest(**{**fields, **tuples})
     except (KeyError, TypeError, ValueError) as error:
-        raise GiveUp(f"{where} is of another version of dyntrain: {error!r}") from error
+        raise GiveUp(f"{address} is of another version of dyntrain: {error!r}") from error
     check(request)
     return request
 

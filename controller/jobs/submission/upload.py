@@ -10,7 +10,7 @@ from dyntrain.controller.jobs.submission.request import JobRequest
 
 
 def check_upload(launcher: Launcher, request: JobRequest) -> None:
-    """Raise GiveUp, and what `Launcher` raises, for code that cannot be uploaded."""
+    """Raise GiveUp, or an error of `Launcher`, for code that cannot be uploaded."""
     source = source_of(request.code)
     if source is not None and (size := launcher.size(*source)) > LIMIT_BYTES:
         raise GiveUp(f"{request.code} has {size / 1e6:.0f} MB, more than {LIMIT_BYTES / 1e6:g} MB")
@@ -18,7 +18,7 @@ def check_upload(launcher: Launcher, request: JobRequest) -> None:
 
 
 def upload(launcher: Launcher, request: JobRequest, packed: Packed | None) -> None:
-    """Upload the code, and beside it the request. `packed` None: the code is an archive in S3."""
+    """Upload the code and the request. `packed` None: the code is an archive in S3."""
     key = files.code_key(request.name)
     if packed is not None:
         launcher.put(request.bucket, key, packed.content)

@@ -11,7 +11,7 @@ import zlib
 from functools import cache
 from importlib.resources import files
 
-MARK = "# dyntrain-job "  # how the embedded cloud's machines tell such a script from others
+MARK = "# dyntrain-job "  # by which the embedded cloud recognises such a script
 LIMIT_BYTES = 16_384  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html
 PROGRAM = (
     "controller/contract/job_files.py",
@@ -24,8 +24,8 @@ PACKAGES = ("", "controller/", "controller/contract/", "node_bootstrap/")
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 # The script's boto3 is newer than 1.35.2, the first that writes an object only where there is none
-# (https://github.com/boto/boto3/blob/develop/.changes/1.35.2.json). The script reads itself by "$0": that
-# user data run from a file is believed, from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
+# (https://github.com/boto/boto3/blob/develop/.changes/1.35.2.json). The script reads itself by "$0", since
+# user data are run from a file: believed, from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
 _UNPACK = "import base64,sys,zlib;sys.stdout.buffer.write(zlib.decompress(base64.b85decode(sys.stdin.read().strip())))"
 _SCRIPT = """\
 #!/bin/bash
@@ -61,22 +61,20 @@ exit
 
 
 def program() -> bytes:
-    """A zip that Python runs; the same bytes each time. Stored without compression: the whole is compressed later."""
+    """A zip archive that Python can run, always with the same bytes, and not compressed: `_packed` compresses it."""
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as zipped:
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as zip_file:
         parts = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
         for name in PROGRAM:
             parts[f"dyntrain/{name}"] = files("dyntrain").joinpath(name).read_text(encoding="utf-8")
         parts["__main__.py"] = "import sys\nfrom dyntrain.node_bootstrap.job.program import main\nsys.exit(main())\n"
         for name, text in sorted(parts.items()):
-            zipped.writestr(zipfile.ZipInfo(name, _DATE), text)
+            zip_file.writestr(zipfile.ZipInfo(name, _DATE), text)
     return content.getvalue()
 
 
 def user_data(name: str, run: str, bucket: str, region: str, max_hours: float) -> str:
-    """The script, below EC2's size limit. It holds no setting of the person's: whoever may describe instances may read
-    it.
-    """
+    """The script, below EC2's size limit, without settings of the job: who may describe instances can read it."""
     arguments = shlex.join([f"--name={name}", f"--run={run}", f"--bucket={bucket}", f"--region={region}"])
     seconds = int(max_hours * 3600) + 3600
     script = _SCRIPT.format(mark=MARK, arguments=arguments, seconds=seconds, minutes=seconds // 60, unpack=_UNPACK)

@@ -206,12 +206,12 @@ def resubmit(name: str, wait: bool) -> None:
     """Run an ended job again, with its artifacts restored and with RESUMED=1."""
     with errors_on_one_line():
         from dyntrain.controller.cli.commands.job.jobs import connect_jobs, store_end
-        from dyntrain.controller.jobs.submission.submit import again
+        from dyntrain.controller.jobs.submission.submit import resubmit
 
         ports, launcher = connect_jobs()
         store_end(ports, launcher, name)
         say_where(f"job {name}", launcher.clients)
-        again(ports, launcher, name, _say)
+        resubmit(ports, launcher, name, _say)
         _wait_for(ports, launcher, name, wait=wait)
 
 

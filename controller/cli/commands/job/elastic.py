@@ -36,7 +36,7 @@ from dyntrain.controller.jobs.submission.elastic import (
     make_cluster,
     prepare_cluster,
 )
-from dyntrain.controller.jobs.submission.elastic_request import Wanted, check_elastic, elastic_phase
+from dyntrain.controller.jobs.submission.elastic_request import ClusterSettings, check_elastic, elastic_phase
 from dyntrain.controller.jobs.submission.ports import Stack
 from dyntrain.controller.jobs.submission.request import JobRequest
 from dyntrain.controller.jobs.verdict import Phase
@@ -79,7 +79,7 @@ def submit_elastic(
     wheel = package or f"s3://{request.bucket}/dyntrain-{version('dyntrain')}-py3-none-any.whl"
     with waiting("asking AWS whether this can be done"):
         registered = request.name in connection.ports.parameters.policies()
-        wanted = Wanted(stage.name, wheel, key_name, common_folder(request.channels))
+        wanted = ClusterSettings(stage.name, wheel, key_name, common_folder(request.channels))
         prepared = prepare_cluster(
             ports, launcher, stacks, request, packed, wanted, secrets.token_hex(6), registered=registered
         )

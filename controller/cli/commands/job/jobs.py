@@ -16,9 +16,9 @@ from dyntrain.controller.contract.job_files import STOPPED, Exit, verdict_key
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
 from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.submission.ports import Launcher
-from dyntrain.controller.jobs.submission.submit import Say, again
+from dyntrain.controller.jobs.submission.submit import Say, resubmit
 from dyntrain.controller.jobs.verdict import Machine, Phase, phase
-from dyntrain.controller.jobs.watch import judged
+from dyntrain.controller.jobs.watch import decision_of
 
 FOLLOW_SECONDS = 2.0
 RETRY_SECONDS = 10.0
@@ -65,7 +65,7 @@ def read_state(ports: JobPorts, launcher: Launcher, name: str) -> JobState:
     """Read the job's state, judged as by the controller's next check of all jobs. Writes nothing."""
     stored = stored_job(ports, name)
     machines = sorted(ports.machines.of_runs([stored.record.token]), key=lambda machine: machine.rank)
-    record = judged(ports, stored, machines).record
+    record = decision_of(ports, stored, machines).record
     heard = 0 if record.ended else launcher.alive_count(record)
     codes = dict(ports.results.codes(record, range(record.nodes)))
     verdict = ports.results.verdict(record)
@@ -118,7 +118,7 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
         try:
             store_end(ports, launcher, name)
             if stored_job(ports, name).record.state in ("INTERRUPTED", "LAUNCHING"):
-                again(ports, launcher, name, say)
+                resubmit(ports, launcher, name, say)
             return
         except RetryLater as error:
             if ports.clock() >= deadline:
@@ -142,12 +142,12 @@ def stop(ports: JobPorts, launcher: Launcher, name: str, *, at_once: bool) -> st
     living_instances = [machine.instance for machine in ports.machines.of_runs([record.token]) if machine.living]
     ended = record.ended
     if record.state == "INTERRUPTED":
-        stopped = record.into("STOPPED", f"stopped by hand after: {record.reason}", now)
+        stopped = record.with_state("STOPPED", f"stopped by hand after: {record.reason}", now)
         ports.records.put(StoredJob(stopped, stored.version), over=False)
     if not ended:
         exit_order = Exit(STOPPED, 0, None, "stopped by hand", now)
         launcher.put(record.bucket, verdict_key(name, record.run), exit_order.text().encode())
-        ports.records.put(StoredJob(record.into("STOPPED", exit_order.reason, now), stored.version), over=False)
+        ports.records.put(StoredJob(record.with_state("STOPPED", exit_order.reason, now), stored.version), over=False)
     if living_instances and (at_once or record.state == "LAUNCHING"):
         ports.machines.terminate(living_instances)
         return f"{name}: {len(living_instances)} machines are terminated"
