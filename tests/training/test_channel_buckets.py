@@ -37,7 +37,7 @@ def test_empty_shards_are_passed_over_with_a_warning(
         s3.delete_object(Bucket="data", Key="sets/train/b.idx")
     with caplog.at_level(logging.WARNING):
         assert records("s3://data/sets/train/") == expected["a"]
-    assert "passed over, as they are empty: sets/train/b.rec" in caplog.text
+    assert "skipped these empty objects: sets/train/b.rec" in caplog.text
     for suffix in (".rec", ".idx"):
         s3.delete_object(Bucket="data", Key=f"sets/train/a{suffix}")
     with pytest.raises(ChannelError, match="all its objects are empty"):
@@ -101,7 +101,7 @@ def test_keys_may_have_spaces_and_be_there_twice(caplog: pytest.LogCaptureFixtur
     assert not caplog.records
     with caplog.at_level(logging.WARNING):
         assert starts_of(b"7\t0\n7\t40\n", "i", 99).tolist() == [0, 40]
-    assert "1 keys name 2 records, of which all are read" in caplog.text
+    assert "1 keys name 2 records; all records are read" in caplog.text
 
 
 def test_the_index_that_the_sentence_advises_is_mxnets_own(tmp_path: Path, s3: Any) -> None:

@@ -351,7 +351,7 @@ def test_gluons_own_line_needs_its_first_word_changed_and_no_other() -> None:
         ({"shuffle": False}, "Shards"),
         ({"last_batch": "discard"}, "no whole batch"),
         ({"batch_size": SAMPLES + 1, "last_batch": "discard"}, "no whole batch"),
-        ({"last_batch": "rollover"}, "'discard' leaves it out"),
+        ({"last_batch": "rollover"}, "'discard' to leave it out"),
         ({"batch_size": 0}, "at least 1"),
     ],
 )

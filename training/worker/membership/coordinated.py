@@ -54,7 +54,7 @@ from dyntrain.training.worker.membership.committing import Committing
 from dyntrain.training.worker.membership.handover import Handover, JobState
 from dyntrain.training.worker.membership.membership import Key, Membership
 from dyntrain.training.worker.membership.step import StepGuard
-from dyntrain.training.worker.refused import Refused, Unrecoverable, by_the_job, past_help, trace_for_people
+from dyntrain.training.worker.refused import Refused, Unrecoverable, past_help, raised_by_checks, trace_for_people
 from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from dyntrain.training.worker.transfer.fetching import TransferError
 
@@ -452,7 +452,7 @@ class CoordinatedMembership(Membership):
         def tell(kind: type[BaseException], error: BaseException, _: Any) -> None:
             self.failed(error)
             before(kind, error, trace_for_people(error))
-            if self._connection is None and by_the_job(error):
+            if self._connection is None and raised_by_checks(error):
                 raise SystemExit(REFUSED)
 
         sys.excepthook = tell
