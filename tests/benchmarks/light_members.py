@@ -99,7 +99,7 @@ class Member:
             await connection.send(channel.encode(self._dialogue.pending))
         async for text in connection:
             order = channel.decode(text)
-            if self._dialogue.hears(order):
+            if self._dialogue.accept(order):
                 for word in self._answers(order):
                     await connection.send(channel.encode(word))
 

@@ -152,7 +152,7 @@ class Worker:
     # ---- the control thread
 
     def hear(self, order: Any) -> None:
-        if not self.dialogue.hears(order):
+        if not self.dialogue.accept(order):
             return
         if isinstance(order, Where):
             waits = self.doing in ("wait", "failed")

@@ -179,7 +179,7 @@ def test_what_a_script_raises_in_an_update_leaves_no_step_behind(control: Contro
 
 def test_a_boundary_is_where_a_worker_stands_under_whatever_name(control: Control) -> None:
     assert control.run()
-    control.guard.stands(FOLLOWING)
+    control.guard.set_position(FOLLOWING)
     control.abort()
     assert control.sent[0].position == FOLLOWING
 

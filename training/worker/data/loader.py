@@ -246,9 +246,7 @@ def samples_of(dataset: Any) -> int:
     return len(dataset)
 
 
-def discards_last(
-    samples: int, batch_size: int | None, shuffle: bool, last_batch: str, batch_sampler: Any
-) -> bool:
+def discards_last(samples: int, batch_size: int | None, shuffle: bool, last_batch: str, batch_sampler: Any) -> bool:
     """Whether an incomplete last batch is left out.
 
     Raises ValueError for DataLoader arguments that would mean something else here.

@@ -1,9 +1,9 @@
-"""Commits: files with the training state, safe outside the workers.
+"""Commits: files with the training state, on storage that outlives the workers.
 
-A commit is one file, `<generation>-<step>.commit`: the packed state, then its checksum (`block.checksum`). It is
-written under another name, synced and renamed, so it exists whole or not at all. The coordinator journals the names,
-decides which commit a generation starts from and which ones are kept. So a damaged one is only reported here: to load
-another state in its place would be a silent error.
+A commit is one file, `<generation>-<step>.commit`: the packed state, then its checksum (`block.checksum`). The file
+is written under another name, synced and renamed, so it exists whole or not at all. The coordinator journals the names,
+and decides which commit a generation starts from and which commits are kept. So a damaged commit is only reported here:
+to load another state instead would be a silent error.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def superseded(names: Collection[str], written: Sequence[str], keep: Collection[
     """Return the commits of `names` that may be deleted.
 
     `written` are this process's own commits, oldest first; the last one was just written. The coordinator may not have
-    known the last few when it said which to `keep`, so they stay. Newer commits are those of another process, which
-    continued when this one was given up; they stay too.
+    known the last few when it chose which commits to `keep`, so these stay. Commits newer than the last written one are
+    those of a process that replaced this one, so they stay too.
     """
     if keep is None:
         return sorted(names)[:-COMMITS_KEPT]
@@ -61,7 +61,7 @@ class CommitStore:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError(
-                f"checkpoint directory {directory}: {error.strerror}; free space or name another with --checkpoint-dir"
+                f"checkpoint directory {directory}: {error.strerror}; free space or give another with --checkpoint-dir"
             ) from error
 
     def write(
@@ -88,11 +88,13 @@ class CommitStore:
                 f"commit {name} in {self._directory}: {error.strerror}; the previous commit is intact"
             ) from error
         # Partial files of the previous generation stay: a worker that continued may still be writing one.
-        torn = [path.name for path in self._directory.glob(f".*{SUFFIX}.*") if path.name < f".{generation - 1:06d}"]
+        partial_files = [
+            path.name for path in self._directory.glob(f".*{SUFFIX}.*") if path.name < f".{generation - 1:06d}"
+        ]
         self._written = (*self._written, name)[-COMMITS_KEPT:]
-        for old in [*superseded(self._names(), self._written, keep), *torn]:
-            with contextlib.suppress(OSError):  # the next commit tries again
-                (self._directory / old).unlink()
+        for obsolete in [*superseded(self._names(), self._written, keep), *partial_files]:
+            with contextlib.suppress(OSError):  # the next commit retries
+                (self._directory / obsolete).unlink()
         return name
 
     def read(self, name: str) -> memoryview:
@@ -103,7 +105,7 @@ class CommitStore:
             raise CommitDamaged(f"commit {name} is not in {self._directory}") from error
         except OSError as error:
             raise CheckpointError(
-                f"commit {name} in {self._directory}: {error.strerror}; mend the directory, nothing in it was changed"
+                f"commit {name} in {self._directory}: {error.strerror}; repair the directory; its files are unchanged"
             ) from error
         block = memoryview(raw)[:-CHECKSUM_BYTES]
         if checksum(block) != raw[-CHECKSUM_BYTES:]:
