@@ -74,7 +74,9 @@ def test_what_is_missing_is_told_by_name(s3: Any) -> None:
         open_channel("s3://data/gone.manifest,manifest")
 
 
-@pytest.mark.parametrize(("code", "message"), [("AccessDenied", "may not read"), ("403", "may not read"), ("500", "")])
+@pytest.mark.parametrize(
+    ("code", "message"), [("AccessDenied", "do not allow to read"), ("403", "do not allow to read"), ("500", "")]
+)
 def test_what_no_waiting_mends_is_told_and_what_passes_is_not(code: str, message: str) -> None:
     error = ClientError({"Error": {"Code": code, "Message": "m"}}, "GetObject")
     with pytest.raises(ChannelError if message else ClientError, match=message or code), reading("s3://data/x"):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from dyntrain.training.feed.listing import head, listed, side_by_side
+from dyntrain.training.feed.listing import head, in_parallel, listed
 from dyntrain.training.feed.places import ChannelError, S3Object, checked_name
 
 DATA, INDEX = ".rec", ".idx"
@@ -50,7 +50,7 @@ def objects_of(s3: Any, source: str) -> list[tuple[S3Object, S3Object]]:
         data = [item for item in data if item.size]
     if not data:
         raise ChannelError(f"{source}: all its objects are empty")
-    return list(zip(data, side_by_side(lambda item: _index_of(s3, item, objects), data), strict=True))
+    return list(zip(data, in_parallel(lambda item: _index_of(s3, item, objects), data), strict=True))
 
 
 def _index_of(s3: Any, data: S3Object, known: Mapping[tuple[str, str], S3Object]) -> S3Object:

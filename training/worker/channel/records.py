@@ -12,7 +12,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 from botocore.config import Config
-from dyntrain.training.feed.listing import reading, side_by_side
+from dyntrain.training.feed.listing import in_parallel, reading
 from dyntrain.training.feed.places import ChannelError, S3Object
 from dyntrain.training.feed.stream import ObjectStream
 from dyntrain.training.host import aws
@@ -86,7 +86,7 @@ def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]
             return bytes(s3.get_object(Bucket=index.bucket, Key=index.key)["Body"].read())
 
     objects = objects_of(s3, source)
-    indexes = side_by_side(read, [index for _, index in objects])
+    indexes = in_parallel(read, [index for _, index in objects])
     return [
         S3Records(data, starts_of(text, index, data.size), streams)
         for (data, index), text in zip(objects, indexes, strict=True)
