@@ -212,7 +212,9 @@ class PsGroup:
     async def _start_server(self) -> tuple[Child, ForkServerSocket]:
         line = ForkServerSocket()
         try:
-            child = await self._children.start("ps-lite", self._program.with_environment(line.environment, line.theirs))
+            child = await self._children.start(
+                "ps-lite", self._program.with_environment(line.environment, line.child_fd)
+            )
         except (OSError, NodeError):
             line.close()
             raise

@@ -116,7 +116,7 @@ class Spares:
             line = stack.enter_context(StandbySocket())
             assert self.program is not None, "it is needed while a worker runs"
             child = await self._children.start(
-                "spare", self.program.with_environment(line.environment, line.theirs), QUIET
+                "spare", self.program.with_environment(line.environment, line.child_fd), QUIET
             )
             stack.pop_all()  # from here on its watcher closes it
         line.close_child_end()

@@ -14,7 +14,7 @@ from dyntrain.training.host.allocator import fill_memory, keep_freed_memory, sha
 from dyntrain.training.host.forkserver import serve
 from dyntrain.training.protocol.engines import SERVER_MEMORY
 
-MOST_KEPT = 2**31 - 1  # bytes that a server frees between two steps
+MOST_KEPT = 2**31 - 1  # most bytes that a server may keep between two steps
 
 
 def become(role: str, environment: dict[str, str]) -> None:
@@ -44,7 +44,7 @@ def become(role: str, environment: dict[str, str]) -> None:
 
 
 def _refuse(number: int, body: bytes, _: object) -> None:
-    """Refuse a command, without logging its body: anyone who reaches the port can send one."""
+    """Refuse a command without logging its body, as anyone who reaches the port can send a command."""
     sys.stderr.write(f"refused command {number} from the network: a server takes no optimizer and runs no command\n")
     sys.stderr.flush()
 
