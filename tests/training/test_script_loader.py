@@ -152,7 +152,7 @@ def test_loaders_whose_shards_want_different_orders_are_refused() -> None:
         job.loader(Shards([[0.0] * length for length in lengths]))
     with pytest.raises(ValueError, match=r"2 shards .*; 2 shards .*same lengths"):
         next(job.epochs(1, samples=6, global_batch=2))
-    with pytest.raises(ValueError, match="none empty"):
+    with pytest.raises(ValueError, match="and no empty shard"):
         Shards([[1.0], []])
 
 
