@@ -243,5 +243,5 @@ def test_an_index_of_another_object_is_told_and_no_other_bytes_are_taken_for_a_r
         Scripted().stream().read(SOURCE.size - 1, 2)
     assert starts_of(b"5\t40\n0\t0\n", "i", 99).tolist() == [0, 40]
     for text in (b"", b"0\t1\n1\t1\n", b"x\n", b"0\tx\n", b"0\t-4\n"):
-        with pytest.raises(ChannelError, match="no index"):
+        with pytest.raises(ChannelError, match="no RecordIO index"):
             starts_of(text, "i", 99)
