@@ -91,7 +91,7 @@ class Member:
             global_batch=1000,
             seed=0,
             layout="x",
-            **self._dialogue.where(),
+            **self._dialogue.hello_fields(),
         )
         challenge = await connection.recv()
         await connection.send(channel.encode(channel.answer(challenge, hello, token)))

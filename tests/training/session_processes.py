@@ -131,7 +131,7 @@ class Worker:
             engine=self.world.engine,
             safe=self._safe(),
             **dict(self.terms),
-            **self.dialogue.where(),
+            **self.dialogue.hello_fields(),
         )
 
     def _safe(self) -> SafeCopy | None:

@@ -346,7 +346,7 @@ def test_a_worker_goes_past_a_loop_once_however_often_it_is_told(holds: bool) ->
     over = LoopOver(generation=1, loop=1, position=END, holds=holds)
     assert dialogue.accept(over)
     assert not dialogue.accept(over)
-    where = dialogue.where()
+    where = dialogue.hello_fields()
     assert (where["stage"], where["generation"]) == (("free", 1) if holds else ("stands", None))
     assert dialogue.accept(over.model_copy(update={"loop": 2}))
     dialogue.sent(Entered(generation=1 if holds else None, loop=2, **TERMS))

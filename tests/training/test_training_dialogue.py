@@ -69,7 +69,7 @@ def check_in(position: Position = LATER, generation: int = 2) -> CheckIn:
 def test_on_the_way_into_a_generation(count: int) -> None:
     dialogue = after(*FORMATION[:count])
     assert dialogue.stage == (STAGES[count - 1] if count else "stands")
-    assert dialogue.where() == {
+    assert dialogue.hello_fields() == {
         "generation": 2 if count else None,
         "stage": dialogue.stage,
         "position": AT if count == 5 else None,
@@ -98,7 +98,7 @@ def test_in_a_generation_and_on_the_way_out_of_it(
     words: list[Any], stage: str, position: Position | None, pending: type | None
 ) -> None:
     dialogue = after(*FORMATION, *words)
-    assert (dialogue.stage, dialogue.where()["position"]) == (stage, position)
+    assert (dialogue.stage, dialogue.hello_fields()["position"]) == (stage, position)
     assert type(dialogue.pending) is (pending or type(None))
 
 
@@ -108,7 +108,7 @@ def test_between_two_loops_who_holds_the_state_is_free_with_it_and_who_does_not_
     before: list[Any], holds: bool
 ) -> None:
     dialogue = after(*FORMATION, *before, over(holds=holds))
-    assert dialogue.where() == {
+    assert dialogue.hello_fields() == {
         "generation": 2 if holds else None,
         "stage": "free" if holds else "stands",
         "position": LATER if holds else None,
@@ -155,7 +155,7 @@ def test_the_word_to_step_on_is_of_the_very_position_that_was_said(offset: int) 
 def test_a_verdict_that_comes_twice_does_not_move_who_is_free() -> None:
     dialogue = after(*FORMATION, Abort(generation=2), StepVerdict(generation=2, position=AT))
     assert not dialogue.accept(StepVerdict(generation=2, position=LATER))
-    assert dialogue.where()["position"] == AT
+    assert dialogue.hello_fields()["position"] == AT
 
 
 def test_what_is_none_of_these_is_for_whoever_reads_it() -> None:

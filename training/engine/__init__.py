@@ -42,7 +42,7 @@ class Store(Protocol):
     def watch(self, array: Any) -> Callable[[], bool]:
         """Return a function that says whether the pushed array was answered by the last `flush`."""
 
-    def has(self, part: Any) -> bool:
+    def has_answer(self, part: Any) -> bool:
         """Whether one part of a split key was answered. A part is pushed when the previous part is answered."""
 
 

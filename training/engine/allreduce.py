@@ -94,8 +94,8 @@ class AllReduce:
     def _has_ended(self) -> bool:
         """Whether Horovod's thread has ended, which no error text shows reliably.
 
-        After the thread's end every request fails. Before, a request waits for the same request of the other workers,
-        which none of them makes.
+        After the thread's end every request fails. Before that, a request waits for the same request of the other
+        workers, which none of them makes.
         """
         probe = mx.nd.zeros((1,))
         self._hvd.allreduce_(probe, op=self._hvd.Sum, name=f"probe {uuid4()}")
@@ -170,7 +170,7 @@ class HorovodStore:
     def watch(self, array: Any) -> Callable[[], bool]:
         raise NotImplementedError("Horovod has no pushes in place of a dead worker")
 
-    def has(self, part: Any) -> bool:
+    def has_answer(self, part: Any) -> bool:
         raise NotImplementedError("Horovod has no pushes in place of a dead worker")
 
 

@@ -36,7 +36,7 @@ def become(role: str, environment: dict[str, str]) -> None:
         share_freed_memory()
         keep_freed_memory(MOST_KEPT)
         memory = int(os.environ.get(SERVER_MEMORY, 0))
-        # in parallel to ps-lite's start, which is mostly waiting, and before the workers can send anything
+        # in parallel to ps-lite's start, which is mostly waiting, and before the workers can send data
         threading.Thread(target=fill_memory, args=(memory,), daemon=True).start()
     store = mxnet.kv.create("dist")
     refuse = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_refuse)

@@ -29,9 +29,9 @@ def numbered(sizes: Sequence[int], servers: int) -> list[int]:
     loads = [(0, server) for server in range(servers)]
     dealt = [0] * servers
     numbers = [0] * len(sizes)
-    for place in sorted(range(len(sizes)), key=lambda place: (-sizes[place], place)):
+    for index in sorted(range(len(sizes)), key=lambda index: (-sizes[index], index)):
         load, server = heapq.heappop(loads)
-        numbers[place] = first * server % servers + servers * dealt[server]
+        numbers[index] = first * server % servers + servers * dealt[server]
         dealt[server] += 1
-        heapq.heappush(loads, (load + sizes[place], server))
+        heapq.heappush(loads, (load + sizes[index], server))
     return numbers

@@ -11,7 +11,7 @@ import numpy as np
 import mxnet as mx  # isort: skip
 from dyntrain.training.engine.store import Part
 
-# A command without effect on a server that sums: the first worker of each group sends it anyway (`CommandType` in
+# A command without effect on a server that only sums. The first worker of each group always sends it (`CommandType` in
 # MXNet's src/kvstore/kvstore_dist_server.h).
 SYNC_MODE = 3
 NOT_WRITTEN = 0xA5  # a byte: four or more such bytes are a value that no sum has
@@ -69,7 +69,7 @@ class PartedStore:
         mark.follow(array)
         return mark.is_set
 
-    def has(self, part: Part) -> bool:
+    def has_answer(self, part: Part) -> bool:
         mark = self._marks.get(part)
         return mark is not None and mark.is_set()
 

@@ -24,7 +24,7 @@ class Part:
     start: int
     length: int
     dtype: str
-    whole: tuple[int, ...] | None  # the gradient's shape when it is not split
+    whole: tuple[int, ...] | None  # the gradient's shape if the gradient is not split
     number: int = 0  # the part's key in ps-lite
 
     @property

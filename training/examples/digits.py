@@ -3,8 +3,8 @@
     python -m dyntrain.training.examples.digits --epochs 10                 alone, on one worker
     (as a cluster's training command)                              elastic
 
-The 1,797 images of 8 x 8 pixels are part of scikit-learn. They are scaled up, so that an epoch takes seconds instead of
-milliseconds.
+The 1,797 images of 8 x 8 pixels are part of scikit-learn. The images are scaled up, so that an epoch takes seconds
+instead of milliseconds.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def put_back() -> None:
 
 
 class Finder:
-    """For MXNet: returns the other finders' result, with `put_back` executed before the module."""
+    """For MXNet, returns another finder's spec, changed so that `put_back` runs before the module."""
 
     @classmethod
     def find_spec(

@@ -21,11 +21,11 @@ class Contents:
     def __init__(self, s3: Any, errands: Errands, say: Callable[[str], None]) -> None:
         self._s3, self._errands, self._say = s3, errands, say
         self._objects: dict[str, list[S3Object]] = {}
-        # By channel's name, whether ranks share it, and resume request; None while it is being computed
+        # By (channel's name, whether ranks share the channel, resume request); None while being computed
         self._remaining: dict[tuple[str, bool, Resume], list[list[Piece]] | None] = {}
 
     def ask_for(self, channel: Channel, on_listed: Callable[[], None]) -> None:
-        """List the channel's objects in a child, then call `done`, which may raise ChannelError."""
+        """List the channel's objects in a child, then call `on_listed`, which may raise ChannelError."""
 
         def ask() -> list[tuple[object, ...]]:
             return [astuple(source) for source in patiently_listed(self._s3, channel.source)]

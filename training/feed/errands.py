@@ -40,7 +40,7 @@ class Errands:
         return {errand.child for errand in self._running.values()}
 
     def send(self, channel: str, ask: Callable[[], Any], on_answer: Callable[[Any], None], deaths: int = 0) -> None:
-        """Run `ask`, which may raise ChannelError, in a child; call `done` with its result, as decoded from JSON."""
+        """Run `ask`, which may raise ChannelError, in a child; pass its result, decoded from JSON, to `on_answer`."""
 
         def work(write: Write) -> None:
             try:
@@ -54,7 +54,7 @@ class Errands:
         self._running[pipe] = _Errand(channel, ask, on_answer, child, deaths=deaths)
 
     def listen(self, pipe: int) -> None:
-        """Read from a child's pipe, and handle its answer once complete. Raises ChannelError if `done` does."""
+        """Read from a child's pipe, and handle its answer once complete. Raises ChannelError if `on_answer` does."""
         errand = self._running[pipe]
         try:
             received = os.read(pipe, 1024 * 1024)

@@ -92,13 +92,15 @@ def parts(read: Read, piece: Piece, buffer: bytes, kind: str, crc: Check | None)
             ) from error
         part_data = memoryview(buffer)[:end]
         if last and kind == LINES and not buffer.endswith(b"\n"):
-            part_data = memoryview(buffer + b"\n")  # else the next object's first line would be joined to it
+            part_data = memoryview(
+                buffer + b"\n"
+            )  # otherwise the next object's first line would be joined to this line
         at, record, buffer = at + end, record + records, buffer[end:]
         yield Part(part_data, record, at)
 
 
 def _extended(read: Read, source: S3Object, at: int, buffer: bytes, needed: int) -> bytes:
-    """Extend the buffer with the bytes that follow, to at least `wanted` bytes."""
+    """Extend the buffer with the bytes that follow, to at least `needed` bytes."""
     parts, size = [buffer], len(buffer)
     while size < needed:
         parts.append(read(source, at + size))
@@ -128,7 +130,7 @@ def objects_by(s3: Any) -> Read:
                 finished.close()
             streams.clear()
             streams[source] = ObjectStream(s3, source)
-        return streams[source].some(start)
+        return streams[source].read_some(start)
 
     return read
 
@@ -178,4 +180,4 @@ def fork(work: Callable[[Write], None], fifo: int = -1, group: int = 0) -> tuple
         traceback.print_exc()
         raise
     finally:
-        os._exit(code)  # whatever happened, the parent's clean-up code does not run in the child
+        os._exit(code)  # in any case, the parent's clean-up code must not run in the child

@@ -59,12 +59,12 @@ class Opened:
         os.close(self._fd)
 
 
-def readers(fd: int, own: Collection[int]) -> list[int]:
-    """The visible processes that have the file of `fd` open, other than this one and those in `own`."""
+def readers(fd: int, own_pids: Collection[int]) -> list[int]:
+    """The visible processes that have the file of `fd` open, except this process and `own_pids`."""
     target = os.fstat(fd)
     pids = []
     for entry in os.listdir("/proc"):
-        if not entry.isdecimal() or int(entry) == os.getpid() or int(entry) in own:
+        if not entry.isdecimal() or int(entry) == os.getpid() or int(entry) in own_pids:
             continue
         try:
             for name in os.listdir(f"/proc/{entry}/fd"):

@@ -54,7 +54,7 @@ def checked_source(source: str) -> str:
     return source
 
 
-def manifest_of(content: bytes, where: str) -> tuple[str, list[str]]:
+def manifest_of(content: bytes, address: str) -> tuple[str, list[str]]:
     """Parse a manifest into its bucket and keys, in the manifest's order. Raises ChannelError.
 
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
@@ -62,10 +62,10 @@ def manifest_of(content: bytes, where: str) -> tuple[str, list[str]]:
     try:
         manifest: Any = json.loads(content)
     except ValueError as error:
-        raise ChannelError(f"{where} is no manifest: {error}") from error
+        raise ChannelError(f"{address} is no manifest: {error}") from error
     first: Any = manifest[0] if isinstance(manifest, list) and len(manifest) > 1 else None
     prefix = first.get("prefix") if isinstance(first, dict) and len(first) == 1 else None
     if not isinstance(prefix, str) or not all(isinstance(name, str) for name in manifest[1:]):
-        raise ChannelError(f'{where} is no manifest: [{{"prefix": "s3://BUCKET/..."}}, "object", ...]')
+        raise ChannelError(f'{address} is no manifest: [{{"prefix": "s3://BUCKET/..."}}, "object", ...]')
     bucket, key_prefix = parsed(prefix)
     return bucket, [key_prefix + name for name in manifest[1:]]

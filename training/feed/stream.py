@@ -56,7 +56,7 @@ class ObjectStream:
         self._at += length
         return piece
 
-    def some(self, start: int) -> bytes:
+    def read_some(self, start: int) -> bytes:
         """Read at least a byte from `start` on, for sequential reads to the end. Raises ChannelError, as `read`."""
         if self._buffer or self._at != start:
             self.close()

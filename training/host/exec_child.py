@@ -58,13 +58,15 @@ def become(name: str) -> bool:
     return True
 
 
-def withhold_unsafe(environment: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def withhold_unsafe(environment: Mapping[str, str], supervisor_environment: Mapping[str, str]) -> dict[str, str]:
     """Rename variables such as LD_PRELOAD, which could make this program load foreign files while it is still root.
 
-    Variables equal to the supervisor's `own` stay: its interpreter may need them.
+    Variables equal to the supervisor's stay, as the supervisor's interpreter may need them.
     """
     return {
-        f"{LATER}{name}" if (name.startswith("LD_") or name in LOADED) and value != own.get(name) else name: value
+        f"{LATER}{name}"
+        if (name.startswith("LD_") or name in LOADED) and value != supervisor_environment.get(name)
+        else name: value
         for name, value in environment.items()
     }
 
@@ -89,7 +91,7 @@ def main(parent: int, nice: int, command: list[str]) -> int:
     if command[0].startswith("--user=") and not become(command.pop(0).removeprefix("--user=")):
         return 126
     try:
-        die_with_parent(parent)  # after the change of user, which would undo it (prctl(2))
+        die_with_parent(parent)  # after the change of user, which would reset the signal (prctl(2))
     except OSError as error:
         print(f"cannot set the signal for the supervisor's death: {error}", file=sys.stderr)  # noqa: T201  # this is the child's own log
         return 126

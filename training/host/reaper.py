@@ -24,7 +24,7 @@ _reapers: list[int] = []
 
 
 def reaper_pid() -> int | None:
-    """The process that adopts orphans below this one; None if there is none."""
+    """The id of the process that adopts this process's orphans; None if there is none."""
     return _reapers[-1] if _reapers and _reapers[-1] == os.getppid() else None
 
 

@@ -45,7 +45,7 @@ class EditResult(Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """Conditions for an edit: it names the `base` hosts, at least `minimum`, and is unchanged for `settle` seconds."""
+    """Conditions for an edit: all `base` hosts, at least `minimum` hosts, and `settle` seconds without a change."""
 
     base: tuple[str, ...]
     minimum: int = 1

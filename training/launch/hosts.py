@@ -143,12 +143,12 @@ def resolve_hosts(lines: Sequence[Line], source: str, look_up: Callable[[str], s
     return hosts
 
 
-def reachable_address(address: str, others: Sequence[str]) -> str:
+def reachable_address(address: str, job_addresses: Sequence[str]) -> str:
     """Replace a loopback address, if there are other hosts, by the address from which this machine reaches them.
 
     A loopback address means a different machine on each host. Raises OSError.
     """
-    remote = [other for other in others if not is_loopback(other)]
+    remote = [job_address for job_address in job_addresses if not is_loopback(job_address)]
     return address_towards(remote[0]) if remote and is_loopback(address) else address
 
 

@@ -122,11 +122,11 @@ class _JobStreams:
         except OSError:
             return []
 
-    def copy(self, to: BinaryIO) -> bool:
+    def copy(self, output: BinaryIO) -> bool:
         """Copy new output; returns whether there was any."""
         text, self._output = _read(Path(self.reply.log), self._output)
-        to.write(text)
-        to.flush()
+        output.write(text)
+        output.flush()
         return bool(text)
 
 

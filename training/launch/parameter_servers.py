@@ -48,12 +48,12 @@ def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:
     return hosts
 
 
-def scripts(training: Training, others: Sequence[str] = ()) -> dict[str, str]:
+def scripts(training: Training, idle_hosts: Sequence[str] = ()) -> dict[str, str]:
     """A `bash` script for each host, which starts its processes with their logs and returns at once.
 
-    `others` are nodes that joined after the hosts were listed; their script only prints a line.
+    `idle_hosts` are nodes that joined after the hosts were listed; their script only prints a line.
     """
-    idle = {host: f"echo {quote(f'{host} has no part in this training')}\n" for host in others}
+    idle = {host: f"echo {quote(f'{host} has no part in this training')}\n" for host in idle_hosts}
     return idle | {host: _script(training, number) for number, host in enumerate(training.hosts)}
 
 
@@ -66,7 +66,7 @@ def _script(training: Training, number: int) -> str:
 
 
 def _start(training: Training, role: str, task: int, gpu: str) -> str:
-    """Line of shell that starts a process. All streams are redirected, or `ssh` would wait for it."""
+    """Shell command that starts one process. All streams are redirected, or `ssh` would wait for it."""
     servers = [f"{host}:{SERVER_PORT}" for host in training.hosts]
     workers = [f"{host}:{FIRST_WORKER_PORT + i}" for host in training.hosts for i in range(training.gpus or 1)]
     role_flags = [f"--ps_hosts={','.join(servers)}", f"--worker_hosts={','.join(workers)}", f"--job_name={role}"]

@@ -2,9 +2,9 @@
 
 The model counts the bytes over each node's link, in and out separately, and the bytes that each server adds up; keys
 are split and assigned as by the engine and ps-lite. The machines' properties are its input (`Machines`). `make bench
-BENCH=model` compares it with groups on links of limited speed; `dyntrain model` prints it; `training/SCALING.md` has
-the table, the error and recommended settings.
+BENCH=model` compares the predictions with groups on links of limited speed; `dyntrain model` prints the predictions;
+`training/SCALING.md` has the table, the error and recommended settings.
 
-The model ignores other traffic, nodes of different speed, and how TCP shares a link among connections. The sharing
+The model ignores other traffic, nodes of different speed, and how TCP shares a link among connections. This sharing
 causes most of the error.
 """

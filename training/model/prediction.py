@@ -44,8 +44,9 @@ def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
 
     A worker pushes all gradients and receives all sums; bytes to and from the server on its own node use the loopback.
     So of the b bytes on a server, (workers - 1) b come in over its node's link, and as many go out; the node's worker
-    sends and receives the bytes of the other servers. Both directions are equal and simultaneous, except for one
-    key: the answers for a key begin when the last worker has pushed it, so those for the last key come at the very end.
+    sends and receives the bytes of the other servers. Both directions are equal and simultaneous, except for one key:
+    the answers for a key begin when the last worker has pushed it, so the answers for the last key come at the very
+    end.
     """
     worker_bytes = dealt.total - (dealt.fullest if len(dealt.servers) == workers else 0)
     server_bytes = (workers - 1) * dealt.fullest + dealt.total - dealt.fullest
@@ -60,13 +61,13 @@ def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
     )
 
 
-def step_seconds(compute: float, exchanged: float, overlap: float) -> float:
+def step_seconds(compute: float, exchange_seconds: float, overlap: float) -> float:
     """Predict the time of a step.
 
-    `overlap` is the share of the computation during which gradients are already sent: those of the last layers are
+    `overlap` is the share of the computation during which gradients are already sent: gradients of the last layers are
     pushed while the backward pass still runs, and no step begins before all sums have arrived.
     """
-    return compute + max(0.0, exchanged - overlap * compute)
+    return compute + max(0.0, exchange_seconds - overlap * compute)
 
 
 def init_seconds(dealt: Dealt, workers: int, machines: Machines) -> float:

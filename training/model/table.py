@@ -68,14 +68,14 @@ def dealt(network: str, servers: int) -> Dealt:
 def row(network: str, workers: int, placement: Placement, machines: Machines, compute: float, overlap: float) -> Row:
     """Predict one row; its pause is that of one joining worker."""
     load = dealt(network, placement.servers(workers))
-    exchanged = exchange(load, workers, machines)
-    step = step_seconds(compute, exchanged.seconds, overlap)
+    exchange_bound = exchange(load, workers, machines)
+    step = step_seconds(compute, exchange_bound.seconds, overlap)
     return Row(
         network,
         workers,
         placement,
-        exchanged.seconds,
-        exchanged.by,
+        exchange_bound.seconds,
+        exchange_bound.by,
         step,
         compute / step,
         pause_seconds(load, COPIES[network] * load.total, workers - 1, workers, machines),

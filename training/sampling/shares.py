@@ -63,8 +63,8 @@ class Shares:
     def take(self, at: Position, number: int, workers: int) -> tuple[Indices, bool]:
         """Samples of worker `number`, and whether the worker spectates.
 
-        A spectating worker has no sample of its own in a step. It gets another worker's sample, whose gradient is not
-        counted, so that every worker's script takes the same path.
+        A spectating worker has no sample of its own in a step. Such a worker gets another worker's sample, whose
+        gradient is not counted, so that every worker's script takes the same path.
         """
         batch, rows, spectates = self.divide(at, number, workers)
         return batch[rows], spectates

@@ -45,7 +45,7 @@ class Load:
     indices: Indices
     rows: Indices | None = None
 
-    def same(self, other: Load) -> bool:
+    def equals(self, other: Load) -> bool:
         return (
             (self.seed, self.epoch) == (other.seed, other.epoch)
             and np.array_equal(self.indices, other.indices)
@@ -141,7 +141,7 @@ class Loader:
         return self._pin(self._result(self._processes, load, packed))
 
     def load(self, load: Load) -> Any:
-        """Load one batch without regard to the prefetched ones."""
+        """Load one batch, independent of the prefetched batches."""
         if self._processes is None:
             return self._load_here(load)
         return self._pin(self._result(self._processes, load, self._submit(self._processes, load)))
@@ -170,11 +170,11 @@ class Loader:
         return bool(self._queue)
 
     def _load_ahead(self, processes: LoaderProcesses, loads: Iterator[Load]) -> None:
-        wanted = list(islice(loads, self._prefetch + 1))
-        if not all(load.same(next_load) for (load, _), next_load in zip(self._queue, wanted, strict=False)):
+        next_loads = list(islice(loads, self._prefetch + 1))
+        if not all(load.equals(next_load) for (load, _), next_load in zip(self._queue, next_loads, strict=False)):
             self.drop()
         self._dropped = release(self._dropped)
-        for load in wanted[len(self._queue) :]:
+        for load in next_loads[len(self._queue) :]:
             self._queue.append((load, self._submit(processes, load)))
 
     def drop(self) -> None:

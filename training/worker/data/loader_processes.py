@@ -62,7 +62,7 @@ class LoaderProcesses:
             bool(whole_batch),
             Padding(batchify, whole_batch),
         )
-        mx.nd.waitall()  # MXNet's engine must be idle when the fork copies it
+        mx.nd.waitall()  # MXNet's engine must be idle during the fork
         self._executor = ProcessPoolExecutor(count, context, work.begin)
         self._executor.submit(os.getpid).result(START_SECONDS)
 
@@ -102,7 +102,7 @@ def sweep(parent: Path) -> None:
         try:
             if pid.isdecimal() and folder.stat().st_uid == os.getuid() and not Path("/proc", pid).exists():
                 shutil.rmtree(folder, ignore_errors=True)
-        except FileNotFoundError:  # another worker has removed it meanwhile
+        except FileNotFoundError:  # another worker has removed the folder meanwhile
             continue
 
 

@@ -31,13 +31,13 @@ class Loading:
     @property
     def sequence(self) -> ShardOrder | None:
         """The order that the loaders' shards require, or None. Raises ValueError if they require different ones."""
-        wanted = {loader.sequence for loader in self.loaders if loader.sequence is not None}
-        if len(wanted) > 1:
+        sequences = {loader.sequence for loader in self.loaders if loader.sequence is not None}
+        if len(sequences) > 1:
             raise ValueError(
-                f"loaders with different Shards ({'; '.join(sorted(map(str, wanted)))}): an epoch has one order, so "
+                f"loaders with different Shards ({'; '.join(sorted(map(str, sequences)))}): an epoch has one order, so "
                 "give all the same lengths and the same at_once"
             )
-        return next(iter(wanted), None)
+        return next(iter(sequences), None)
 
     def sampled(self, seed: int) -> SampledBatches | None:
         """Return the batches of the loaders' sampler, or None. Raises ValueError for two or an unusable one."""

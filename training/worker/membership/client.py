@@ -48,7 +48,7 @@ class CoordinatorLost(RuntimeError):
 
 
 def read_control_file() -> ControlFile | None:
-    """Return what the supervisor wrote for this worker, or None if the script was started alone.
+    """Return the supervisor's file for this worker, or None if the script was started alone.
 
     Raises OSError if the file cannot be read, and ValueError if it is damaged.
     """
@@ -56,7 +56,7 @@ def read_control_file() -> ControlFile | None:
     return ControlFile.model_validate_json(Path(path).read_text()) if path else None
 
 
-OWN_RANDOM = random.SystemRandom()  # `random` is the script's: a draw from it here would change the script's draws
+OWN_RANDOM = random.SystemRandom()  # not `random`: a draw from the global generator would change the script's draws
 
 
 class CoordinatorClient:
@@ -168,7 +168,7 @@ class CoordinatorClient:
             if self._closed:
                 return
             hello = self._hello.model_copy(
-                update={**self._dialogue.where(), "identity": self._control.identity, "safe": safe}
+                update={**self._dialogue.hello_fields(), "identity": self._control.identity, "safe": safe}
             )
             line.send(encode(answer(challenge, hello, self._control.token)))
             if self._dialogue.pending is not None:

@@ -58,7 +58,7 @@ from dyntrain.training.worker.refused import Refused, Unrecoverable, past_help, 
 from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from dyntrain.training.worker.transfer.fetching import TransferError
 
-STATISTICS = "statistics"  # the key after those of the gradients
+STATISTICS = "statistics"  # name of the key after the gradients' keys
 PROGRESS_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # between two checks for another order, while the state is fetched
 log = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class CoordinatedMembership(Membership):
         )
         self._handover.open(self._control.job, state)
         self._connection = CoordinatorClient(self._control, hello, self._guard.handle, safe=self._handover.newest)
-        log.info("standing by for job %s of cluster %s", self._control.job, self._control.cluster)
+        log.info("waiting for admission to job %s of cluster %s", self._control.job, self._control.cluster)
 
     def _loop_over(self, order: LoopOver) -> Position:
         """End the script's loop over epochs. The job ends with the script, unless another loop follows."""

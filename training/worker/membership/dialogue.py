@@ -66,7 +66,7 @@ class Dialogue:
     def sent(self, message: FromWorker) -> None:
         """Note a message to repeat on the next connection until it is answered.
 
-        A message about an earlier generation is not noted: nobody will answer it.
+        A message about an earlier generation is not noted, as no order will answer it.
         """
         if getattr(message, "generation", None) == self.generation:
             self.pending = message

@@ -69,7 +69,7 @@ class Kept:
 
     block: memoryview
     digest: str
-    checks: tuple[tuple[str, str], ...]  # (name, checksum) of each array that it covers
+    checks: tuple[tuple[str, str], ...]  # (name, checksum) of each compared array
     seconds: dict[str, float]
 
 
@@ -79,7 +79,7 @@ class Preparation:
     def __init__(self, work: Callable[[threading.Event], Kept], can_fetch_later: bool) -> None:
         self._safe = threading.Event()
         if can_fetch_later:
-            self._safe.set()  # other workers hold the state, and it can be fetched during the formation
+            self._safe.set()  # the state can be fetched from other workers during the formation
         self.state: Future[Kept] = in_background(lambda: work(self._safe))
         safe = self._safe  # a cycle through self would keep the state's memory until garbage collection
         self.state.add_done_callback(lambda _: safe.set())
@@ -106,7 +106,7 @@ class Handover:
         self._installing = threading.Lock()
         self._generation = 0
         self.sealing: Future[None] = Future()  # of the state that was kept last; no caller has to wait
-        self._position = START  # of the state in memory
+        self._position = START  # position of the state in memory
 
     @property
     def port(self) -> int:
@@ -114,7 +114,7 @@ class Handover:
         return self._server.port
 
     def open(self, job: str, state: JobState) -> None:
-        """Prepare the memory of this job's safe states, before the worker stands by."""
+        """Prepare the memory of this job's safe states, before the worker waits for admission."""
         self._safe = SafeStates(self._memory, job)
         self.go_on(state)
 

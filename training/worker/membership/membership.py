@@ -32,7 +32,7 @@ class Membership:
     probes = False  # whether the first batch is tried in children of this process
     stopping = False  # whether the script wants the job to end at the next boundary
     failure_reported = False  # whether the script's error was reported to the coordinator
-    over = False  # whether the loop has ended, at the end of its epochs or where it was stopped
+    over = False  # whether the loop has ended, after its epochs or by a stop
     ended = False  # whether the job has ended: no other loop can follow
     numbered = True  # whether this worker has a rank yet
     local_rank, local_size, cross_rank = 0, 1, 0  # place among its node's workers, number of these, number of the node

@@ -50,11 +50,11 @@ class StepGuard:
         self._generation = 0
         self._phase: Literal["out", "issue", "wait", "held", "failed"] = "out"
         self._answered = 0
-        self._exchanges = 0  # of this generation, completed
+        self._exchanges = 0  # completed exchanges of this generation
         self._numbers: Sequence[int] = ()  # of the keys that are pushed
         self._arrays: Sequence[Any] = ()
         self._wait_for_push: Callable[[], None] = lambda: None  # waits until the arrays are pushed
-        self._zeros: Zeros | None = None  # of this generation, made at the first push of zeros
+        self._zeros: Zeros | None = None  # this generation's zeros, created at their first push
         self._applied = Position(epoch=0, offset=0, step=0)
         self._verdict: StepVerdict | None = None
         self.aborted = False
@@ -73,7 +73,7 @@ class StepGuard:
     def own_seconds(self) -> float | None:
         """Seconds of this worker's own work in a step, without waiting for others; None if not measured yet.
 
-        It is the median of the last few measurements, since a single step may have shared its processor.
+        The value is the median of the last few measurements, as a single step may have shared its processor.
         """
         return median(self._own_seconds) if self._own_seconds else None
 
@@ -314,7 +314,7 @@ class StepGuard:
 
                 def is_answered(key: Key, part: Any) -> bool:
                     waits = key.number in watches and not watches[key.number]()
-                    return not waits or (len(key.parts) > 1 and store.has(part))
+                    return not waits or (len(key.parts) > 1 and store.has_answer(part))
 
                 patience = int(self._round_seconds() / LOOK_SECONDS)
                 rounds = zeros.mend(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-WINDOW_BYTES = 32 << 20  # of zeros that one worker has at a time; a larger key is a window of its own
+WINDOW_BYTES = 32 << 20  # bytes of zeros that a worker has at a time; a larger key is a window of its own
 
 
 @dataclass(frozen=True)

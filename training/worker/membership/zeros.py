@@ -61,7 +61,7 @@ class Zeros:
     ) -> int:
         """Push zeros until, for each key, this worker's own requests and every zero are answered.
 
-        This worker's own requests are those that `fill` pushed, or those for which `has` says whether a part has its
+        This worker's own requests are those of `fill`; otherwise `is_answered` says whether a part's request has its
         answer. The servers must already have all survivors' requests; the lost workers owe at most `count` for a part.
 
         While no zero is due, answers or other workers' next parts are in flight: `pause` is called before the next

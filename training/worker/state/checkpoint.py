@@ -32,8 +32,8 @@ class CommitDamaged(CheckpointError):
 def commit_name(generation: int, step: int) -> str:
     """Return the commit's file name. Names sort by generation first, then by step.
 
-    Generations only grow, steps do not: a generation that starts from an earlier commit must not look older than the
-    commits that it replaces.
+    Generations only grow, but steps may go back: a commit of a generation that started from an earlier commit must sort
+    after the commits that it replaces.
     """
     return f"{generation:06d}-{step:012d}{SUFFIX}"
 
@@ -42,8 +42,8 @@ def superseded(names: Collection[str], written: Sequence[str], keep: Collection[
     """Return the commits of `names` that may be deleted.
 
     `written` are this process's own commits, oldest first; the last one was just written. The coordinator may not have
-    known the last few when it chose which commits to `keep`, so these stay. Commits newer than the last written one are
-    those of a process that replaced this one, so they stay too.
+    known the last few when it chose which commits to `keep`, so these stay. Commits newer than the last written one
+    belong to a process that replaced this process, so they stay too.
     """
     if keep is None:
         return sorted(names)[:-COMMITS_KEPT]

@@ -23,7 +23,7 @@ DEPTH = 20  # most levels of nested values
 
 
 class Memory:
-    """The attributes of one `job.memory`. Set each to the same value on every worker; none can be added later."""
+    """The attributes of one `job.memory`: set each to the same value on every worker. None can be added later."""
 
     def __init__(self, **values: Any) -> None:
         vars(self)["_values"] = {}
@@ -111,7 +111,7 @@ def _encode(name: str, value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.ndarray | mx.nd.NDArray):
         if value.size > LARGEST or np.dtype(value.dtype).kind not in "biuf":
             raise ValueError(
-                f"job.memory.{name}: an array may have {LARGEST} numbers, this one is {value.shape} of {value.dtype}"
+                f"job.memory.{name}: an array may have {LARGEST} numbers, this is {value.shape} of {value.dtype}"
             )
         kinds = {"np": mx.np.ndarray, "nd": mx.nd.NDArray}  # both of MXNet's kinds of array
         return {
@@ -129,7 +129,7 @@ def _encode(name: str, value: Any, depth: int = 0) -> Any:
 
 
 def _decode(encoded: Any) -> Any:
-    """Decode what `_plain` encoded."""
+    """Decode a result of `_encode`."""
     if not isinstance(encoded, dict):
         return encoded
     if "array" in encoded:

@@ -66,10 +66,10 @@ class OptimizerStates:
 
     def receive(self, names: set[str], untouched: Sequence[Sequence[int]]) -> None:
         """Allocate exactly the states that a packed state has, by the names of its arrays."""
-        wanted = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
+        packed_states = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
         for t, trainer in enumerate(self._trainers):
             for i in range(len(trainer._params)):
-                if (t, i) in wanted:
+                if (t, i) in packed_states:
                     self._create(t, i)
                 elif i in trainer._updaters[0].states and list(leaves(trainer._updaters[0].states[i])):
                     for updater in trainer._updaters:
@@ -83,7 +83,7 @@ class OptimizerStates:
     def scale_momentum(self, ratio: float, *trainers: Any) -> None:
         """Multiply the momentum of SGD and NAG by `ratio`, of the given trainers, or of all if none are given.
 
-        These two keep the learning rate inside their momentum buffer; MXNet's other optimizers apply it outside.
+        SGD and NAG keep the learning rate inside their momentum buffer; MXNet's other optimizers apply it outside.
         """
         if ratio == 1.0:
             return
@@ -94,6 +94,6 @@ class OptimizerStates:
                 continue
             for updater in trainer._updaters:
                 for state in updater.states.values():
-                    # With multi_precision these two keep (buffer, weights), other optimizers (weights, buffer).
+                    # With multi_precision SGD and NAG keep (buffer, weights), other optimizers (weights, buffer).
                     momentum = state[0] if isinstance(state, list | tuple) else state
                     momentum *= ratio

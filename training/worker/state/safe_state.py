@@ -132,7 +132,7 @@ class SafeStates:
         newest = max(self._buffers, key=lambda buffer: _age(self._seal_of_job(buffer)), default=None)
         for buffer in sorted(
             free, key=lambda buffer: buffer is newest
-        ):  # a stable sort: the third gets memory only when it is needed
+        ):  # a stable sort: the third buffer gets memory only when needed
             if self._try_reserve(buffer, size):
                 buffer.seal = None
                 return buffer.take(size)

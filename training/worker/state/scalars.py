@@ -49,11 +49,14 @@ class Scalars:
         If the two schedulers are of different kinds, this trainer keeps its own.
         """
         for trainer, values in zip(self._trainers, scalars["values"], strict=True):
-            own, received = trainer._optimizer.lr_scheduler, values.get("scheduler", _scheduler_class(trainer))
+            own_scheduler, received = (
+                trainer._optimizer.lr_scheduler,
+                values.get("scheduler", _scheduler_class(trainer)),
+            )
             if received != _scheduler_class(trainer):
                 fields = {name: value for name, value in values["optimizer"].items() if name != "lr_scheduler"}
                 values = {**values, "optimizer": fields}
-                self._mismatches.append((trainer, own, received))
+                self._mismatches.append((trainer, own_scheduler, received))
             set_values(trainer, values)
 
     def lacks_scheduler(self) -> str | None:
@@ -61,8 +64,8 @@ class Scalars:
 
         Call it at the first update after a restoration. The result is the same on all workers whose rates are equal.
         """
-        for trainer, own, received in self._mismatches:
-            if trainer._optimizer.lr_scheduler is own and _scheduler_class(trainer) != received:
+        for trainer, own_scheduler, received in self._mismatches:
+            if trainer._optimizer.lr_scheduler is own_scheduler and _scheduler_class(trainer) != received:
                 return OTHER_SCHEDULER.format(received=received, own=_scheduler_class(trainer))
         self._mismatches = []
         return None
@@ -76,9 +79,9 @@ def counts_of(optimizer: Any) -> list[Any]:
 def set_counts(optimizer: Any, counts: list[Any]) -> None:
     optimizer.num_update, updates = counts
     for device, each in updates:
-        own = optimizer._all_index_update_counts.setdefault(device, {})
-        own.clear()
-        own.update(dict(each))
+        device_counts = optimizer._all_index_update_counts.setdefault(device, {})
+        device_counts.clear()
+        device_counts.update(dict(each))
 
 
 def values_of(trainer: Any) -> dict[str, Any]:
@@ -105,7 +108,7 @@ def set_values(trainer: Any, values: dict[str, Any]) -> None:
         trainer.worker_rate = WorkerRate.of_numbers(values["worker rate"])
     if values["amp"] is not None:
         if getattr(trainer, "_amp_loss_scaler", None) is None:
-            raise StateError("the state is of a script with amp.init_trainer(trainer), which this one did not call")
+            raise StateError("the state is of a script with amp.init_trainer(trainer), which this script did not call")
         trainer._amp_original_scale = values["amp"][0]
         restore(trainer._amp_loss_scaler, values["amp"][1])
     for param, (request, rate, decay) in zip(trainer._params, values["parameters"], strict=True):

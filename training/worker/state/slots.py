@@ -74,10 +74,10 @@ def _fill(array: Any, raw: Raw) -> None:
     )
 
 
-def overwrite(array: Any, other: Any) -> None:
-    """Copy `other` into `array`, once all pending work on `array` is done."""
+def overwrite(array: Any, source: Any) -> None:
+    """Copy `source` into `array`, once all pending work on `array` is done."""
     as_shaped(array)
-    other.copyto(array)
+    source.copyto(array)
 
 
 def settle(array: Any) -> None:

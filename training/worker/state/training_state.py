@@ -49,9 +49,9 @@ class TrainingState:
         for param in self.kept.parameters:
             if id(param) in in_trainers:
                 raise ValueError(f"job.keep() of {param.name}, which a trainer has: it is part of the state already")
-        known = {*in_trainers, *map(id, self.kept.parameters)}
-        others = {id(p): p for p in [*_parameters_of(net), *beside] if id(p) not in known}
-        for param in [*in_trainers.values(), *others.values()]:
+        known_ids = {*in_trainers, *map(id, self.kept.parameters)}
+        other_parameters = {id(p): p for p in [*_parameters_of(net), *beside] if id(p) not in known_ids}
+        for param in [*in_trainers.values(), *other_parameters.values()]:
             if param._data is None:
                 raise ValueError(
                     f"parameter {param.name} is not initialised: call net.initialize() and pass one example "
@@ -60,7 +60,7 @@ class TrainingState:
             if param.shape is None:  # SymbolBlock.imports sets the values, but no shape
                 param.shape = param.list_data()[0].shape
         self._equal = [p for p in in_trainers.values() if differentiable(p)]
-        self._untrained = [p for p in in_trainers.values() if not differentiable(p)] + list(others.values())
+        self._untrained = [p for p in in_trainers.values() if not differentiable(p)] + list(other_parameters.values())
         self.carried = Carried(self._equal)
         # Gluon's names contain a per-process counter (dense0_, dense1_); places in a list do not.
         shapes = [(tuple(p.shape), np.dtype(p.dtype).name) for p in [*self._equal, *self._untrained]]
@@ -157,10 +157,10 @@ class TrainingState:
 
     def _own_slots(self) -> list[tuple[str, Slot]]:
         """Return each worker's own arrays, with their names."""
-        own = [
+        own_slots = [
             (p.name, slot(f"a{i}", p.name, p.list_data())) for i, p in enumerate(self._untrained) if not self._is_set(i)
         ]
-        return own + [(running, each) for running, each in self._kept_slots() if running]
+        return own_slots + [(running, each) for running, each in self._kept_slots() if running]
 
     def compared(self) -> Iterator[tuple[str, str, Any]]:
         """Yield (name, label, values) of the weights and of the kept arrays, for a comparison of two runs."""
@@ -196,8 +196,8 @@ class TrainingState:
     def sampled(self, position: Position) -> tuple[tuple[str, str], ...]:
         """Return (name, checksum) over a few values of each array that must be equal on all workers.
 
-        Those of the script's `job.memory` follow. The work is cheap enough for every boundary. The position determines
-        which values are read, so that over time all values are.
+        Checksums of the script's `job.memory` follow. The work is cheap enough for every boundary. The position
+        determines which values are read, so that over time all values are.
         """
         places = np.random.Generator(np.random.PCG64([position.step]))
         samples = []
@@ -258,8 +258,8 @@ class TrainingState:
                 at += size
 
     def _pairs(self) -> list[tuple[Slot, Slot]]:
-        own = self._own_slots()
-        return running_pairs([name for name, _ in own], [each for _, each in own])
+        own_slots = self._own_slots()
+        return running_pairs([name for name, _ in own_slots], [each for _, each in own_slots])
 
     def running_arrays(self) -> list[Any]:
         """Return the arrays that a forward pass of BatchNorm changes, of every context."""

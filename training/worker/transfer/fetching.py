@@ -83,7 +83,7 @@ class _Fetch:
         return self._feed.received if self._feed else 0
 
     def take_from(self, host: str, port: int, deadline: float) -> Feed:
-        """Fetch the rest of the state from one source. Raises OSError if the next source should be tried."""
+        """Fetch the state's remaining chunks from one source. Raises OSError if the next source should be tried."""
         self._check_wanted()
         with socket.create_connection((host, port), timeout=self._request.silence) as connection:
             frames = self._greet(connection)

@@ -1,8 +1,8 @@
 """The server that sends the state of the present generation to clients that prove knowledge of its token.
 
-Request: one JSON line {generation, salt, proof, origin, first}. Answer: sixteen bytes of salt, then frames
+The request is one JSON line {generation, salt, proof, origin, first}. The answer is sixteen bytes of salt, then frames
 (`dyntrain.training.worker.transfer.stream`): words {size, chunk, origin, first}, the chunks from `first` on as they
-arrive, words {name}. A closed connection instead means that the request is refused, or the generation is over.
+arrive, words {name}. If the connection is closed instead, the request is refused, or the generation is over.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class StateServer:
             self._changed.notify_all()
 
     def offer(self, generation: int, feed: Feed) -> None:
-        """Offer what the feed has and will receive; a second feed replaces the first."""
+        """Offer the present and later chunks of the feed; a second feed replaces the first."""
         with self._changed:
             if self._offer.generation != generation or self._offer.over:
                 feed.end()

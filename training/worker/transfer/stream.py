@@ -1,4 +1,4 @@
-"""The frames of one connection: words as JSON, chunks of the state, and signs of life of a sender that waits itself.
+"""The frames of one connection: words as JSON, chunks of the state, and signs of life of a waiting sender.
 
 A connection is encrypted (AES-256-GCM, with a key of its own from the generation's transfer token), or, if the job says
 so, in the clear with a checksum for each frame. Either way a damaged, repeated or missing frame is detected when it is
