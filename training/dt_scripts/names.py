@@ -15,5 +15,5 @@ REPLACED: dict[str, dict[str, str]] = {  # by MXNet's module: each name, and the
 
 
 def load(home: str, name: str) -> Any:
-    """Import the counterpart. Call it only at first use, since it imports MXNet."""
+    """Import the counterpart. Call `load` only at first use, since it imports MXNet."""
     return getattr(import_module(home), name)

@@ -71,10 +71,10 @@ class Engine(Protocol):
         """
 
     def wait(self, array: Any) -> None:
-        """Wait for the array's sum. Raises SumsLost if it is lost and `release` is "error"."""
+        """Wait for the array's sum. Raises SumsLost if the sum is lost and `release` is "error"."""
 
     def break_off(self) -> None:
-        """Make all present and later calls of `wait` raise SumsLost soon; call it from another thread.
+        """Make all present and later calls of `wait` raise SumsLost soon. Call `break_off` from another thread.
 
         Only if `release` is "error". Afterwards the generation can only be dissolved.
         """
@@ -82,7 +82,7 @@ class Engine(Protocol):
     def dissolve(self) -> None:
         """Leave the generation without waiting for the others.
 
-        Call it when no sums are in flight, or after SumsLost for all of them.
+        Call `dissolve` when no sums are in flight, or after SumsLost for all sums.
         """
 
     def abandon(self) -> None:
@@ -109,7 +109,7 @@ def engine_name(script_engine: str | None, environment: Mapping[str, str] = os.e
 
 
 def make_engine(name: EngineName, kind: str, host: str) -> Engine:
-    """Make an engine. Raises ImportError, with advice, if this Python does not have it.
+    """Make an engine. Raises ImportError, with advice, if this Python lacks the engine.
 
     `kind` is the kvstore that the script names, `host` the address of this worker.
     """

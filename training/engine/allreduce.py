@@ -175,7 +175,7 @@ class HorovodStore:
 
 
 def _horovod() -> Any:
-    """Import Horovod. Raises ExtraMissing, or ImportError if it was built without MXNet (its own text) or Gloo."""
+    """Import Horovod. Raises ExtraMissing, or ImportError if Horovod was built without MXNet or Gloo."""
     require(("horovod",))
     import horovod.mxnet as hvd
 

@@ -12,7 +12,7 @@ _NAME_BYTES = 16
 
 
 def interface_of(address: str) -> str:
-    """Return the interface's name. Raises OSError if no interface of this host has it as its first IPv4 address."""
+    """Return the interface's name. Raises OSError if this is no interface's first IPv4 address on this host."""
     if ipaddress.ip_address(address).is_loopback:
         return "lo"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:

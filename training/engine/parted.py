@@ -84,7 +84,7 @@ class Mark:
         self.clear()
 
     def clear(self) -> None:
-        """Reset the mark. Call it only while no array that it follows is pending."""
+        """Reset the mark. Call `clear` only while no followed array is pending."""
         self._bytes[:] = NOT_WRITTEN
 
     def follow(self, array: Any) -> None:

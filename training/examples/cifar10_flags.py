@@ -10,7 +10,7 @@ from dyntrain.training.examples.cifar10_data import TRAINING, VALIDATION, defaul
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Parse the flags; `gpus` and `lr_step_epochs` are lists of numbers. Raises SystemExit(2) if they are wrong."""
+    """Parse the flags; `gpus` and `lr_step_epochs` are lists of numbers. Raises SystemExit(2) for wrong flags."""
     parser = argparse.ArgumentParser(prog="train_cifar10.py", description="Train a ResNet on CIFAR-10 with Module.")
     _add_model(parser)
     _add_data(parser)

@@ -40,7 +40,7 @@ CHUNK = 1 << 20
 
 
 def prepare(directory: Path, url: str, sha256: str, seconds: float) -> bool:
-    """Create the files. Returns False if they already exist. Raises CifarError."""
+    """Create the files. Returns False if the files already exist. Raises CifarError."""
     if all((directory / name).is_file() for name in PARTS):
         return False
     try:

@@ -44,7 +44,7 @@ def batches(args: argparse.Namespace, kv: Any) -> int:
 
 
 def rate(args: argparse.Namespace, epoch_batches: int) -> tuple[float, Any]:
-    """Rate of the first trained epoch, and the schedule that lowers it afterwards."""
+    """Rate of the first trained epoch, and the schedule that lowers the rate afterwards."""
     begin = args.load_epoch or 0
     past_decays = sum(begin >= epoch for epoch in args.lr_step_epochs)
     lr = args.lr * args.lr_factor**past_decays

@@ -35,7 +35,7 @@ class ExtraMissing(ImportError):
 
 
 def advice(packages: Sequence[str]) -> str:
-    """Advice on installing packages that cannot be imported; "" if no extra has them."""
+    """Advice on installing packages that cannot be imported; "" if no extra has the packages."""
     extras = [extra for extra, provided in _EXTRAS.items() if not {*provided}.isdisjoint(packages)]
     if not extras:
         return ""

@@ -109,7 +109,7 @@ def _extended(read: Read, source: S3Object, at: int, buffer: bytes, needed: int)
 
 
 def write_all(write: Write, sequence: Iterator[Message], channel: str) -> None:
-    """Write the messages of `sequence`. If it raises ChannelError, write a last message with the problem."""
+    """Write the messages of `sequence`. If `sequence` raises ChannelError, write a last message with the problem."""
     position = Position(0)
     try:
         for message in sequence:
@@ -136,10 +136,11 @@ def objects_by(s3: Any) -> Read:
 
 
 def fork(work: Callable[[Write], None], fifo: int = -1, group: int = 0) -> tuple[int, int]:
-    """Fork a child that runs `work`, which writes into a pipe. Returns its pid and the pipe's read end.
+    """Fork a child that runs `work`, which writes into a pipe. Returns the child's pid and the pipe's read end.
 
     With a `group`, the child joins that process group, so that it can outlive its parent until the group is killed, and
-    keeps `fifo` open for up to `HELD_SECONDS` after its work. Without a group, it is killed when its parent ends.
+    keeps `fifo` open for up to `HELD_SECONDS` after its work. Without a group, the child is killed when its parent
+    ends.
     """
     parent = os.getpid()
     read_end, write_end = os.pipe()

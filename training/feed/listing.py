@@ -105,7 +105,7 @@ def _of_manifest(s3: Any, bucket: str, key: str) -> list[S3Object]:
 
 
 def head(s3: Any, bucket: str, key: str) -> S3Object | None:
-    """Look up one object; None if it does not exist."""
+    """Look up one object; None if the object does not exist."""
     try:
         with reading(f"s3://{bucket}/{key}"):
             response = s3.head_object(Bucket=bucket, Key=key)

@@ -34,7 +34,7 @@ class S3Object:
 
 
 def checked_name(name: str) -> str:
-    """Return the name. Raises ChannelError if it is not a valid channel name."""
+    """Return the name. Raises ChannelError for an invalid channel name."""
     if not NAME.fullmatch(name):
         raise ChannelError(f"{name!r} is no name of a channel: use letters, digits, - and _, at most 64")
     return name
@@ -49,7 +49,7 @@ def parsed(source: str) -> tuple[str, str]:
 
 
 def checked_source(source: str) -> str:
-    """Return the source. Raises ChannelError if it is no S3 address."""
+    """Return the source. Raises ChannelError if `source` is no S3 address."""
     parsed(source)
     return source
 

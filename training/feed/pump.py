@@ -46,7 +46,7 @@ class Pump:
 
     @property
     def waits(self) -> tuple[int, bool]:
-        """The descriptor to wait for, and whether to wait until it is writable."""
+        """The descriptor to wait for, and whether to wait for writing instead of reading."""
         return (self._write, True) if self._full else (self._pipe, False)
 
     @property

@@ -52,7 +52,7 @@ def resume_of(name: str, content: bytes) -> Resume:
 
 
 def digest_of(objects: Sequence[S3Object]) -> str:
-    """A digest of the objects, to detect that they changed since an epoch began."""
+    """A digest of the objects, to detect changes since an epoch began."""
     return hashlib.sha256(json.dumps([astuple(source) for source in objects]).encode()).hexdigest()[:16]
 
 
@@ -76,7 +76,7 @@ def dealt_after(first: list[list[Piece]], resume: Resume, kind: str, reader: Cal
 
 
 def place_of(read: Read, stream: Stream, records: int, kind: str) -> tuple[Position, int]:
-    """The position after a stream's first `records` records, and how many records it lacks. Raises ChannelError."""
+    """The position after a stream's first `records` records, and the number of missing records. Raises ChannelError."""
     for index, piece in enumerate(stream):
         if not records:
             return Position(index), 0

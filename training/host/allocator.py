@@ -23,7 +23,7 @@ def keep_freed_memory(at_most: int) -> None:
 
 
 def share_freed_memory() -> None:
-    """Share freed memory among all threads of this process. Call it before the process has other threads."""
+    """Share freed memory among all threads of this process. Call this before other threads exist."""
     mallopt = getattr(_LIBC, "mallopt", None)
     if mallopt is not None:
         mallopt(M_ARENA_MAX, 1)

@@ -31,7 +31,7 @@ RunRole = Callable[[str, dict[str, str]], None]
 
 
 def serve(become: RunRole) -> int:
-    """Fork a blank for each request until the supervisor is gone. Call it with a single thread: fork copies no others.
+    """Fork a blank for each request until the supervisor is gone. Fork copies only the calling thread.
 
     `become` is called in the blank with its role and environment; it returns or raises SystemExit(0) when its work is
     done.
@@ -79,7 +79,7 @@ class ForkServerSocket(InheritedSocket):
     variable, kind = FORK_SOCKET, socket.SOCK_SEQPACKET
 
     async def fork(self) -> Blank:
-        """Request a blank. `Blank.started` waits until it exists, which takes longer while the server imports.
+        """Request a blank. `Blank.started` waits until the blank exists, which takes longer while the server imports.
 
         Raises OSError if the server is gone.
         """
@@ -95,13 +95,13 @@ class ForkServerSocket(InheritedSocket):
 
 
 def _owner(pid: int) -> int:
-    """User id of a process. Raises OSError if it is gone."""
+    """User id of a process. Raises OSError if the process is gone."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("\nUid:")[2].split(maxsplit=1)[0])
 
 
 class Blank:
-    """A process of the fork server, seen from the supervisor. `pid` is 0 until it has started."""
+    """A process of the fork server, seen from the supervisor. `pid` is 0 until the blank has started."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -128,12 +128,12 @@ class Blank:
         return self.pid != 0
 
     async def give(self, role: str, environment: Mapping[str, str]) -> None:
-        """Send the blank's role, also before the blank has started. Raises OSError if it is gone."""
+        """Send the blank's role, also before the blank has started. Raises OSError if the blank is gone."""
         self._writer.write(json.dumps({"role": role, "environment": dict(environment)}).encode() + b"\n")
         await self._writer.drain()
 
     async def ended(self) -> bool:
-        """Wait for the end of the process, after `started`; returns whether it was successful."""
+        """Wait for the end of the process, after `started`; returns whether the process was successful."""
         try:
             return await self._reader.readline() == DONE and not await self._reader.read()
         except OSError:

@@ -1,6 +1,6 @@
 """Descendants of a process, read from /proc: Linux only.
 
-`exec_child` binds a process's life to its parent's; it must run without dyntrain's packages.
+`exec_child`, which must run without dyntrain's packages, binds a process's life to its parent's.
 """
 
 from __future__ import annotations

@@ -35,12 +35,12 @@ def wait_until_needed() -> bool:
 
 
 class StandbySocket(InheritedSocket):
-    """The supervisor's end of the socket. Keep it open until the spare's process has ended."""
+    """The supervisor's end of the socket. Keep the socket open until the spare's process has ended."""
 
     variable = STANDBY
 
     async def ready(self) -> bool:
-        """Wait until the spare has built its model; False if it ended before."""
+        """Wait until the spare has built its model; False if the spare ended before."""
         with contextlib.suppress(OSError):
             return bool(await asyncio.get_running_loop().sock_recv(self._parent_end, 1))
         return False

@@ -87,7 +87,7 @@ class Launcher:
     _starts: dict[str, int] = field(default_factory=dict)
 
     async def watch(self) -> None:
-        """Keep the nodes running until cancelled, then end them all."""
+        """Keep the nodes running until cancelled, then end all nodes."""
         try:
             while True:
                 await self.look()
@@ -125,7 +125,7 @@ class Launcher:
         self._running[host] = await self._launch(host, base, serves)
 
     def _give_up(self, host: str) -> None:
-        """Log that the host's node is not restarted. Raises LaunchError if the job cannot begin without it."""
+        """Log that the host's node is not restarted. Raises LaunchError if the job cannot begin without this host."""
         message = f"node at ip: {host} ended {RESTARTS} times, and is not launched again; see its errors above"
         has_begun = self.hosts.last_report is not None and self.hosts.last_report.generation > 0
         if host in self.plan.hosts and not has_begun:
@@ -231,7 +231,7 @@ def only_launch(directory: Path) -> Iterator[None]:
 
 
 async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) -> int:
-    """Run a job. Returns 0 if it finished, 1 if it failed, 130 if interrupted. `hosts` replaces the host file."""
+    """Run a job. Returns 0 if the job finished, 1 if it failed, 130 if interrupted. `hosts` replaces the host file."""
     decision = decide(read_earlier(directory, CLUSTER), plan.command, plan.resume)
     if decision.sentence:
         log.info("%s", decision.sentence)

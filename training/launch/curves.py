@@ -53,7 +53,7 @@ async def _warn_on_failure(process: asyncio.subprocess.Process, file: Path) -> N
 
 
 async def _end(process: asyncio.subprocess.Process, *, itself: bool) -> None:
-    """End the process. With `itself`, it ends by itself with the job; otherwise it is terminated."""
+    """End the process. With `itself`, the process ends with the job; otherwise it is terminated."""
     for end in (*((lambda: None,) if itself else ()), process.terminate, process.kill):
         with contextlib.suppress(ProcessLookupError):
             end()

@@ -19,7 +19,7 @@ from dyntrain.training.session.recovery.from_journal import recovered
 
 @dataclass(frozen=True)
 class EarlierJob:
-    """The earlier job. `outcome` is finished, failed, or "" if interrupted; `position` is that of its last commit."""
+    """The earlier job. `outcome` is finished, failed, or "" if interrupted; `position` is of the last commit."""
 
     current: CurrentJob
     outcome: str = ""
@@ -40,7 +40,7 @@ class Decision:
 
 
 def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:
-    """The last job of this folder, None if there is none. Raises LaunchError if its files cannot be read."""
+    """The last job of this folder, None if there is none. Raises LaunchError if the job's files cannot be read."""
     try:
         current = read_current_job(current_job_file(directory, cluster))
         entries = read_journal(JobFolder.of(directory, cluster, current.job).ledger)

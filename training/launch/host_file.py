@@ -86,7 +86,7 @@ class WatchedFile:
 
 
 def judge(text: str, rules: Rules) -> tuple[tuple[str, ...], EditResult]:
-    """The hosts in a settled text, and whether it is valid. Blank lines and order do not matter."""
+    """The hosts in a settled text, and whether the text is valid. Blank lines and order do not matter."""
     hosts = tuple(line.strip() for line in text.splitlines() if line.strip())
     if text and not text.endswith("\n"):
         return hosts, EditResult.TORN

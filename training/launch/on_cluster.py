@@ -1,7 +1,7 @@
 """`dyntrain launch` on a node of a cluster: the cluster runs the job.
 
 The node's program passes the command to the coordinator, all nodes start their workers with it, and tags and groups
-decide which nodes train. This process only shows the job's events and output; the job does not depend on it.
+decide which nodes train. This process only shows the job's events and output; the job does not depend on this process.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _read(path: Path, start: int) -> tuple[bytes, int]:
 
 
 def _follow(streams: _JobStreams, end: Callable[[], object]) -> int:
-    """Show the job's events and output until it ends; returns the exit code."""
+    """Show the job's events and output until the job ends; returns the exit code."""
     code: int | None = None
     last_output = time.monotonic()
     lines = LauncherLines()

@@ -66,7 +66,7 @@ def _script(training: Training, number: int) -> str:
 
 
 def _start(training: Training, role: str, task: int, gpu: str) -> str:
-    """Shell command that starts one process. All streams are redirected, or `ssh` would wait for it."""
+    """Shell command that starts one process. All streams are redirected, or `ssh` would wait for the process."""
     servers = [f"{host}:{SERVER_PORT}" for host in training.hosts]
     workers = [f"{host}:{FIRST_WORKER_PORT + i}" for host in training.hosts for i in range(training.gpus or 1)]
     role_flags = [f"--ps_hosts={','.join(servers)}", f"--worker_hosts={','.join(workers)}", f"--job_name={role}"]

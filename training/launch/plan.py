@@ -307,7 +307,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
 
 
 def _command(args: argparse.Namespace) -> tuple[str, ...]:
-    """The command's arguments, also if it is one quoted string, as in MXNet's tutorial. Raises LaunchError."""
+    """The command's arguments, also from one quoted string, as in MXNet's tutorial. Raises LaunchError."""
     if not args.command:
         raise LaunchError(NO_COMMAND)
     try:

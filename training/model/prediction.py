@@ -33,7 +33,7 @@ class Machines:
 
 @dataclass(frozen=True)
 class Bound:
-    """A predicted time, and the resource `by` which it is limited."""
+    """A predicted time, and the resource `by` which this time is limited."""
 
     seconds: float
     by: str
@@ -106,8 +106,8 @@ def release(dealt: Dealt, workers: int, machines: Machines) -> Bound:
     """Predict the longest release, from the order to push zeros until the last survivor is free.
 
     In the worst case a worker died before its first push, and all others wait for all keys. Each survivor pushes zeros
-    for its share of the keys. It receives all sums for its gradients, and those of its share once more. A server's node
-    has a survivor of its own, and sends the others each sum and the answers to their zeros.
+    for its share of the keys. A survivor receives all sums for its gradients, and the sums of its share once more. A
+    server's node has a survivor of its own, and sends the others each sum and the answers to their zeros.
     """
     share = 1 / (workers - 1)
     worker_bytes = (1 + share) * (dealt.total - (dealt.emptiest if len(dealt.servers) == workers else 0))

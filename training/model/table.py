@@ -66,7 +66,7 @@ def dealt(network: str, servers: int) -> Dealt:
 
 
 def row(network: str, workers: int, placement: Placement, machines: Machines, compute: float, overlap: float) -> Row:
-    """Predict one row; its pause is that of one joining worker."""
+    """Predict one row; the pause is for one joining worker."""
     load = dealt(network, placement.servers(workers))
     exchange_bound = exchange(load, workers, machines)
     step = step_seconds(compute, exchange_bound.seconds, overlap)

@@ -42,52 +42,54 @@ class Shares:
         """Samples of a full step, over all workers."""
         return self.batching.over(workers)
 
-    def size(self, at: Position, workers: int) -> int:
-        """Samples of the step at `at`, over all workers."""
-        ends = self._order(at.epoch)[1]
+    def size(self, position: Position, workers: int) -> int:
+        """Samples of the step at `position`, over all workers."""
+        ends = self._order(position.epoch)[1]
         if ends is None:
-            return batch_size(self.samples, self.step_samples(workers), at.offset)
-        return int(ends[self.batch_number(at, workers)]) - at.offset
+            return batch_size(self.samples, self.step_samples(workers), position.offset)
+        return int(ends[self.batch_number(position, workers)]) - position.offset
 
-    def batch_number(self, at: Position, workers: int) -> int:
-        """Number of the batch at `at` in its epoch."""
-        ends = self._order(at.epoch)[1]
+    def batch_number(self, position: Position, workers: int) -> int:
+        """Number of the batch at `position` in its epoch."""
+        ends = self._order(position.epoch)[1]
         return (
-            at.offset // self.step_samples(workers) if ends is None else int(np.searchsorted(ends, at.offset, "right"))
+            position.offset // self.step_samples(workers)
+            if ends is None
+            else int(np.searchsorted(ends, position.offset, "right"))
         )
 
-    def after(self, at: Position, workers: int) -> Position:
+    def after(self, position: Position, workers: int) -> Position:
         """Position one step later."""
-        return after_step(at, self.samples, self.size(at, workers))
+        return after_step(position, self.samples, self.size(position, workers))
 
-    def take(self, at: Position, number: int, workers: int) -> tuple[Indices, bool]:
+    def take(self, position: Position, number: int, workers: int) -> tuple[Indices, bool]:
         """Samples of worker `number`, and whether the worker spectates.
 
         A spectating worker has no sample of its own in a step. Such a worker gets another worker's sample, whose
         gradient is not counted, so that every worker's script takes the same path.
         """
-        batch, rows, spectates = self.divide(at, number, workers)
+        batch, rows, spectates = self.divide(position, number, workers)
         return batch[rows], spectates
 
-    def ahead(self, at: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield (epoch, all workers' samples, indices of this worker's) for each step from `at` to the job's end."""
-        while at.epoch < self.epochs:
-            batch, rows, _ = self.divide(at, number, workers)
-            yield self.shift + at.epoch, batch, rows
-            at = self.after(at, workers)
+    def ahead(self, position: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
+        """Yield (epoch, all workers' samples, indices of this worker's) for each step until the job's end."""
+        while position.epoch < self.epochs:
+            batch, rows, _ = self.divide(position, number, workers)
+            yield self.shift + position.epoch, batch, rows
+            position = self.after(position, workers)
 
-    def divide(self, at: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
+    def divide(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
         """Same as `take`, as (all workers' samples, indices of this worker's, whether it spectates)."""
-        size = self.size(at, workers)
-        batch = self._order(at.epoch)[0][at.offset : at.offset + size]
-        own_rows = self._rows(at, size, number, workers)
+        size = self.size(position, workers)
+        batch = self._order(position.epoch)[0][position.offset : position.offset + size]
+        own_rows = self._rows(position, size, number, workers)
         return (batch, own_rows, False) if len(own_rows) else (batch, np.arange(min(self._whole, size)), True)
 
-    def tries(self, at: Position) -> bool:
-        """Whether `at` is the first step of a generation or an epoch, where a script may begin to use another loss."""
-        return self.begins is not None and (at.step == self.begins or at.offset == 0)
+    def tries(self, position: Position) -> bool:
+        """Whether a generation or an epoch starts at `position`, where a script may begin to use another loss."""
+        return self.begins is not None and (position.step == self.begins or position.offset == 0)
 
-    def _rows(self, at: Position, size: int, number: int, workers: int) -> Indices:
+    def _rows(self, position: Position, size: int, number: int, workers: int) -> Indices:
         """Indices of this worker's share.
 
         If all shares of a step that `tries` would be equal, the first worker takes one sample from the last worker. The
@@ -96,8 +98,8 @@ class Shares:
         from the first worker instead, since `step` may get that batch's size.
         """
         rows, takers = np.arange(size), min(size, workers)
-        last = self.begins is not None and at.step == self.begins + self.group - 1 != self.begins
-        moved = -1 if last else int(self.tries(at))
+        last = self.begins is not None and position.step == self.begins + self.group - 1 != self.begins
+        moved = -1 if last else int(self.tries(position))
         if not moved or size % takers or takers < 2 or isinstance(self.batching, PerWorker):
             return share(rows, size, 0, number, workers, self._whole)
         ends = [k * size // takers + moved * (0 < k < takers) for k in range(takers + 1)]
@@ -134,8 +136,8 @@ class Excerpt(Shares):
         super().__init__(**{attribute.name: getattr(shares, attribute.name) for attribute in fields(shares)})
         self._batch, self._share = batch, rows
 
-    def divide(self, at: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
+    def divide(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
         return self._batch, self._share, False
 
-    def size(self, at: Position, workers: int) -> int:
+    def size(self, position: Position, workers: int) -> int:
         return len(self._batch)

@@ -55,7 +55,7 @@ def starts_in(file: BinaryIO) -> Iterator[int]:
 def index_of(data: Path) -> list[str]:
     """Return the lines of the index that MXNet's writer would write, with record numbers as keys.
 
-    Raises OSError if the file cannot be read, and ValueError if it is damaged.
+    Raises OSError if the file cannot be read, and ValueError if the file is damaged.
     """
     with data.open("rb") as file:
         return [f"{number}\t{start}\n" for number, start in enumerate(starts_in(file))]

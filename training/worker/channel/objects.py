@@ -22,7 +22,7 @@ def variable(name: str) -> str:
 
 
 def source_of(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the channel's location. Raises ChannelError if no environment variable has it."""
+    """Return the channel's location. Raises ChannelError if no environment variable is set for the channel."""
     if source := environment.get(variable(name)):
         return source
     if root := environment.get(ROOT_VARIABLE):

@@ -36,7 +36,7 @@ def make_client() -> Any:
 
 
 class Streams:
-    """The open objects of this process. A forked process opens its own; the least recently used are closed."""
+    """The open objects of this process. A forked process opens its own. The least recently used are closed."""
 
     def __init__(self, connect: Callable[[], Any] = make_client) -> None:
         self.connect = connect

@@ -48,7 +48,7 @@ DRAW = (
 
 
 class ImageDraws:
-    """Runs a loading process's random image operators on a thread of their own. Create it once, after the fork.
+    """Runs a loading process's random image operators on a thread of their own. Create one instance, after the fork.
 
     `numpy_modes` says whether MXNet has NumPy's semantics for shapes, and for arrays.
     """

@@ -226,7 +226,7 @@ def _cut(batch: Any, samples: int, rows: slice) -> Any:
 
 
 def samples_of(dataset: Any) -> int:
-    """Return the dataset's length. Raises TypeError if it has batches of its own, or no samples by index."""
+    """Return the dataset's length. Raises TypeError for a dataset with its own batches, or without samples by index."""
     if isinstance(dataset, dataloader.DataLoader):
         raise TypeError(
             "a gluon DataLoader makes batches of its own: use job.loader(...), which takes the same arguments"

@@ -39,9 +39,9 @@ class LoaderProcesses:
     Construct it before the job is joined or between two loops, while this process is in no group: ps-lite's threads do
     not survive a fork. The constructing thread must live as long as the processes.
 
-    An executor is used instead of Gluon's pool: it reports when a process has ended, while the pool would wait for the
-    batch for ever. An executor also starts no process in the middle of the job. With `whole_batch`, the random draws of
-    `batchify` follow from the batch; None means that the script did not give it.
+    An executor is used instead of Gluon's pool: the executor reports when a process has ended, while the pool would
+    wait for the batch for ever. An executor also starts no process in the middle of the job. With `whole_batch`, the
+    random draws of `batchify` follow from the batch; None means that the script does not say.
     """
 
     def __init__(self, dataset: Any, batchify: Batchify | None, count: int, whole_batch: bool | None = False) -> None:

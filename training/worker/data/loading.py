@@ -1,4 +1,4 @@
-"""The batches that a job's loaders load next; they follow from the position and the membership."""
+"""The batches that a job's loaders load next, by the position and the membership."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Loading:
 
     @property
     def sequence(self) -> ShardOrder | None:
-        """The order that the loaders' shards require, or None. Raises ValueError if they require different ones."""
+        """The order that the loaders' shards require, or None. Raises ValueError for different orders."""
         sequences = {loader.sequence for loader in self.loaders if loader.sequence is not None}
         if len(sequences) > 1:
             raise ValueError(
@@ -61,8 +61,8 @@ class Loading:
     def expect(self, position: Position, number: int, workers: int) -> None:
         """Prefetch the first batches of a generation while it is formed.
 
-        A single loader prefetches; of several, only those in use. A joiner has none in use yet, and only its script
-        knows which loader comes first.
+        A single loader prefetches; of several, only those in use. A joiner has no loader in use yet, and only its
+        script knows which loader comes first.
         """
         used = self.loaders if len(self.loaders) == 1 else [loader for loader in self.loaders if loader.in_use]
         for loader in used:

@@ -57,7 +57,7 @@ class Padding:
 
 
 def _parts(sample: Any) -> list[Any] | None:
-    """Return the columns of a sample, or None if it has only one."""
+    """Return the columns of a sample, or None for a sample with one column."""
     if isinstance(sample, dict):
         return [sample[key] for key in sorted(sample, key=str)]
     if isinstance(sample, list | tuple):

@@ -1,8 +1,8 @@
 """Random numbers that do not depend on restarts: at each boundary the generators are seeded from the job's position.
 
-MXNet's generators can be seeded but not read, so no commit can hold their state. No commit needs to: after a boundary,
-draws depend on (seed, step, worker's number) alone. So a job that continues from a commit draws the same numbers as
-without the interruption.
+MXNet's generators can be seeded but not read, so no commit can hold their state. No commit needs their state: after a
+boundary, draws depend on (seed, step, worker's number) alone. So a job that continues from a commit draws the same
+numbers as without the interruption.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def begin_alike() -> None:
     """Seed NumPy and Python equally in every process, so that draws before the loop are the same on all workers.
 
     An example of such draws are random features. NumPy's and Python's initial seeds differ between processes; MXNet's
-    does not. A script's own seed overrides this one.
+    does not. A script's own seed overrides this seed.
     """
     np.random.seed(0)
     random.seed(0)

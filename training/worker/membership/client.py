@@ -50,7 +50,7 @@ class CoordinatorLost(RuntimeError):
 def read_control_file() -> ControlFile | None:
     """Return the supervisor's file for this worker, or None if the script was started alone.
 
-    Raises OSError if the file cannot be read, and ValueError if it is damaged.
+    Raises OSError if the file cannot be read, and ValueError if the file is damaged.
     """
     path = os.environ.get(CONTROL_FILE_VARIABLE)
     return ControlFile.model_validate_json(Path(path).read_text()) if path else None
@@ -63,7 +63,7 @@ class CoordinatorClient:
     """The connection to the coordinator, kept up by a reading thread.
 
     `urgent` is called on the reading thread with the orders that must not wait for the training thread. `safe` is
-    called at each connection, and returns this node's newest safe state. Without `clocks`, those of the control file
+    called at each connection, and returns this node's newest safe state. Without `clocks`, the control file's clocks
     apply.
     """
 

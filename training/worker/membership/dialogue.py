@@ -54,7 +54,7 @@ class Dialogue:
             return "creates" if self._position is None else "trains"
         return "prepares"
 
-    def where(self) -> dict[str, Any]:
+    def hello_fields(self) -> dict[str, Any]:
         """Return the fields of a hello with this worker's place in the dialogue."""
         return {
             "generation": self.generation,
@@ -64,7 +64,7 @@ class Dialogue:
         }
 
     def sent(self, message: FromWorker) -> None:
-        """Note a message to repeat on the next connection until it is answered.
+        """Note a message to repeat on the next connection, until an order answers the message.
 
         A message about an earlier generation is not noted, as no order will answer it.
         """

@@ -74,7 +74,7 @@ class Kept:
 
 
 class Preparation:
-    """Obtains the state of one generation's first position, on a thread of its own; `state` is its result."""
+    """Obtains the state of one generation's first position, on a thread of its own; `state` is the result."""
 
     def __init__(self, work: Callable[[threading.Event], Kept], can_fetch_later: bool) -> None:
         self._safe = threading.Event()
@@ -135,7 +135,7 @@ class Handover:
         return self._safe.has_memory
 
     def newest(self) -> SafeCopy | None:
-        """Return the latest safe state of this node, whichever process left it.
+        """Return the latest safe state of this node, by any of its processes.
 
         Returns None if there is none, or while a state is being loaded from slow storage.
         """
@@ -251,7 +251,7 @@ class Handover:
     def _load(self, order: Form, commits: CommitStore) -> Position:
         """Install the ordered safe state or commit; return its position.
 
-        Raises CommitDamaged if it is lost, and CheckpointError if it may be readable later.
+        Raises CommitDamaged if that is lost, and CheckpointError if that may be readable later.
         """
         if order.safe:
             return self._state.install(self._safe.read(order.safe))

@@ -131,7 +131,7 @@ class Membership:
         return True
 
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
-        """Update with the sums of the last exchange. Returns False if they are void.
+        """Update with the sums of the last exchange. Returns False if the sums are void.
 
         `after` is the job's position after the step. If `reaches` is false, the job is at `after` only
         once `reach` is called.
@@ -144,13 +144,13 @@ class Membership:
         return True
 
     def reach(self, after: Position) -> bool:
-        """Complete a step after all its updates. Returns False if it is void, so that they must be undone."""
+        """Complete a step after all its updates. Returns False if the step is void: undo its updates."""
         return True
 
     def average_statistics(self, position: Position) -> None:
         """Set BatchNorm's running statistics to those of all workers' samples since the last boundary.
 
-        All workers must call it at the same boundary.
+        All workers must call this method at the same boundary.
         """
 
     def forked(self, leave: Callable[..., NoReturn]) -> None:
@@ -173,7 +173,7 @@ class Membership:
         """Uncount the `count` samples of a void step."""
 
     def stepped(self, position: Position) -> None:
-        """Report that a step's update is issued; `position` is after it."""
+        """Report that a step's update is issued; `position` is after the step."""
 
     def record(self, name: str, total: float, count: float) -> None:
         before = self._metrics.get(name, (0.0, 0.0))

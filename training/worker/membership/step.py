@@ -1,7 +1,7 @@
 """The worker's side of the release protocol: steps that can be voided while the training thread is blocked in ps-lite.
 
 The training thread calls `run`; meanwhile the control thread handles `Abort`, `Pump` and `StepVerdict` (MXNet's calls
-release the GIL). See `dyntrain.training.session.generation.release` for the protocol and why it works.
+release the GIL). See `dyntrain.training.session.generation.release` for the protocol and its reasons.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class StepGuard:
         self._own_seconds.append(time.monotonic() - began)
 
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
-        """Update with the sums of the exchange. Returns False if they are void; then a new generation follows.
+        """Update with the sums of the exchange. Returns False if the sums are void; then a new generation follows.
 
         `after` is the position after the whole step. If `reaches` is false, more exchanges belong to the step, and
         `reach` completes it. After True a new generation may follow too: see `aborted`.
@@ -190,7 +190,7 @@ class StepGuard:
             return True
 
     def reach(self, after: Position) -> bool:
-        """Complete a step after all its updates. Returns False if it is void, so that they must be undone."""
+        """Complete a step after all its updates. Returns False if the step is void: undo its updates."""
         with self._changed:
             if self.aborted and not self._reached(after):
                 return False

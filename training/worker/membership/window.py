@@ -16,7 +16,7 @@ WINDOW_BYTES = 32 << 20  # bytes of zeros that a worker has at a time; a larger 
 
 @dataclass(frozen=True)
 class Key:
-    """A gradient's key number, and the parts that it is pushed in."""
+    """A gradient's key number, and the parts in which the gradient is pushed."""
 
     number: int
     parts: tuple[Any, ...]

@@ -106,8 +106,8 @@ def _is_flat_key(key: Any) -> bool:
 def _decode(encoded: Any, present: Any) -> Any:
     """Decode a value; `present` is the value that it will replace.
 
-    Objects and dictionaries are changed in place, as there may be other references to them. A NumPy number keeps its
-    type, as the script computes with that type.
+    Objects and dictionaries are changed in place, as other references to the same objects may exist. A NumPy number
+    keeps its type, as the script computes with that type.
     """
     if isinstance(present, np.generic) and isinstance(encoded, int | float):
         return type(present)(encoded)

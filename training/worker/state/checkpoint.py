@@ -52,7 +52,7 @@ def superseded(names: Collection[str], written: Sequence[str], keep: Collection[
 
 
 class CommitStore:
-    """Commits in `directory`, which is created if missing. Raises CheckpointError if it cannot be created."""
+    """Commits in `directory`, which is created if missing. Raises CheckpointError if that is impossible."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -71,7 +71,7 @@ class CommitStore:
         block: bytes | bytearray | memoryview,
         keep: Collection[str] | None = None,
     ) -> str:
-        """Write a commit; return its name once it is on disk. For `keep` see `superseded`.
+        """Write a commit; return its name once the commit is on disk. For `keep` see `superseded`.
 
         Raises CheckpointError on failure; the earlier commits are then unchanged.
         """
@@ -98,7 +98,7 @@ class CommitStore:
         return name
 
     def read(self, name: str) -> memoryview:
-        """Return the packed state. Raises CommitDamaged, or CheckpointError if it cannot be read at present."""
+        """Return the packed state. Raises CommitDamaged, or CheckpointError if the file cannot be read at present."""
         try:
             raw = (self._directory / name).read_bytes()
         except FileNotFoundError as error:

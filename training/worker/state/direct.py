@@ -16,7 +16,7 @@ CHUNK = 8 << 20
 
 
 def write_synced(path: Path, block: bytes | bytearray | memoryview, trailer: bytes) -> None:
-    """Write `block` and then `trailer` to a file; both are on disk on return.
+    """Write `block` and then `trailer` to a file; all data is on disk on return.
 
     Unaligned memory, and data that the file system refuses to write directly, go through the cache.
     Raises OSError; a part of the file may exist then.

@@ -29,7 +29,7 @@ class NamedArray(NamedTuple):
 
 
 class Kept:
-    """The arrays passed to `job.keep`. Raises ValueError for unfit ones, and later if their shapes have changed."""
+    """The arrays passed to `job.keep`. Raises ValueError for unfit arguments, and later for changed shapes."""
 
     def __init__(self, *holders: Any) -> None:
         for each in holders:

@@ -1,4 +1,4 @@
-"""A Module's parameters and optimizer state behind a Gluon Trainer's interface: both have one state format.
+"""A Module's parameters and optimizer state behind a Gluon Trainer's interface: Gluon's state format is used.
 
 Module binds new arrays for a batch of another size (as in validation), so no array is kept here beyond a step.
 """

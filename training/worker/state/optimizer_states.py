@@ -1,6 +1,7 @@
 """The arrays that optimizers keep for each parameter.
 
-MXNet creates these arrays at its first update. Here they exist from the beginning, so that a joiner can receive them.
+MXNet creates these arrays at its first update. Here the arrays exist from the beginning, so that a joiner can receive
+them.
 
 Some are created from the weights, such as the float32 copies of float16 weights. A script or another trainer may write
 to the weights before the first update, so these arrays are created again at that update.
@@ -83,7 +84,8 @@ class OptimizerStates:
     def scale_momentum(self, ratio: float, *trainers: Any) -> None:
         """Multiply the momentum of SGD and NAG by `ratio`, of the given trainers, or of all if none are given.
 
-        SGD and NAG keep the learning rate inside their momentum buffer; MXNet's other optimizers apply it outside.
+        SGD and NAG keep the learning rate inside their momentum buffer; MXNet's other optimizers apply the rate
+        outside.
         """
         if ratio == 1.0:
             return

@@ -109,7 +109,7 @@ class SafeStates:
         return bool(self._buffers) and not self._warned
 
     def reserve(self, size: int) -> None:
-        """Reserve memory for states of about `size` bytes, so that no membership change waits for it.
+        """Reserve memory for states of about `size` bytes, so that no membership change waits for memory.
 
         The third buffer is for slow commits only, and gets no memory here.
         """
@@ -117,7 +117,7 @@ class SafeStates:
             self._try_reserve(buffer, size)
 
     def newest(self) -> SafeCopy | None:
-        """Return the latest whole state of this job, whichever process left it; only `read` verifies its checksum."""
+        """Return the latest whole state of this job, by any process; only `read` verifies its checksum."""
         newest = max((seal for buffer in self._buffers if (seal := self._seal_of_job(buffer))), key=_age, default=None)
         return (
             SafeCopy(generation=newest.generation, position=newest.position, name=newest.checksum) if newest else None
@@ -139,7 +139,7 @@ class SafeStates:
         return allocate(size)
 
     def seal(self, block: memoryview, generation: int, position: Position, name: str | None = None) -> None:
-        """Mark the state in `block` as whole; `name` is its checksum, if known.
+        """Mark the state in `block` as whole; `name` is the state's checksum, if known.
 
         Does nothing for a block that is not in a buffer.
         """
@@ -151,7 +151,7 @@ class SafeStates:
                 )
 
     def read(self, name: str) -> memoryview:
-        """Return the safe state of this name. Raises CommitDamaged if it is missing or damaged."""
+        """Return the safe state of this name. Raises CommitDamaged if the state is missing or damaged."""
         for buffer in self._buffers:
             if (seal := buffer.seal) and (seal.job, seal.checksum) == (self._job, name):
                 block = buffer.take(seal.size)

@@ -62,7 +62,8 @@ class Scalars:
     def lacks_scheduler(self) -> str | None:
         """Return an error message if the script has not yet set a scheduler of the received kind, otherwise None.
 
-        Call it at the first update after a restoration. The result is the same on all workers whose rates are equal.
+        Call this method at the first update after a restoration. The result is the same on all workers whose rates are
+        equal.
         """
         for trainer, own_scheduler, received in self._mismatches:
             if trainer._optimizer.lr_scheduler is own_scheduler and _scheduler_class(trainer) != received:

@@ -119,7 +119,7 @@ def in_place(array: Any) -> Raw | None:
 
 
 def same(array: Any, copy: Any) -> bool:
-    """Whether two arrays are equal bit by bit. `copy` is in the host's memory; if `array` is too, it is not copied."""
+    """Whether two arrays are equal bit by bit. `copy` is in the host's memory; an `array` there is not copied."""
     present, saved = in_place(array), in_place(copy)
     if present is None:
         settle(array)

@@ -121,7 +121,7 @@ class TrainingState:
         return i in self.own.get("set", ())
 
     def drop_carried(self) -> None:
-        """Drop the carried gradients, after the update that they were accumulated for."""
+        """Drop the carried gradients, after the update that uses them."""
         self.carried.drop()
         self.own.pop("accumulated", None)
 
@@ -133,7 +133,7 @@ class TrainingState:
     # ---- packing
 
     def _slots(self) -> tuple[list[Slot], list[Slot]]:
-        """Return (equal on all workers, each worker's own) at present: freezing and custom optimizers change them."""
+        """Return (equal on all workers, each worker's own): freezing and custom optimizers change the lists."""
         equal = [slot(f"p{i}", p.name, p.list_data()) for i, p in enumerate(self._equal)]
         for t, trainer in enumerate(self.trainers):
             for i, param in enumerate(trainer._params):
@@ -214,7 +214,7 @@ class TrainingState:
         return tuple(zip(names, checksums(block), strict=True))
 
     def install(self, block: bytes | bytearray | memoryview) -> Position:
-        """Install a packed state; return its position. Raises StateError if it is cut short or of another model."""
+        """Install a packed state; return its position. Raises StateError for a truncated block or another model."""
         header, at = header_of(block)
         if header["layout"] != self.layout:
             raise StateError(f"the state is of another model: layout {header['layout']}, this model has {self.layout}")

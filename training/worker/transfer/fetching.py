@@ -35,7 +35,7 @@ class Request:
     """The parameters of a fetch.
 
     `sources` are (host, port), in the order in which to try them. `allocate` returns memory of a size in bytes. `share`
-    is called with each feed when it begins. `wanted` is called repeatedly; when it returns false the fetch ends.
+    is called with each new feed. `wanted` is called repeatedly; when it returns false the fetch ends.
     `on_progress` is called with (received, size) in bytes after each chunk. `clear` means without encryption.
     """
 
@@ -130,9 +130,9 @@ class _Fetch:
                 raise StreamError(f"received {kind.name.lower()} instead of {expected.name.lower()}")
 
     def _feed_for(self, words: dict[str, Any]) -> Feed:
-        """Return the present feed if the source continues it, otherwise a new one.
+        """Return the present feed if the source continues that feed, otherwise a new feed.
 
-        With a new feed, the receivers behind this worker start again too.
+        With a new feed, the workers that fetch from this one start again, too.
         """
         try:
             size, chunk, first, origin = (

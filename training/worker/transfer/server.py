@@ -180,7 +180,7 @@ def _send_chunks(connection: socket.socket, connection_seal: Seal, feed: Feed, f
 
 
 def _line(connection: socket.socket) -> bytes:
-    """Return the request. Raises OSError if it does not arrive whole within REQUEST seconds, or is too long."""
+    """Return the request. Raises OSError if the request does not arrive within REQUEST seconds, or is too long."""
     deadline, line = time.monotonic() + REQUEST, b""
     while not line.endswith(b"\n"):
         connection.settimeout(max(0.001, deadline - time.monotonic()))

@@ -1,8 +1,8 @@
 """The frames of one connection: words as JSON, chunks of the state, and signs of life of a waiting sender.
 
 A connection is encrypted (AES-256-GCM, with a key of its own from the generation's transfer token), or, if the job says
-so, in the clear with a checksum for each frame. Either way a damaged, repeated or missing frame is detected when it is
-opened. The token itself is never sent: the client proves its knowledge of the token.
+so, in the clear with a checksum for each frame. Either way a damaged, repeated or missing frame is detected on
+opening. The token itself is never sent: the client proves its knowledge of the token.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Seal(Protocol):
     def close(self, kind: Kind, data: memoryview) -> bytes: ...
 
     def open(self, kind: Kind, sealed: memoryview, into: memoryview) -> None:
-        """Check a frame and write its data into `into`. Raises StreamError if it is damaged or out of order."""
+        """Check a frame and write its data into `into`. Raises StreamError if the frame is damaged or out of order."""
 
 
 class Encrypted:
@@ -131,7 +131,7 @@ class Receiver:
         return Kind(code), exactly(self._connection, self._buffer[:size])
 
     def words(self, sealed: memoryview) -> dict[str, Any]:
-        """Open a frame of words. Raises StreamError if it is damaged or not a JSON object."""
+        """Open a frame of words. Raises StreamError if the frame is damaged or no JSON object."""
         opened = bytearray(len(sealed) - TAG_BYTES)
         self._seal.open(Kind.WORDS, sealed, memoryview(opened))
         try:
@@ -143,7 +143,7 @@ class Receiver:
         return words
 
     def chunk(self, sealed: memoryview, into: memoryview) -> None:
-        """Open a chunk directly into its place. Raises StreamError if it is damaged or of another size."""
+        """Write a chunk's data to `into`. Raises StreamError if the chunk is damaged or of another size."""
         if len(sealed) - TAG_BYTES != len(into):
             raise StreamError(f"a chunk of {len(sealed) - TAG_BYTES} bytes arrived instead of {len(into)} bytes")
         self._seal.open(Kind.CHUNK, sealed, into)
