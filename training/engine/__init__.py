@@ -30,7 +30,7 @@ class Store(Protocol):
     def parts_of(self, numbers: Sequence[int]) -> Sequence[Any]:
         """Return the parts in which the keys of these numbers are pushed; each part has `length` and `dtype`.
 
-        A key's number is its place in the keys given to `form`. Only if `release` is "zeros".
+        A key's number is its place in the keys given to `form`. Supported only if `release` is "zeros".
         """
 
     def pushpull_part(self, part: Any, flat: Any) -> None:
@@ -76,7 +76,7 @@ class Engine(Protocol):
     def break_off(self) -> None:
         """Make all present and later calls of `wait` raise SumsLost soon. Call `break_off` from another thread.
 
-        Only if `release` is "error". Afterwards the generation can only be dissolved.
+        Supported only if `release` is "error". Afterwards the generation can only be dissolved.
         """
 
     def dissolve(self) -> None:

@@ -16,7 +16,7 @@ _RANKS = (b"RANK=", b"HOROVOD_RANK=", b"OMPI_COMM_WORLD_RANK=", b"NODE_RANK=")
 
 
 class Opened:
-    """Watches FIFOs; `fileno` is readable when one was opened. Raises OSError at a limit of inotify."""
+    """Watches FIFOs; `fileno` is readable when a FIFO was opened. Raises OSError at a limit of inotify."""
 
     def __init__(self) -> None:
         self._fd: int = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -65,11 +65,11 @@ def dealt_after(first: list[list[Piece]], resume: Resume, kind: str, reader: Cal
     streams = first
     for counts, ranks in zip(resume.records, [*map(len, resume.records[1:]), resume.ranks]):  # noqa: B905  # Python 3.9
         places = in_parallel(lambda pair: place_of(reader(), *pair, kind), list(zip(streams, counts)))  # noqa: B905
-        for rank, (_, lacking) in enumerate(places):
-            if lacking:
+        for rank, (_, missing_records) in enumerate(places):
+            if missing_records:
                 raise ChannelError(
                     f"epoch {resume.epoch}: rank {rank} cannot have trained on {counts[rank]} records: it "
-                    f"has {counts[rank] - lacking}; does the checkpoint belong to this data?"
+                    f"has {counts[rank] - missing_records}; does the checkpoint belong to this data?"
                 )
         streams = dealt_anew(remaining_pieces(streams, [place for place, _ in places]), ranks)
     return streams

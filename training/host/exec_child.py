@@ -35,7 +35,7 @@ def prctl(option: int, value: int) -> None:
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Let the kernel send `number` to this process when its parent ends.
 
-    Raises SystemExit if the parent is no longer `parent`, and OSError.
+    Raises SystemExit if the parent is no longer `parent`, and OSError if the kernel refuses.
     """
     prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # the parent died before the line above

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def variable(name: str) -> str:
-    """Return the variable that holds the channel's location. Raises ChannelError for an invalid name."""
+    """Return the environment variable for the channel's location. Raises ChannelError for an invalid name."""
     return VARIABLE + checked_name(name).upper().replace("-", "_")
 
 

@@ -33,8 +33,8 @@ class Padding:
     """Checks a script's `batchify_fn` (None: Gluon's own, which stacks), unless the script gives `whole_batch`."""
 
     def __init__(self, batchify: Callable[[list[Any]], Any] | None, whole_batch: bool | None) -> None:
-        asks = batchify is not None and whole_batch is None
-        self._checks_left, self._trials_left = (MOST_CHECKS, MOST_TRIALS) if asks else (0, 0)
+        is_checked = batchify is not None and whole_batch is None
+        self._checks_left, self._trials_left = (MOST_CHECKS, MOST_TRIALS) if is_checked else (0, 0)
 
     def check(self, samples: Sequence[Any], batch: Any, batchify: Callable[[list[Any]], Any]) -> None:
         """Check a `batch` that `batchify` made of `samples`.

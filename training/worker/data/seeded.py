@@ -25,7 +25,7 @@ _BATCH_OFFSET = 1 << 62  # above every sample's index
 
 
 class SampleError(RuntimeError):
-    """A sample could not be loaded; the message says which and why."""
+    """A sample could not be loaded; the message names the sample and the reason."""
 
 
 class SeededDataset:

@@ -57,7 +57,7 @@ class Membership:
 
     @property
     def writes(self) -> bool:
-        """Whether this worker's script writes files for all workers. Raises RuntimeError while that is unknown."""
+        """Whether this worker's script writes files for all workers. Raises RuntimeError while unknown."""
         return True
 
     @staticmethod

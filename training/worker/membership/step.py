@@ -110,7 +110,7 @@ class StepGuard:
 
         Returns False if the exchange was not begun or the sums are lost; then a new generation follows. After True the
         sums may still be void: see `apply`. `aside` says that the arrays are not a step's gradients, so their time is
-        not measured. The coordinator bounds the waits, by ending the process.
+        not measured. The coordinator ends the process if a wait takes too long.
         """
         if not aside:
             self._measure(arrays)

@@ -3,7 +3,7 @@
 A server counts the requests for a part in rounds, and answers a round when it has one request for each worker. Once all
 survivors have pushed a part, its round is answered, or the lost workers owe the round at most one request each. So
 zeros are pushed one by one until the round is answered. After each zero the servers' answers are collected
-(`Store.flush`), so that no zero too many is pushed. A worker pushes a part of a key when the previous part is answered:
+(`Store.flush`), so that no surplus zero is pushed. A worker pushes a part of a key when the previous part is answered:
 if a part was not answered, a lost worker has pushed no later part.
 
 A lost worker's request may still be in flight. Then an extra zero begins a new round, to which no other worker

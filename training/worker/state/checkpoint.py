@@ -22,7 +22,7 @@ SUFFIX = ".commit"
 
 
 class CheckpointError(RuntimeError):
-    """A commit could not be written or read; the message says which and why."""
+    """A commit could not be written or read; the message names the commit and the reason."""
 
 
 class CommitDamaged(CheckpointError):

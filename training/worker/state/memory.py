@@ -156,18 +156,21 @@ def _canonical(encoded: Any) -> str:
     return repr(encoded + 0.0) if isinstance(encoded, int | float) and abs(encoded) < 2**53 else repr(encoded)
 
 
-def _in_place(held: Any, value: Any) -> Any:
-    if type(held) is type(value):
-        if isinstance(held, list):
-            held[:] = value
-            return held
-        if isinstance(held, dict):
-            held.clear()
-            held.update(value)
-            return held
-        if isinstance(held, np.ndarray | mx.nd.NDArray) and (held.shape, held.dtype) == (value.shape, value.dtype):
-            held[:] = value
-            return held
+def _in_place(present: Any, value: Any) -> Any:
+    if type(present) is type(value):
+        if isinstance(present, list):
+            present[:] = value
+            return present
+        if isinstance(present, dict):
+            present.clear()
+            present.update(value)
+            return present
+        if isinstance(present, np.ndarray | mx.nd.NDArray) and (present.shape, present.dtype) == (
+            value.shape,
+            value.dtype,
+        ):
+            present[:] = value
+            return present
     return value
 
 

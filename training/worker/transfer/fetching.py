@@ -35,8 +35,8 @@ class Request:
     """The parameters of a fetch.
 
     `sources` are (host, port), in the order in which to try them. `allocate` returns memory of a size in bytes. `share`
-    is called with each new feed. `wanted` is called repeatedly; when it returns false the fetch ends.
-    `on_progress` is called with (received, size) in bytes after each chunk. `clear` means without encryption.
+    is called with each new feed. `wanted` is called repeatedly; when it returns false the fetch ends. `on_progress` is
+    called with (received, size) in bytes after each chunk. `clear` means a transfer without encryption.
     """
 
     generation: int
