@@ -70,7 +70,7 @@ def test_what_is_no_bucket_is_refused_whole(source: str) -> None:
 def test_what_is_missing_is_told_by_name(s3: Any) -> None:
     with pytest.raises(ChannelError, match="s3://nowhere-to-be-found/x/: there is no such bucket"):
         open_channel("s3://nowhere-to-be-found/x/")
-    with pytest.raises(ChannelError, match=r"s3://data/gone\.manifest: it is not there"):
+    with pytest.raises(ChannelError, match=r"s3://data/gone\.manifest: this object does not exist"):
         open_channel("s3://data/gone.manifest,manifest")
 
 
@@ -86,14 +86,14 @@ def test_what_no_waiting_mends_is_told_and_what_passes_is_not(code: str, message
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"0\t0\n1\t18446744073709551615\n", r"line 2: '1\\t18446744073709551615'"),
+        (b"0\t0\n1\t18446744073709551615\n", r"line 2, '1\\t18446744073709551615'"),
         (b"0\t0\n1\t99\n", "line 2"),
-        (b"0\t0\nname\n", "line 2: 'name'"),
-        (b"0\t0\n0\t0\n", "different"),
+        (b"0\t0\nname\n", "line 2, 'name'"),
+        (b"0\t0\n0\t0\n", "no offset twice"),
     ],
 )
 def test_an_index_that_is_wrong_is_told_with_its_line(text: bytes, message: str) -> None:
-    with pytest.raises(ChannelError, match=f"s3://data/a.idx is no index.*{message}"):
+    with pytest.raises(ChannelError, match=f"s3://data/a.idx is no RecordIO index.*{message}"):
         starts_of(text, "s3://data/a.idx", 99)
 
 

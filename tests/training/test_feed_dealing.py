@@ -131,7 +131,7 @@ def test_indices_beside_records_are_no_data() -> None:
 
 def test_fewer_parts_than_ranks_are_named() -> None:
     require_enough("train", 4, "shards", 4)
-    with pytest.raises(ChannelError, match="channel train: 2 shards for 4 ranks, of which rank 2 would read nothing"):
+    with pytest.raises(ChannelError, match="channel train: 2 shards for 4 ranks: rank 2 would read nothing"):
         require_enough("train", 2, "shards", 4)
 
 

@@ -266,9 +266,13 @@ def test_what_cannot_be_read_is_named(s3: Any, feed: Feed) -> None:
     for channel, open_it, sentence in (
         ("train=s3://no-such-bucket-here/x/", False, "s3://no-such-bucket-here/x/: there is no such bucket"),
         ("train=s3://data/nothing/", False, "channel train: there is no object at s3://data/nothing/"),
-        ("train=s3://data/hole/", False, "shard 1 is empty, as s3://data/hole/1/a; rank 1 would read nothing"),
-        ("train=s3://data/two/", True, "channel train: 2 shards for 4 ranks, of which rank 2 would read nothing"),
-        ("train=s3://data/two/0/", True, "channel train: 1 objects for 4 ranks, of which rank 1 would read nothing"),
+        (
+            "train=s3://data/hole/",
+            False,
+            "shard 1 has only empty objects, such as s3://data/hole/1/a: rank 1 would read nothing",
+        ),
+        ("train=s3://data/two/", True, "channel train: 2 shards for 4 ranks: rank 2 would read nothing"),
+        ("train=s3://data/two/0/", True, "channel train: 1 objects for 4 ranks: rank 1 would read nothing"),
     ):
         command = f"cat {feed.root}/train_3_0" if open_it else "exec sleep 1000"
         assert feed.run(command, "--channel", channel, "--workers-per-node", "4") == 1
@@ -305,8 +309,8 @@ def test_the_words_of_a_channel_are_checked(feed: Feed) -> None:
         (["train=data"], "data is no s3://BUCKET/PREFIX"),
         (["../x=s3://data/"], "'../x' is no name of a channel"),
         (["a=s3://data/x", "a=s3://data/y"], "channel a is given twice"),
-        (["a=s3://data/x,mode=fast"], "mode=fast is neither of pipe, file"),
-        (["a=s3://data/x,shuffle=x"], "shuffle=x is no whole number"),
+        (["a=s3://data/x,mode=fast"], "mode=fast must be one of pipe, file"),
+        (["a=s3://data/x,shuffle=x"], "shuffle=x must be a whole number"),
         (["a=s3://data/x,format=parquet"], "'parquet' is no format"),
         (["t=s3://data/x", "t_0=s3://data/x,mode=file"], "its folder has the name of a FIFO of channel t"),
     ):
