@@ -235,7 +235,7 @@ def test_a_generation_begins_with_the_batches_that_were_loaded_while_it_formed(
     def take(self: Loader, loads: Iterator[Load]) -> Any:
         first = next(loads)
         if self in ahead:
-            agree.append(ahead.pop(self).same(first))
+            agree.append(ahead.pop(self).equals(first))
         return took(self, chain([first], loads))
 
     monkeypatch.setattr(Loader, "expect", expect)
