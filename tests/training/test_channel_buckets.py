@@ -75,7 +75,7 @@ def test_what_is_missing_is_told_by_name(s3: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "message"), [("AccessDenied", "do not allow to read"), ("403", "do not allow to read"), ("500", "")]
+    ("code", "message"), [("AccessDenied", "do not allow reading"), ("403", "do not allow reading"), ("500", "")]
 )
 def test_what_no_waiting_mends_is_told_and_what_passes_is_not(code: str, message: str) -> None:
     error = ClientError({"Error": {"Code": code, "Message": "m"}}, "GetObject")

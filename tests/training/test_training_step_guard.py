@@ -259,15 +259,15 @@ def test_what_one_worker_decides_by_came_to_all_or_is_not_decided_by(ended: int,
         control.verdict(AT, exchanges=ended)
         return False
 
-    assert control.guard.all_have_it(again) == has
-    assert control.guard.all_have_it(lambda: True), "the next one came to its end, so all had come to it"
+    assert control.guard.all_have_sums(again) == has
+    assert control.guard.all_have_sums(lambda: True), "the next one came to its end, so all had come to it"
 
 
 def test_with_sums_that_come_to_all_or_to_none_nothing_more_is_asked(control: Control) -> None:
     def never() -> bool:
         raise AssertionError("an exchange that the others do not make")
 
-    assert control.guard.all_have_it(never)
+    assert control.guard.all_have_sums(never)
 
 
 # ---- clocks

@@ -45,6 +45,6 @@ def link(root: Path) -> None:
         _link(package / name, f"../../../training/face/{name}")
 
 
-def _link(place: Path, target: str) -> None:
-    if not place.is_symlink():
-        place.symlink_to(target)
+def _link(link_path: Path, target: str) -> None:
+    if not link_path.is_symlink():
+        link_path.symlink_to(target)

@@ -30,12 +30,12 @@ class Contents:
         def ask() -> list[tuple[object, ...]]:
             return [astuple(source) for source in patiently_listed(self._s3, channel.source)]
 
-        def listed(answer: Any) -> None:
+        def store_objects(answer: Any) -> None:
             objects = without_indices([S3Object(*fields) for fields in answer])
             self._objects[channel.name] = self._checked(channel, objects)
             on_listed()
 
-        self._errands.send(channel.name, ask, listed)
+        self._errands.send(channel.name, ask, store_objects)
 
     def is_listed(self, channel: Channel) -> bool:
         return channel.name in self._objects
@@ -71,12 +71,12 @@ class Contents:
                 streams = dealt_after(first, resume, channel.format, lambda: objects_by(self._s3))
                 return [[(numbers[piece.source], piece.record, piece.at) for piece in stream] for stream in streams]
 
-            def dealt(answer: Any) -> None:
+            def store_streams(answer: Any) -> None:
                 self._remaining[key] = [
                     [Piece(objects[number], *place) for number, *place in stream] for stream in answer
                 ]
 
-            self._errands.send(channel.name, ask, dealt)
+            self._errands.send(channel.name, ask, store_streams)
         return self._remaining[key]
 
     def answer(self, channel: Channel, resume: Resume) -> Resume:

@@ -28,7 +28,7 @@ def reading(address: object) -> Iterator[None]:
         if error.response["Error"]["Code"] == "NoSuchKey":
             raise ChannelError(f"{address}: this object does not exist") from error
         if error.response["Error"]["Code"] in ("AccessDenied", "403"):
-            raise ChannelError(f"{address}: this machine's credentials do not allow to read it") from error
+            raise ChannelError(f"{address}: this machine's credentials do not allow reading it") from error
         if error.response["Error"]["Code"] == "PermanentRedirect":
             raise ChannelError(f"{address}: its bucket is in another region than AWS_DEFAULT_REGION says") from error
         raise

@@ -45,11 +45,11 @@ class ShardOrder:
         shares = [step * lane // lanes for lane in range(lanes + 1)]  # cut as a step is cut for so many workers
         cuts = [len(row) * share // step for share in shares]
         steps = [
-            row[begin : begin + full * (after - before)].reshape(full, after - before)
-            for begin, before, after in zip(cuts, shares, shares[1:], strict=False)
+            row[begin : begin + full * (share_end - share_start)].reshape(full, share_end - share_start)
+            for begin, share_start, share_end in zip(cuts, shares, shares[1:], strict=False)
         ]
         last_step = [
-            row[begin + full * (after - before) : end]
-            for begin, end, before, after in zip(cuts, cuts[1:], shares, shares[1:], strict=False)
+            row[begin + full * (share_end - share_start) : end]
+            for begin, end, share_start, share_end in zip(cuts, cuts[1:], shares, shares[1:], strict=False)
         ]
         return np.concatenate([np.concatenate(steps, axis=1).reshape(-1), *last_step])

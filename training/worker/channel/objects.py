@@ -37,7 +37,7 @@ def objects_of(s3: Any, source: str) -> list[tuple[S3Object, S3Object]]:
     """Return each data object that is not empty with its index, ordered by bucket and key.
 
     `source` is s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest. Empty objects, which writers of shards leave, are
-    skipped with a warning. Raises ChannelError, and what botocore raises.
+    skipped with a warning. Raises ChannelError and botocore's errors.
     """
     objects = {(item.bucket, item.key): item for item in listed(s3, source)}
     data = sorted(

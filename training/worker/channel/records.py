@@ -36,7 +36,7 @@ def make_client() -> Any:
 
 
 class Streams:
-    """The open objects of this process. A forked process opens its own. The least recently used are closed."""
+    """The open objects of this process. A fork opens its own objects. The least recently used are closed."""
 
     def __init__(self, connect: Callable[[], Any] = make_client) -> None:
         self.connect = connect
@@ -77,7 +77,7 @@ class S3Records(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
 
 
 def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]:
-    """Return one dataset for each object of a channel. Raises ChannelError, and what botocore raises."""
+    """Return one dataset for each object of a channel. Raises ChannelError and botocore's errors."""
     streams = streams or Streams()
     s3 = streams.connect()
 

@@ -25,7 +25,7 @@ class Stopwatch:
 
 
 def in_background(work: Callable[[], T]) -> Future[T]:
-    """Run `work` on a daemon thread; its result or error becomes the future's."""
+    """Run `work` on a daemon thread; return a future with its result or error."""
     future: Future[T] = Future()
 
     def run() -> None:

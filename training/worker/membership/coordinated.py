@@ -367,8 +367,8 @@ class CoordinatedMembership(Membership):
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
         return self._guard.apply(after, update, reaches)
 
-    def all_have_it(self, again: Callable[[], bool]) -> bool:
-        return self._guard.all_have_it(again)
+    def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
+        return self._guard.all_have_sums(exchange_again)
 
     def reach(self, after: Position) -> bool:
         return self._guard.reach(after)

@@ -20,8 +20,8 @@ from dyntrain.training.worker.membership.handover import JobState
 
 Key = tuple[str, tuple[int, ...], str]  # name, shape, dtype
 COORDINATED_METHODS = (
-    "enter", "boundary", "rejoin", "step", "exchange", "apply", "all_have_it", "reach", "average_statistics", "intend",
-    "stepped", "finished", "script_ended", "failed", "close",
+    "enter", "boundary", "rejoin", "step", "exchange", "apply", "all_have_sums", "reach", "average_statistics",
+    "intend", "stepped", "finished", "script_ended", "failed", "close",
 )  # fmt: skip
 
 
@@ -139,8 +139,8 @@ class Membership:
         update()
         return True
 
-    def all_have_it(self, again: Callable[[], bool]) -> bool:
-        """Whether every survivor has the sums of the last exchange; `again` makes one more exchange to find out."""
+    def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
+        """Whether every survivor has the sums of the last exchange; one more, `exchange_again`, shows that."""
         return True
 
     def reach(self, after: Position) -> bool:

@@ -197,17 +197,17 @@ class StepGuard:
             self._applied = after
             return True
 
-    def all_have_it(self, again: Callable[[], bool]) -> bool:
+    def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
         """Whether every survivor has the sums of the last exchange. Only then may a script base decisions on the sums.
 
-        With ps-lite, all survivors get the sums or none does. Otherwise `again` makes one more exchange. Its success
-        shows that all had completed the last one; after a failure, the verdict says how many exchanges all had
+        With ps-lite, all survivors get the sums or none does. Otherwise `exchange_again` makes one more exchange. Its
+        success shows that all had completed the last one; after a failure, the verdict says how many exchanges all had
         completed. The other workers do the same, with the same result.
         """
         if self._engine.release == "zeros":
             return True
         had = self._exchanges
-        if again():
+        if exchange_again():
             return True
         with self._changed:
             self._changed.wait_for(lambda: self._verdict is not None)
