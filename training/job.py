@@ -32,7 +32,7 @@ from dyntrain.training.sampling.whole import whole
 from dyntrain.training.trial_files import VARIABLE
 from dyntrain.training.worker.channel.objects import source_of
 from dyntrain.training.worker.channel.records import open_channel
-from dyntrain.training.worker.data.loader import Loader, as_gluons, make_loader, samples_of
+from dyntrain.training.worker.data.loader import Loader, discards_last, make_loader, samples_of
 from dyntrain.training.worker.data.randomness import begin_alike
 from dyntrain.training.worker.data.shards import Shards
 from dyntrain.training.worker.loop.batch.rows import Rows
@@ -254,7 +254,7 @@ class ElasticJob:
         if thread_pool:
             raise ValueError("thread_pool=True: leave it out, num_workers= loads in processes")
         pinned = pin_device_id if pin_memory else None
-        discards = as_gluons(samples_of(dataset), batch_size, shuffle, last_batch, batch_sampler)
+        discards = discards_last(samples_of(dataset), batch_size, shuffle, last_batch, batch_sampler)
         loader = make_loader(
             dataset,
             batchify_fn,

@@ -214,7 +214,7 @@ class PsGroup:
         server_socket = ForkServerSocket()
         try:
             child = await self._children.start(
-                "ps-lite", self._program.with_environment(server_socket.environment, server_socket.theirs)
+                "ps-lite", self._program.with_environment(server_socket.environment, server_socket.child_fd)
             )
         except (OSError, NodeError):
             server_socket.close()

@@ -115,7 +115,7 @@ class Spares:
             assert self.program is not None, "spares are needed only while a worker runs, which has a program"
             child = await self._children.start(
                 "spare",
-                self.program.with_environment(standby_socket.environment, standby_socket.theirs),
+                self.program.with_environment(standby_socket.environment, standby_socket.child_fd),
                 SPARE_NICENESS,
             )
             stack.pop_all()  # from here on the spare's watcher closes the socket

@@ -91,7 +91,7 @@ class Member:
             global_batch=1000,
             seed=0,
             layout="x",
-            **self._dialogue.where(),
+            **self._dialogue.hello_fields(),
         )
         challenge = await connection.recv()
         await connection.send(channel.encode(channel.answer(challenge, hello, token)))
@@ -99,7 +99,7 @@ class Member:
             await connection.send(channel.encode(self._dialogue.pending))
         async for text in connection:
             order = channel.decode(text)
-            if self._dialogue.hears(order):
+            if self._dialogue.accept(order):
                 for word in self._answers(order):
                     await connection.send(channel.encode(word))
 

@@ -91,7 +91,7 @@ def test_a_job_that_is_launched_again_has_its_channels() -> None:
 def test_what_is_wrong_is_said_before_anything_is_made() -> None:
     assert check_channels(CHANNELS, elastic=False) == []
     many = [f"c_{number}=s3://data/x/" for number in range(21)]
-    assert "SageMaker takes at most 20" in check_channels(many, elastic=False)[0]
+    assert "SageMaker accepts at most 20" in check_channels(many, elastic=False)[0]
     for words, elastic, message in (
         (["train=data"], False, "--channel: data is no s3://BUCKET/PREFIX"),
         ([CHANNELS[0]], True, "--channel train: workers of an elastic job read by job.channel"),

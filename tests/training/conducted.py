@@ -279,7 +279,7 @@ class _Store:
 
 class ConductedMembership(Membership):
     shared = True
-    told_failure = True  # what a script raises is raised again in the test
+    failure_reported = True  # what a script raises is raised again in the test
 
     def __init__(self, conductor: Conductor) -> None:
         super().__init__(_Store())  # type: ignore[arg-type]

@@ -103,7 +103,7 @@ class FakeStore:
         for request in self._own.values():
             request.then = lambda: None
 
-    def has(self, part: Part) -> bool:
+    def has_answer(self, part: Part) -> bool:
         return part in self._seen_parts
 
     def parts_of(self, numbers: Sequence[int]) -> list[Part]:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from dyntrain.controller.local.pace import patient
-from dyntrain.training.feed.crc import by_table, fast, masked
+from dyntrain.training.feed.crc import by_table, library_crc, masked
 from dyntrain.training.feed.frames import FIRST, LAST, MAGIC, MIDDLE, WHOLE
 from feed_reader import named
 
-CRC = fast() or by_table
+CRC = library_crc() or by_table
 READER = Path(__file__).parent / "feed_reader.py"
 
 

@@ -131,7 +131,7 @@ class Worker:
             engine=self.world.engine,
             safe=self._safe(),
             **dict(self.terms),
-            **self.dialogue.where(),
+            **self.dialogue.hello_fields(),
         )
 
     def _safe(self) -> SafeCopy | None:
@@ -152,7 +152,7 @@ class Worker:
     # ---- the control thread
 
     def hear(self, order: Any) -> None:
-        if not self.dialogue.hears(order):
+        if not self.dialogue.accept(order):
             return
         if isinstance(order, Where):
             waits = self.doing in ("wait", "failed")

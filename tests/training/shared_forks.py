@@ -19,7 +19,7 @@ def fork_server() -> ForkServerSocket:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **line.environment}
     command = [sys.executable, "-m", "dyntrain.training.engine.blank"]
     server = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=(line.theirs,)
+        command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=(line.child_fd,)
     )
     line.close_child_end()
     atexit.register(server.wait, patient(10))

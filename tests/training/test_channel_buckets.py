@@ -37,7 +37,7 @@ def test_empty_shards_are_passed_over_with_a_warning(
         s3.delete_object(Bucket="data", Key="sets/train/b.idx")
     with caplog.at_level(logging.WARNING):
         assert records("s3://data/sets/train/") == expected["a"]
-    assert "passed over, as they are empty: sets/train/b.rec" in caplog.text
+    assert "skipped these empty objects: sets/train/b.rec" in caplog.text
     for suffix in (".rec", ".idx"):
         s3.delete_object(Bucket="data", Key=f"sets/train/a{suffix}")
     with pytest.raises(ChannelError, match="all its objects are empty"):
@@ -70,11 +70,13 @@ def test_what_is_no_bucket_is_refused_whole(source: str) -> None:
 def test_what_is_missing_is_told_by_name(s3: Any) -> None:
     with pytest.raises(ChannelError, match="s3://nowhere-to-be-found/x/: there is no such bucket"):
         open_channel("s3://nowhere-to-be-found/x/")
-    with pytest.raises(ChannelError, match=r"s3://data/gone\.manifest: it is not there"):
+    with pytest.raises(ChannelError, match=r"s3://data/gone\.manifest: this object does not exist"):
         open_channel("s3://data/gone.manifest,manifest")
 
 
-@pytest.mark.parametrize(("code", "message"), [("AccessDenied", "may not read"), ("403", "may not read"), ("500", "")])
+@pytest.mark.parametrize(
+    ("code", "message"), [("AccessDenied", "do not allow reading"), ("403", "do not allow reading"), ("500", "")]
+)
 def test_what_no_waiting_mends_is_told_and_what_passes_is_not(code: str, message: str) -> None:
     error = ClientError({"Error": {"Code": code, "Message": "m"}}, "GetObject")
     with pytest.raises(ChannelError if message else ClientError, match=message or code), reading("s3://data/x"):
@@ -84,14 +86,14 @@ def test_what_no_waiting_mends_is_told_and_what_passes_is_not(code: str, message
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"0\t0\n1\t18446744073709551615\n", r"line 2: '1\\t18446744073709551615'"),
+        (b"0\t0\n1\t18446744073709551615\n", r"line 2, '1\\t18446744073709551615'"),
         (b"0\t0\n1\t99\n", "line 2"),
-        (b"0\t0\nname\n", "line 2: 'name'"),
-        (b"0\t0\n0\t0\n", "different"),
+        (b"0\t0\nname\n", "line 2, 'name'"),
+        (b"0\t0\n0\t0\n", "no offset twice"),
     ],
 )
 def test_an_index_that_is_wrong_is_told_with_its_line(text: bytes, message: str) -> None:
-    with pytest.raises(ChannelError, match=f"s3://data/a.idx is no index.*{message}"):
+    with pytest.raises(ChannelError, match=f"s3://data/a.idx is no RecordIO index.*{message}"):
         starts_of(text, "s3://data/a.idx", 99)
 
 
@@ -101,7 +103,7 @@ def test_keys_may_have_spaces_and_be_there_twice(caplog: pytest.LogCaptureFixtur
     assert not caplog.records
     with caplog.at_level(logging.WARNING):
         assert starts_of(b"7\t0\n7\t40\n", "i", 99).tolist() == [0, 40]
-    assert "1 keys name 2 records, of which all are read" in caplog.text
+    assert "1 keys name 2 records; all records are read" in caplog.text
 
 
 def test_the_index_that_the_sentence_advises_is_mxnets_own(tmp_path: Path, s3: Any) -> None:

@@ -76,7 +76,7 @@ class _Store:
     def watch(self, array: Any) -> Callable[[], bool]:
         raise NotImplementedError
 
-    def has(self, part: Any) -> bool:
+    def has_answer(self, part: Any) -> bool:
         raise NotImplementedError
 
 

@@ -41,7 +41,7 @@ def test_all_is_there_also_when_s3_cuts_and_refuses(s3: Any, endpoint: str, thro
         copy(boto3.Session().client("s3"), CHANNEL, tmp_path / "train", messages.append)
     assert read_files(tmp_path / "train") == {"a": b"a" * 200_000, "sub/b": b"b", "empty": b""}
     assert len(plan.ranges) == 3, "each goes on where the one before was cut"
-    assert messages[0].startswith(f"channel train: 4 objects in {tmp_path}/train, 0.2 MB of them in ")
+    assert messages[0].startswith(f"channel train: 4 objects in {tmp_path}/train; 0.2 MB copied in ")
 
 
 def test_how_far_it_is_is_said_and_what_is_there_is_not_copied_again(s3: Any, tmp_path: Path) -> None:

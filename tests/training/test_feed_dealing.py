@@ -14,11 +14,11 @@ from dyntrain.training.feed.dealing import (
     Position,
     dealt,
     dealt_anew,
-    enough,
     in_order,
-    left,
     many_channels,
     of_shards,
+    remaining_pieces,
+    require_enough,
     shards_of,
     without_indices,
 )
@@ -63,7 +63,7 @@ def test_each_record_is_read_once_an_epoch_whatever_the_ranks_do(
             seen, position = trained(stream, draw.draw(st.integers(0, most)) if number else most)
             audit.update(seen)
             positions.append(position)
-        rest = left(streams, positions)
+        rest = remaining_pieces(streams, positions)
         streams = dealt_anew(rest, number) if number else []
     assert not rest
     assert audit == {(one.key, record): 1 for one in everything for record in range(one.size // FRAME)}
@@ -73,7 +73,7 @@ def test_from_two_to_four_to_one() -> None:
     everything = objects([5, 5, 5, 5, 5, 5])
     two = dealt(everything, 2, None, 0)
     assert [[piece.source.key[-1] for piece in stream] for stream in two] == [["0", "2", "4"], ["1", "3", "5"]]
-    rest = left(two, [Position(1, 2, 20), Position(0, 3, 30)])
+    rest = remaining_pieces(two, [Position(1, 2, 20), Position(0, 3, 30)])
     assert [(piece.source.key[-1], piece.record) for piece in rest] == [
         ("2", 2),
         ("1", 3),
@@ -83,20 +83,20 @@ def test_from_two_to_four_to_one() -> None:
     ]
     four = dealt_anew(rest, 4)
     assert [[piece.source.key[-1] for piece in stream] for stream in four] == [["2"], ["1", "5"], ["4"], ["3"]]
-    last = dealt_anew(left(four, [Position(1), Position(1, 1, 10), Position(0), Position(0, 0, 0)]), 1)
+    last = dealt_anew(remaining_pieces(four, [Position(1), Position(1, 1, 10), Position(0), Position(0, 0, 0)]), 1)
     assert [(piece.source.key[-1], piece.record) for piece in last[0]] == [("5", 1), ("4", 0), ("3", 0)]
 
 
 @pytest.mark.parametrize(
-    "position", [Position(2), Position(0, 1, 10), Position(1, 1, 10)], ids=["beyond", "before", "behind the last"]
+    "position", [Position(2), Position(0, 1, 10), Position(1, 1, 10)], ids=["beyond", "before", "after the last"]
 )
 def test_a_position_that_is_none_is_refused(position: Position) -> None:
     """It would have records read twice, or not at all."""
     stream = [Piece(objects([5])[0], 2, 20)]
     with pytest.raises(ValueError, match="position"):
-        left([stream], [position])
+        remaining_pieces([stream], [position])
     with pytest.raises(ValueError, match="2 positions of 1 ranks"):
-        left([stream], [Position(0), Position(0)])
+        remaining_pieces([stream], [Position(0), Position(0)])
 
 
 def test_a_seed_gives_another_order_each_epoch_and_the_same_one_everywhere() -> None:
@@ -130,14 +130,14 @@ def test_indices_beside_records_are_no_data() -> None:
 
 
 def test_fewer_parts_than_ranks_are_named() -> None:
-    enough("train", 4, "shards", 4)
-    with pytest.raises(ChannelError, match="channel train: 2 shards for 4 ranks, of which rank 2 would read nothing"):
-        enough("train", 2, "shards", 4)
+    require_enough("train", 4, "shards", 4)
+    with pytest.raises(ChannelError, match="channel train: 2 shards for 4 ranks: rank 2 would read nothing"):
+        require_enough("train", 2, "shards", 4)
 
 
 def test_more_channels_than_sagemaker_takes_are_told_of() -> None:
     assert many_channels(20) == ""
-    assert "24 pipe channels: SageMaker takes at most 20" in many_channels(24)
+    assert "24 pipe channels: SageMaker accepts at most 20" in many_channels(24)
 
 
 def test_a_manifest_is_sagemakers() -> None:

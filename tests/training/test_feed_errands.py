@@ -66,7 +66,7 @@ def test_a_child_that_is_killed_is_sent_again(desk: Desk, tmp_path: Path) -> Non
 
 def test_one_that_is_killed_each_time_is_given_up_with_its_channel(desk: Desk) -> None:
     desk.send(killed)
-    assert desk.problems == [f"channel train: the process that asks S3 ended {MOST_DEATHS + 1} times"]
+    assert desk.problems == [f"channel train: the child process for requests to S3 ended {MOST_DEATHS + 1} times"]
     assert desk.answers == []
 
 

@@ -57,7 +57,7 @@ def test_each_record_comes_once_an_epoch_also_when_s3_cuts_and_refuses(
     assert feed.seen() == [("train", 0, expected), ("train", 1, expected)]
     begun = [header.removeprefix("bytes=").removesuffix("-") for header in plan.ranges]
     assert begun[:3] == ["0", "30000", "60000"], "each goes on at the byte where the one before was cut"
-    assert "1 empty objects are passed over, as s3://data/train/empty.bin" in feed.output()
+    assert "1 empty objects are skipped, such as s3://data/train/empty.bin" in feed.output()
     assert not list(feed.root.iterdir()), "no FIFO is left"
 
 
@@ -199,7 +199,7 @@ def test_two_readers_at_once_end_the_job_with_both_names(s3: Any, feed: Feed) ->
     wait_for(lambda: all((feed.folder / f"open{number}").exists() for number in (1, 2)), 30)
     process.send_signal(signal.SIGCONT)
     assert process.wait(patient(60)) == 1
-    assert "train_0 is opened by two at once, process" in feed.sentences()[-1]
+    assert "train_0 was opened by two processes at once, process" in feed.sentences()[-1]
 
 
 def test_a_reader_that_stops_early_holds_nothing_up(s3: Any, feed: Feed) -> None:
@@ -256,7 +256,7 @@ def test_a_damaged_record_is_told_with_object_and_byte(s3: Any, feed: Feed) -> N
     content[at + 14] ^= 1
     s3.put_object(Bucket="data", Key="train/a", Body=bytes(content))
     assert feed.run("$READ train TFRecord 1 $OUT/seen 0", *TRAIN) == 1
-    assert f"channel train: s3://data/train/a, record 3, at byte {at}: it is damaged" in feed.sentences()[-1]
+    assert f"channel train: s3://data/train/a, record 3, at byte {at}: the record is damaged" in feed.sentences()[-1]
 
 
 def test_what_cannot_be_read_is_named(s3: Any, feed: Feed) -> None:
@@ -266,9 +266,13 @@ def test_what_cannot_be_read_is_named(s3: Any, feed: Feed) -> None:
     for channel, open_it, sentence in (
         ("train=s3://no-such-bucket-here/x/", False, "s3://no-such-bucket-here/x/: there is no such bucket"),
         ("train=s3://data/nothing/", False, "channel train: there is no object at s3://data/nothing/"),
-        ("train=s3://data/hole/", False, "shard 1 is empty, as s3://data/hole/1/a; rank 1 would read nothing"),
-        ("train=s3://data/two/", True, "channel train: 2 shards for 4 ranks, of which rank 2 would read nothing"),
-        ("train=s3://data/two/0/", True, "channel train: 1 objects for 4 ranks, of which rank 1 would read nothing"),
+        (
+            "train=s3://data/hole/",
+            False,
+            "shard 1 has only empty objects, such as s3://data/hole/1/a: rank 1 would read nothing",
+        ),
+        ("train=s3://data/two/", True, "channel train: 2 shards for 4 ranks: rank 2 would read nothing"),
+        ("train=s3://data/two/0/", True, "channel train: 1 objects for 4 ranks: rank 1 would read nothing"),
     ):
         command = f"cat {feed.root}/train_3_0" if open_it else "exec sleep 1000"
         assert feed.run(command, "--channel", channel, "--workers-per-node", "4") == 1
@@ -305,8 +309,8 @@ def test_the_words_of_a_channel_are_checked(feed: Feed) -> None:
         (["train=data"], "data is no s3://BUCKET/PREFIX"),
         (["../x=s3://data/"], "'../x' is no name of a channel"),
         (["a=s3://data/x", "a=s3://data/y"], "channel a is given twice"),
-        (["a=s3://data/x,mode=fast"], "mode=fast is neither of pipe, file"),
-        (["a=s3://data/x,shuffle=x"], "shuffle=x is no whole number"),
+        (["a=s3://data/x,mode=fast"], "mode=fast must be one of pipe, file"),
+        (["a=s3://data/x,shuffle=x"], "shuffle=x must be a whole number"),
         (["a=s3://data/x,format=parquet"], "'parquet' is no format"),
         (["t=s3://data/x", "t_0=s3://data/x,mode=file"], "its folder has the name of a FIFO of channel t"),
     ):
@@ -318,7 +322,7 @@ def test_more_than_sagemakers_channels_are_warned_of(s3: Any, feed: Feed) -> Non
     put(s3, {"a": noise("a", 1)})
     options = [part for number in range(21) for part in ("--channel", f"c_{number}=s3://data/train/")]
     assert feed.run("$READ c_20 TFRecord 1 $OUT/seen 0", *options) == 0, feed.output()
-    assert "21 pipe channels: SageMaker takes at most 20" in feed.output()
+    assert "21 pipe channels: SageMaker accepts at most 20" in feed.output()
 
 
 def test_a_rank_that_never_opens_its_fifo_is_named(s3: Any, tmp_path: Path, through: Environ, endpoint: str) -> None:
@@ -337,7 +341,7 @@ def test_a_rank_that_never_opens_its_fifo_is_named(s3: Any, tmp_path: Path, thro
         keeper.turn(0.05)
         keeper.turn(0.05)
         assert sentences == [
-            "channel train_1: nobody has opened it, 60 s after train_0 was; does that rank's program read it?"
+            "channel train_1: not opened yet, 60 s after train_0 was; does that rank's program read it?"
         ], "ranks 2 and 3 are another machine's"
         os.close(fd)
     finally:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from dyntrain.controller.local.pace import Deadline
-from dyntrain.training.feed.crc import fast
+from dyntrain.training.feed.crc import library_crc
 from dyntrain.training.feed.dealing import Piece, Position
 from dyntrain.training.feed.feeder import Write, fork, messages, write_all
 from dyntrain.training.feed.places import S3Object
@@ -51,7 +51,7 @@ class Dying:
                     if left <= 0:
                         os.kill(os.getpid(), signal.SIGKILL)
 
-            write_all(dying, messages(read, STREAM, position, skip, "", fast()), "train")
+            write_all(dying, messages(read, STREAM, position, skip, "", library_crc()), "train")
 
         return fork(work)
 

@@ -145,13 +145,13 @@ def _waits_at(pid: int, fifo: str) -> bool:
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("train_0", '{"epoch": 0, "ranks": 1, "records": [[9]]}', "rank 0 cannot have trained on 9 records, of 5"),
-        ("train_0", '{"epoch": 2, "records": [[1]], "objects": "x"}', "others than when epoch 2 began; begin that"),
-        ("train_1", '{"epoch": 0, "ranks": 1}', "train_1.resume.json: train_1 is not of 1 ranks"),
-        ("train", '{"epoch": 0, "records": [[1, 1]]}', "train.resume.json: train is not of 1 ranks"),
+        ("train_0", '{"epoch": 0, "ranks": 1, "records": [[9]]}', "rank 0 cannot have trained on 9 records: it has 5"),
+        ("train_0", '{"epoch": 2, "records": [[1]], "objects": "x"}', "have changed since epoch 2 began; restart that"),
+        ("train_1", '{"epoch": 0, "ranks": 1}', "train_1.resume.json: with 1 ranks, no rank reads train_1"),
+        ("train", '{"epoch": 0, "records": [[1, 1]]}', "train.resume.json: with 1 ranks, no rank reads train"),
         ("val_0", "{}", "val_0.resume.json: there is no channel val_0"),
-        ("train_0", "[]", "train_0.resume.json is not as CHANNELS.md has it"),
-        ("train_0", "\\xff", "train_0.resume.json is not as CHANNELS.md has it"),
+        ("train_0", "[]", "train_0.resume.json is not as in CHANNELS.md"),
+        ("train_0", "\\xff", "train_0.resume.json is not as in CHANNELS.md"),
         ("train_0", '{"ranks": "4"}', "train_0.resume.json: epoch, ranks and records are whole numbers"),
         ("train_0", '{"epoch": -1}', "train_0.resume.json: epoch, ranks and records are whole numbers"),
         ("train_0", '{"epoch": 0, "records": [[]]}', "train_0.resume.json: epoch, ranks and records are whole numbers"),
@@ -237,5 +237,5 @@ def test_more_records_than_a_stream_has_are_counted() -> None:
     stream = [Piece(S3Object("b", "k", len(body), "e"))]
     assert place_of(read, stream, 2, "")[0].pieces == 1
     assert place_of(read, stream, 5, "")[1] == 3
-    with pytest.raises(ChannelError, match="epoch 0: rank 0 cannot have trained on 5 records, of 2"):
+    with pytest.raises(ChannelError, match="epoch 0: rank 0 cannot have trained on 5 records: it has 2"):
         dealt_after([stream], Resume(records=((5,),)), "", lambda: read)

@@ -28,8 +28,8 @@ PLAIN = f"{A}\n{B}\n"
 @pytest.fixture(autouse=True)
 def _near(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine is NEAR to the other hosts, whatever its network."""
-    here = hosts.is_here
-    monkeypatch.setattr(plan, "is_here", lambda address: address == NEAR or here(address))
+    here = hosts.is_local_address
+    monkeypatch.setattr(plan, "is_local_address", lambda address: address == NEAR or here(address))
     monkeypatch.setattr(hosts, "address_towards", lambda address: NEAR)
 
 

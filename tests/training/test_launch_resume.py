@@ -44,8 +44,8 @@ JOB = CurrentJob(job="job-1", started_at=1.0, command=TRAIN)
         (None, ""),
         (EarlierJob(JOB, "finished", AT), ""),
         (EarlierJob(JOB, "", START), ""),
-        (EarlierJob(JOB, "", AT), "job-1 was interrupted after epoch 12, step 345: to go on with it, .* --resume"),
-        (EarlierJob(JOB, "failed", AT), "job-1 has failed after epoch 12, step 345: to go on with it, .* --resume"),
+        (EarlierJob(JOB, "", AT), "job-1 was interrupted after epoch 12, step 345: to continue that job, .* --resume"),
+        (EarlierJob(JOB, "failed", AT), "job-1 has failed after epoch 12, step 345: to continue that job, .* --resume"),
     ],
 )
 def test_without_resume_a_new_job_begins_and_one_that_could_go_on_is_named(
@@ -62,7 +62,7 @@ def test_with_resume_the_job_goes_on_and_the_first_line_says_from_where(
     outcome: str, position: Position, place: str
 ) -> None:
     decision = decide(EarlierJob(JOB, outcome, position), TRAIN, resume=True)
-    assert decision == Decision(JOB, f"job-1 goes on from {place}; without --resume a new job begins")
+    assert decision == Decision(JOB, f"job-1 continues from {place}; without --resume a new job begins")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ async def given_up(
 def test_a_base_host_that_cannot_be_reached_ends_the_launch_before_it_begins_with_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    message = r"node at ip: 127\.0\.0\.2 ended 5 times, it is not launched again; .* remove it from the host file"
+    message = r"node at ip: 127\.0\.0\.2 ended 5 times, and is not launched again; .* remove it from the host file"
     with pytest.raises(LaunchError, match=message):
         asyncio.run(given_up(monkeypatch, tmp_path, reachable=("127.0.0.1",)))
 
@@ -239,5 +239,5 @@ def test_launched_again_a_folder_begins_a_new_job_and_goes_on_with_resume_alone(
     assert changed.process.wait(patient(60)) == 2
     assert "--batch-size 8" in changed.log, "the command that it was begun with"
     again = launched(*flags, "--resume", script=("--batch-size", "8"))
-    again.wait_for(r"job-\S+ goes on from epoch \d+, step \d+")
+    again.wait_for(r"job-\S+ continues from epoch \d+, step \d+")
     assert again.go() == 0

@@ -59,7 +59,7 @@ def test_launch_a_script_of_dynamic_training_without_its_flag_is_told_of_it(scri
     (tmp_path / "train.py").write_text(script)
     output = launched(tmp_path, "python", "train.py")
     assert "launch it with --dt-scripts" in output.splitlines()[-1]
-    assert output.count("is launched with --dt-scripts") == 1, output
+    assert output.count("of AWS Dynamic Training with --dt-scripts") == 1, output
 
 
 def test_launch_a_script_that_never_joins_ends_its_job(tmp_path: Path) -> None:

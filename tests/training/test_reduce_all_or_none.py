@@ -83,8 +83,8 @@ class Worker:
     def apply(self, after: Position, update: Callable[[], None]) -> bool:
         return self.guard.apply(after, update)
 
-    def all_have_it(self, again: Callable[[], bool]) -> bool:
-        return self.guard.all_have_it(again)
+    def all_have_sums(self, again: Callable[[], bool]) -> bool:
+        return self.guard.all_have_sums(again)
 
 
 def reduced(*ends: int) -> list[float]:

@@ -44,7 +44,7 @@ class Member:
         watches = {number: self.store.watch(gradient) for number, gradient in self.gradients.items()}
 
         def has(key: Key, part: Part) -> bool:
-            return not watches or watches[key.number]() or (len(key.parts) > 1 and self.store.has(part))
+            return not watches or watches[key.number]() or (len(key.parts) > 1 and self.store.has_answer(part))
 
         self.rounds += self.zeros.mend(mine, lost, self.servers.workers, has, self.pause, 3)
         assert self.rounds < 50, "it would go on for ever"

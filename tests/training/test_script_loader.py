@@ -152,7 +152,7 @@ def test_loaders_whose_shards_want_different_orders_are_refused() -> None:
         job.loader(Shards([[0.0] * length for length in lengths]))
     with pytest.raises(ValueError, match=r"2 shards .*; 2 shards .*same lengths"):
         next(job.epochs(1, samples=6, global_batch=2))
-    with pytest.raises(ValueError, match="none empty"):
+    with pytest.raises(ValueError, match="and no empty shard"):
         Shards([[1.0], []])
 
 
@@ -235,7 +235,7 @@ def test_a_generation_begins_with_the_batches_that_were_loaded_while_it_formed(
     def take(self: Loader, loads: Iterator[Load]) -> Any:
         first = next(loads)
         if self in ahead:
-            agree.append(ahead.pop(self).same(first))
+            agree.append(ahead.pop(self).equals(first))
         return took(self, chain([first], loads))
 
     monkeypatch.setattr(Loader, "expect", expect)
@@ -351,7 +351,7 @@ def test_gluons_own_line_needs_its_first_word_changed_and_no_other() -> None:
         ({"shuffle": False}, "Shards"),
         ({"last_batch": "discard"}, "no whole batch"),
         ({"batch_size": SAMPLES + 1, "last_batch": "discard"}, "no whole batch"),
-        ({"last_batch": "rollover"}, "'discard' leaves it out"),
+        ({"last_batch": "rollover"}, "'discard' to leave it out"),
         ({"batch_size": 0}, "at least 1"),
     ],
 )

@@ -220,7 +220,7 @@ def test_what_cannot_be_in_memory_is_refused_by_name() -> None:
         _ = memory.bset
     with pytest.raises(ValueError, match="underscore"):
         job.memory(_values=1)
-    with pytest.raises(ValueError, match="give each name once"):
+    with pytest.raises(ValueError, match="give each name only once"):
         job.memory(best=1.0)
     with pytest.raises(ValueError, match=r"job\.memory\.history: object is no number"):
         trained(job, lambda epoch: memory.history.append(object()))

@@ -53,7 +53,7 @@ def script(job: Any, **options: Any) -> list[Any]:
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_batch_that_is_padded_is_refused_until_it_is_said_what_a_share_is_padded_to(processes: int) -> None:
     job = ElasticJob.join()
-    with pytest.raises(ValueError, match=r"whole_batch=True\) where the padded length counts.*whole_batch=False"):
+    with pytest.raises(ValueError, match=r"whole_batch=True\) if the loss depends on.*whole_batch=False"):
         script(job, num_workers=processes)
     job.close()
 
@@ -152,7 +152,7 @@ def test_padding_is_seen_in_what_becomes_of_one_sample_by_itself(
         (WORDS, one_after_another, r"concatenates samples.* whole_batch=False.*step\(epoch.sum\(rows\)\)"),
         (LABELLED, labelled(one_after_another), "concatenates samples"),
         ([(words, [label]) for words, label in LABELLED], labelled(column), "pads a batch .* whole_batch=True"),
-        (WORDS, of_several_alone, r"nothing of one sample alone.*\(ZeroDivisionError: .*whole_batch=True"),
+        (WORDS, of_several_alone, r"fails for a single sample.*\(ZeroDivisionError: .*whole_batch=True"),
     ],
     ids=["pads", "lays out", "lays a column out", "pads beside labels of one row", "fails"],
 )

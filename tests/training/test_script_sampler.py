@@ -99,9 +99,9 @@ class Shrinks:
 @pytest.mark.parametrize(
     ("sampler", "says"),
     [
-        ((batch for batch in [[1, 2]]), "gone through once for each epoch"),
-        ([[0, 1], [], [2]], "no batch of an epoch may be empty"),
-        ([], "there must be one"),
+        ((batch for batch in [[1, 2]]), "an iterable that can be copied"),
+        ([[0, 1], [], [2]], "and no empty batch"),
+        ([], "at least one batch"),
         ([[0, 1], [2, 1]], "sample 1 twice"),
         ([[0, 10]], "index 10, the dataset has 10"),
         ([[-1, 3]], "index -1"),
@@ -121,7 +121,7 @@ def test_a_sampler_that_cannot_be_divided_is_refused_before_the_first_step(sampl
 
 def test_epochs_of_unequal_numbers_of_samples_are_refused() -> None:
     drawn = SampledBatches(Shrinks(), 10, 0)
-    with pytest.raises(ValueError, match=r"9 samples in epoch 1, and gave 10 .*rollover"):
+    with pytest.raises(ValueError, match=r"9 samples in epoch 1, but 10 .*rollover"):
         drawn.batches(1)
 
 
@@ -136,8 +136,8 @@ def loaders(*options: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: loaders({"batch_sampler": [[0]], "batch_size": 4}), "no batch_size= and last_batch="),
-        (lambda: loaders({"batch_sampler": [[0]], "last_batch": "discard"}), "no batch_size= and last_batch="),
+        (lambda: loaders({"batch_sampler": [[0]], "batch_size": 4}), "omit batch_size= and last_batch="),
+        (lambda: loaders({"batch_sampler": [[0]], "last_batch": "discard"}), "omit batch_size= and last_batch="),
         (lambda: loaders({"batch_sampler": [[0]]}, {"batch_sampler": [[1]]}).epochs(1), "two batch samplers"),
         (lambda: loaders({"batch_sampler": [[0]]}).epochs(1, batching=PerWorker(2)), "beside a batch_sampler"),
     ],
@@ -262,5 +262,5 @@ def test_t2_samples_that_are_drawn_with_replacement_may_be_a_dataset_of_draws() 
     results = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(rare_classes_often)
     all_close(results, rare_classes_often(Plain()))
     again = [3, 1, 3]
-    with pytest.raises(ValueError, match=r"sample 3 twice.*drawn with replacement.*SimpleDataset\(drawn\)"):
+    with pytest.raises(ValueError, match=r"sample 3 twice.*draw with replacement.*SimpleDataset\(drawn\)"):
         SampledBatches(gluon.data.BatchSampler(again, 2), 4, 0).batches(0)

@@ -84,7 +84,7 @@ def test_a_sampler_that_the_script_changes_where_an_epoch_begins_is_refused(kind
     """Each epoch would be in the order of the first one, or of the next."""
     sampler, change = make_sampler(kind)
     begun: list[int] = []
-    with pytest.raises(Refused, match=r"other batches than where job.epochs\(\) began.*in its __iter__"):
+    with pytest.raises(Refused, match=r"other batches than when job.epochs\(\) began.*in its __iter__"):
         train(ElasticJob.join(), sampler, lambda epoch: (begun.append(epoch), change(epoch))[1])
     assert begun[-1] == (0 if kind == "shuffled by hand" else 1)
 

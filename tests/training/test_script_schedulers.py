@@ -49,7 +49,7 @@ def restarted(step: int, begins: Any, from_then_on: bool) -> list[Any]:
 @pytest.mark.parametrize("begins", [first, lambda: None], ids=["another", "none"])
 @pytest.mark.parametrize("step", [8, 10], ids=["where an epoch begins", "within one"])
 def test_t5_who_begins_after_a_scheduler_was_replaced_is_told_so(begins: Any, step: int) -> None:
-    with pytest.raises(ValueError, match=r"had PolyScheduler by then, and here it has (Factor|no s).*if epoch >= 3"):
+    with pytest.raises(ValueError, match=r"had PolyScheduler at this step, but has (Factor|no s).*if epoch >= 3"):
         restarted(step, begins, from_then_on=False)
 
 

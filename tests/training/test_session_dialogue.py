@@ -40,11 +40,11 @@ def form(generation: int) -> Form:
 def training() -> Dialogue:
     """Of a worker that trains in generation 2."""
     dialogue = Dialogue()
-    assert dialogue.hears(form(2))
+    assert dialogue.accept(form(2))
     dialogue.sent(Prepared(generation=2))
-    assert dialogue.hears(Go(generation=2))
+    assert dialogue.accept(Go(generation=2))
     dialogue.sent(Formed(generation=2, digest="5f"))
-    assert dialogue.hears(Proceed(generation=2, position=AT))
+    assert dialogue.accept(Proceed(generation=2, position=AT))
     return dialogue
 
 
@@ -52,19 +52,19 @@ def test_an_order_to_form_is_taken_once_and_an_earlier_one_never(training: Dialo
     """Taken twice, the second would be found where the word to go is awaited, and the worker would leave the group that
     it is in.
     """
-    assert [training.hears(form(generation)) for generation in (2, 1, 3, 3)] == [False, False, True, False]
+    assert [training.accept(form(generation)) for generation in (2, 1, 3, 3)] == [False, False, True, False]
 
 
 def test_a_word_to_go_is_taken_once(training: Dialogue) -> None:
-    training.hears(form(3))
-    assert [training.hears(Go(generation=generation)) for generation in (2, 3, 3)] == [False, True, False]
+    training.accept(form(3))
+    assert [training.accept(Go(generation=generation)) for generation in (2, 3, 3)] == [False, True, False]
 
 
 def test_a_word_to_step_on_answers_what_was_said_and_nothing_else(training: Dialogue) -> None:
-    assert not training.hears(Proceed(generation=2, position=AT)), "nothing was said since"
+    assert not training.accept(Proceed(generation=2, position=AT)), "nothing was said since"
     later = Position(epoch=2, offset=0, step=4)
     training.sent(CheckIn(generation=2, position=later, pid=1))
-    assert [training.hears(Proceed(generation=2, position=position)) for position in (AT, later, later)] == [
+    assert [training.accept(Proceed(generation=2, position=position)) for position in (AT, later, later)] == [
         False,
         True,
         False,
@@ -72,11 +72,11 @@ def test_a_word_to_step_on_answers_what_was_said_and_nothing_else(training: Dial
 
 
 def test_a_verdict_is_taken_once_and_what_is_of_another_generation_never(training: Dialogue) -> None:
-    assert [training.hears(Abort(generation=generation)) for generation in (1, 2, 2)] == [False, True, True], (
+    assert [training.accept(Abort(generation=generation)) for generation in (1, 2, 2)] == [False, True, True], (
         "it asks for the status each time"
     )
-    assert [training.hears(Pump(generation=generation)) for generation in (1, 2)] == [False, True]
-    assert [training.hears(StepVerdict(generation=generation, position=AT)) for generation in (1, 2, 2)] == [
+    assert [training.accept(Pump(generation=generation)) for generation in (1, 2)] == [False, True]
+    assert [training.accept(StepVerdict(generation=generation, position=AT)) for generation in (1, 2, 2)] == [
         False,
         True,
         False,
@@ -84,4 +84,4 @@ def test_a_verdict_is_taken_once_and_what_is_of_another_generation_never(trainin
 
 
 def test_the_order_to_leave_is_taken_once(training: Dialogue) -> None:
-    assert [training.hears(Leave(generation=2, reason="job finished")) for _ in range(2)] == [True, False]
+    assert [training.accept(Leave(generation=2, reason="job finished")) for _ in range(2)] == [True, False]

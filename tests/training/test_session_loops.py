@@ -342,16 +342,16 @@ def test_a_verdict_that_was_lost_with_a_connection_comes_before_the_loops_end() 
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_worker_goes_past_a_loop_once_however_often_it_is_told(holds: bool) -> None:
     dialogue = Dialogue()
-    dialogue.hears(Form.model_construct(generation=1))
+    dialogue.accept(Form.model_construct(generation=1))
     over = LoopOver(generation=1, loop=1, position=END, holds=holds)
-    assert dialogue.hears(over)
-    assert not dialogue.hears(over)
-    where = dialogue.where()
+    assert dialogue.accept(over)
+    assert not dialogue.accept(over)
+    where = dialogue.hello_fields()
     assert (where["stage"], where["generation"]) == (("free", 1) if holds else ("stands", None))
-    assert dialogue.hears(over.model_copy(update={"loop": 2}))
+    assert dialogue.accept(over.model_copy(update={"loop": 2}))
     dialogue.sent(Entered(generation=1 if holds else None, loop=2, **TERMS))
     assert dialogue.pending is not None, "said again on the next connection"
-    assert dialogue.hears(Form.model_construct(generation=2))
+    assert dialogue.accept(Form.model_construct(generation=2))
 
 
 def test_the_journal_says_how_long_the_epochs_of_each_loop_are() -> None:

@@ -99,7 +99,7 @@ def test_who_has_come_to_the_jobs_end_goes_on_with_its_script_and_nobody_else_do
 
 def test_what_is_no_word_to_go_on_from_a_boundary_ends_the_worker(worker: Worker) -> None:
     worker.trains()
-    with pytest.raises(CoordinatorLost, match="how to go on from the boundary, got go"):
+    with pytest.raises(CoordinatorLost, match="order at the boundary, got go"):
         worker.check_in(LATER, Go(generation=3))
 
 

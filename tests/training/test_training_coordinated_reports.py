@@ -126,7 +126,7 @@ def test_how_far_a_state_has_come_is_told_at_once_and_then_once_a_second(
     now = 1000.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     worker.trains()
-    tell = worker.membership._tell_of_fetching(3)
+    tell = worker.membership._fetching_reporter(3)
     for tenth in range(35):
         now = 1000.0 + tenth / 10 + 0.01
         tell(tenth, 50)
@@ -149,7 +149,7 @@ def test_a_failure_of_the_script_is_told_once_with_where_it_was(worker: Worker) 
     assert failure.error.startswith("ValueError: shape xx")
     assert len(failure.error) == 2000
     assert "the batch had 7 samples" in failure.traceback
-    assert worker.membership.told_failure
+    assert worker.membership.failure_reported
 
 
 def test_of_a_long_traceback_the_end_is_told(worker: Worker) -> None:
@@ -166,7 +166,7 @@ def test_what_ends_a_script_and_is_no_failure_is_not_told(worker: Worker, error:
     worker.trains()
     worker.membership.failed(error)
     assert worker.line.sent == []
-    assert not worker.membership.told_failure
+    assert not worker.membership.failure_reported
 
 
 @pytest.mark.parametrize("error", [Refused("cannot be divided"), Unrecoverable("differs")])
@@ -202,7 +202,7 @@ def test_before_the_job_is_entered_a_failure_is_in_the_exit_code_where_it_is_the
     with pytest.raises(ValueError, match="underscore") as caught:
         Memory(_hidden=1)
     assert [raised(error) for error in (caught.value, ValueError("the script's own"))] == [REFUSED, None]
-    assert not worker.membership.told_failure
+    assert not worker.membership.failure_reported
     worker.trains()
     assert raised(caught.value) is None, "then it is told"
     assert [message.type for message in worker.line.sent] == ["script_failed"]

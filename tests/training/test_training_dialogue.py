@@ -57,7 +57,7 @@ def after(*words: Any) -> Dialogue:
         if type(word) in (Prepared, Formed, CheckIn, Broken, ScriptEnded):
             dialogue.sent(word)
         else:
-            assert dialogue.hears(word), word
+            assert dialogue.accept(word), word
     return dialogue
 
 
@@ -69,7 +69,7 @@ def check_in(position: Position = LATER, generation: int = 2) -> CheckIn:
 def test_on_the_way_into_a_generation(count: int) -> None:
     dialogue = after(*FORMATION[:count])
     assert dialogue.stage == (STAGES[count - 1] if count else "stands")
-    assert dialogue.where() == {
+    assert dialogue.hello_fields() == {
         "generation": 2 if count else None,
         "stage": dialogue.stage,
         "position": AT if count == 5 else None,
@@ -98,7 +98,7 @@ def test_in_a_generation_and_on_the_way_out_of_it(
     words: list[Any], stage: str, position: Position | None, pending: type | None
 ) -> None:
     dialogue = after(*FORMATION, *words)
-    assert (dialogue.stage, dialogue.where()["position"]) == (stage, position)
+    assert (dialogue.stage, dialogue.hello_fields()["position"]) == (stage, position)
     assert type(dialogue.pending) is (pending or type(None))
 
 
@@ -108,17 +108,17 @@ def test_between_two_loops_who_holds_the_state_is_free_with_it_and_who_does_not_
     before: list[Any], holds: bool
 ) -> None:
     dialogue = after(*FORMATION, *before, over(holds=holds))
-    assert dialogue.where() == {
+    assert dialogue.hello_fields() == {
         "generation": 2 if holds else None,
         "stage": "free" if holds else "stands",
         "position": LATER if holds else None,
         "passed": 1,
     }
     assert dialogue.pending is None
-    assert [dialogue.hears(over(loop=loop, holds=holds)) for loop in (0 + 1, 2, 2)] == [False, True, False]
+    assert [dialogue.accept(over(loop=loop, holds=holds)) for loop in (0 + 1, 2, 2)] == [False, True, False]
     dialogue.sent(ScriptEnded(generation=2 if holds else None))
     assert isinstance(dialogue.pending, ScriptEnded)
-    assert dialogue.hears(form(3))
+    assert dialogue.accept(form(3))
     assert (dialogue.stage, dialogue.pending) == ("prepares", None)
 
 
@@ -132,31 +132,31 @@ def test_what_was_said_of_an_earlier_generation_is_not_said_again() -> None:
 @pytest.mark.parametrize("generation", [1, 2, 4])
 def test_a_word_for_another_generation_is_no_word_to_go_or_to_step(generation: int) -> None:
     dialogue = after(form(3), Prepared(generation=3))
-    assert not dialogue.hears(Go(generation=generation))
+    assert not dialogue.accept(Go(generation=generation))
     assert dialogue.stage == "prepares"
-    assert dialogue.hears(Go(generation=3))
+    assert dialogue.accept(Go(generation=3))
     dialogue.sent(Formed(generation=3, digest="5f"))
-    assert not dialogue.hears(Proceed(generation=generation, position=AT))
+    assert not dialogue.accept(Proceed(generation=generation, position=AT))
     assert dialogue.stage == "formed"
-    assert dialogue.hears(Proceed(generation=3, position=AT))
+    assert dialogue.accept(Proceed(generation=3, position=AT))
 
 
 def test_what_is_prepared_is_not_answered_by_a_word_to_step() -> None:
     dialogue = after(form(2), Prepared(generation=2))
-    assert not dialogue.hears(Proceed(generation=2, position=AT))
+    assert not dialogue.accept(Proceed(generation=2, position=AT))
 
 
 @pytest.mark.parametrize("offset", [0, 4])
 def test_the_word_to_step_on_is_of_the_very_position_that_was_said(offset: int) -> None:
     dialogue = after(*FORMATION, check_in(LATER.model_copy(update={"offset": 4})))
-    assert dialogue.hears(Proceed(generation=2, position=LATER.model_copy(update={"offset": offset}))) == (offset == 4)
+    assert dialogue.accept(Proceed(generation=2, position=LATER.model_copy(update={"offset": offset}))) == (offset == 4)
 
 
 def test_a_verdict_that_comes_twice_does_not_move_who_is_free() -> None:
     dialogue = after(*FORMATION, Abort(generation=2), StepVerdict(generation=2, position=AT))
-    assert not dialogue.hears(StepVerdict(generation=2, position=LATER))
-    assert dialogue.where()["position"] == AT
+    assert not dialogue.accept(StepVerdict(generation=2, position=LATER))
+    assert dialogue.hello_fields()["position"] == AT
 
 
 def test_what_is_none_of_these_is_for_whoever_reads_it() -> None:
-    assert Dialogue().hears(Refused(reason="x"))
+    assert Dialogue().accept(Refused(reason="x"))

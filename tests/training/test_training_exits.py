@@ -34,7 +34,7 @@ def end_inside_a_group(ends: list[str]) -> list[tuple[int, str, str]]:
         line = ForkServerSocket()
         environment = {**os.environ, **line.environment, "OMP_NUM_THREADS": "1"}
         command = (sys.executable, "-m", "dyntrain.training.engine.blank")
-        server = await asyncio.create_subprocess_exec(*command, env=environment, pass_fds=(line.theirs,))
+        server = await asyncio.create_subprocess_exec(*command, env=environment, pass_fds=(line.child_fd,))
         line.close_child_end()
         try:
             return [await one(line, end) for end in ends]

@@ -160,16 +160,16 @@ def test_memory_beyond_half_of_what_is_free_is_not_taken(memory: SafeMemory, mon
     wanted = PAGE + SIZE + SLACK
     monkeypatch.setattr(module, "available", lambda: 2 * wanted)
     states.reserve(SIZE)
-    assert states.there
+    assert states.has_memory
     assert [os.fstat(descriptor).st_size for descriptor in memory.descriptors] == [wanted, wanted, 0]
     more = SIZE + SLACK + 100
     monkeypatch.setattr(module, "available", lambda: 2 * (SLACK + 100) - 1)
     states.reserve(more)
-    assert not states.there, "no state is safe from here on, and commits are waited for"
+    assert not states.has_memory, "no state is safe from here on, and commits are waited for"
     monkeypatch.setattr(module, "available", lambda: 2 * (SLACK + 100))
     fresh = SafeStates(memory.descriptors, "j")
     fresh.reserve(more)
-    assert fresh.there, "what the file has already is not taken a second time"
+    assert fresh.has_memory, "what the file has already is not taken a second time"
 
 
 def test_what_can_be_had_without_swapping_is_read_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

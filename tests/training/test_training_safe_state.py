@@ -176,7 +176,7 @@ def test_without_room_training_goes_on_unsafe_and_says_so_once(
     assert blocks == [bytes([fill]) * SIZE for fill in (1, 2)]
     assert states.newest() is None
     assert [record.getMessage() for record in caplog.records] == [
-        "no shared memory for the state ([Errno 27] File too large): a restart goes on from the last commit"
+        "no shared memory for the state ([Errno 27] File too large): a restart continues from the last commit"
     ]
 
 

@@ -115,7 +115,7 @@ def test_t7_a_loss_before_the_next_epochs_first_step_does_not_lead_back_over_the
     assert guard.run(last, lambda: None, [], lambda: None)
     release = Release(1, 2, 0.0)
     for instance_id, here in (("a", last), ("b", boundary)):
-        guard.stands(here)
+        guard.set_position(here)
         guard.handle(Abort(generation=1))
         status = sent.pop()
         assert isinstance(status, StepStatus)

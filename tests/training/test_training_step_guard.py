@@ -179,7 +179,7 @@ def test_what_a_script_raises_in_an_update_leaves_no_step_behind(control: Contro
 
 def test_a_boundary_is_where_a_worker_stands_under_whatever_name(control: Control) -> None:
     assert control.run()
-    control.guard.stands(FOLLOWING)
+    control.guard.set_position(FOLLOWING)
     control.abort()
     assert control.sent[0].position == FOLLOWING
 
@@ -259,15 +259,15 @@ def test_what_one_worker_decides_by_came_to_all_or_is_not_decided_by(ended: int,
         control.verdict(AT, exchanges=ended)
         return False
 
-    assert control.guard.all_have_it(again) == has
-    assert control.guard.all_have_it(lambda: True), "the next one came to its end, so all had come to it"
+    assert control.guard.all_have_sums(again) == has
+    assert control.guard.all_have_sums(lambda: True), "the next one came to its end, so all had come to it"
 
 
 def test_with_sums_that_come_to_all_or_to_none_nothing_more_is_asked(control: Control) -> None:
     def never() -> bool:
         raise AssertionError("an exchange that the others do not make")
 
-    assert control.guard.all_have_it(never)
+    assert control.guard.all_have_sums(never)
 
 
 # ---- clocks
@@ -310,11 +310,11 @@ def test_a_workers_own_time_is_without_its_wait_for_others(monkeypatch: pytest.M
     spend(50.0)()
     assert guard.exchange([0], lambda: None, [array])
     assert guard.own_seconds == pytest.approx(6.0), "one of so many steps is measured: it costs the overlap"
-    guard.stands(FOLLOWING.model_copy(update={"step": 2 * module.OWN_STEPS}))
+    guard.set_position(FOLLOWING.model_copy(update={"step": 2 * module.OWN_STEPS}))
     assert guard.exchange([0], lambda: None, [array])
     assert guard.own_seconds == pytest.approx(6.0), "nor the wait at a boundary"
     for number, seconds in enumerate((40.0, 5.0, 5.0), start=3):
-        guard.stands(FOLLOWING.model_copy(update={"step": number * module.OWN_STEPS}))
+        guard.set_position(FOLLOWING.model_copy(update={"step": number * module.OWN_STEPS}))
         guard.exchange([1], lambda: None, [array], aside=True)
         spend(seconds)()
         assert guard.exchange([0], lambda: None, [array])

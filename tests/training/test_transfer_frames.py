@@ -126,7 +126,7 @@ def test_frames_of_another_connection_or_token_are_not_opened() -> None:
 def test_what_is_no_frame_makes_nobody_wait_for_its_bytes(kind: int, size: int) -> None:
     """Four gigabytes that are announced and never come, or a buffer of as many."""
     line: Any = Bytes(struct.pack(">BI", kind, size))
-    with pytest.raises(StreamError, match="what arrived is no frame"):
+    with pytest.raises(StreamError, match="the received bytes are no frame"):
         Receiver(line, seal(TOKEN, SALT, True), LARGEST_CHUNK).next()
 
 
@@ -148,7 +148,7 @@ def test_frames_of_any_size_up_to_the_largest_are_taken(size: int) -> None:
 @pytest.mark.parametrize("more", [-1, 1])
 def test_a_chunk_of_another_length_than_its_place_is_refused(more: int) -> None:
     receiver, [_, chunk, *_] = Receiver(Bytes(), seal(TOKEN, SALT, True), 100), frames(True)  # type: ignore[arg-type]
-    with pytest.raises(StreamError, match="bytes arrived where"):
+    with pytest.raises(StreamError, match="bytes arrived instead of"):
         receiver.chunk(memoryview(chunk)[5:], memoryview(bytearray(len(CHUNKS[0]) + more)))
 
 

@@ -1,8 +1,8 @@
-"""Replaces names of MXNet by the elastic ones (`names.REPLACED`) in MXNet's modules, while MXNet is imported.
+"""Replaces names in MXNet's modules by elastic ones (`names.REPLACED`) while MXNet is imported.
 
-So all forms of the import get them: `import mxnet as mx`, `from mxnet import mod`, `from mxnet.module import Module`.
-Names that MXNet's modules imported from each other stay: `BucketingModule` and the other modules are MXNet's, and so is
-`mxnet.module.module.Module`.
+All forms of the import get the elastic ones: `import mxnet as mx`, `from mxnet import mod`, `from mxnet.module import
+Module`. Names that MXNet's modules imported from each other stay unchanged: `BucketingModule` and
+`mxnet.module.module.Module` are MXNet's own.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NAME = "mxnet"
 
 
 class _ImportedOnUse:
-    """An attribute of a module that is imported from elsewhere at first use.
+    """A module's attribute that is imported from another module at first use.
 
-    It is set on the module's class, where Python looks before the module itself.
+    The attribute is set on the module's class, where Python looks first.
     """
 
     def __init__(self, home: str, name: str) -> None:
@@ -32,7 +32,7 @@ class _ImportedOnUse:
         return load(self._home, self._name)
 
     def __set__(self, module: Any, value: Any) -> None:
-        raise AttributeError(f"{module.__name__}.{self._name} is the elastic one, and stays")
+        raise AttributeError(f"{module.__name__}.{self._name} is dyntrain's elastic version and cannot be replaced")
 
 
 def replace_names(mxnet: ModuleType) -> None:
@@ -56,7 +56,7 @@ class _Loader(Loader):
         return self._original.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # This module imports mxnet too, and gets the one that is being loaded here.
+        # numpy_aliases imports mxnet too, and gets the module that is being loaded here.
         from dyntrain.training.numpy_aliases import DEFERRED, deferred
 
         with deferred(DEFERRED):

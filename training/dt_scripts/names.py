@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 _MODULE, _SAVED_MODEL = "dyntrain.training.module", "dyntrain.training.worker.state.saved_model"
-REPLACED: dict[str, dict[str, str]] = {  # module of MXNet: name: home
+REPLACED: dict[str, dict[str, str]] = {  # by MXNet's module: each name, and the module of its counterpart
     "module": {"Module": _MODULE, "BaseDataIterator": _MODULE},
     "kvstore": {"create": _MODULE},
     "callback": {"do_checkpoint": _SAVED_MODEL, "module_checkpoint": _SAVED_MODEL},
@@ -15,5 +15,5 @@ REPLACED: dict[str, dict[str, str]] = {  # module of MXNet: name: home
 
 
 def load(home: str, name: str) -> Any:
-    """Import the counterpart: only at first use, since that imports MXNet."""
+    """Import the counterpart. Call `load` only at first use, since it imports MXNet."""
     return getattr(import_module(home), name)

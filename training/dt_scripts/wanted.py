@@ -1,6 +1,7 @@
 """Advice for a worker's script that needs the elastic interface, but was launched without `--dt-scripts`.
 
-Such a script dies on a name that MXNet lacks, or on a kvstore without servers. It gets this advice at its first start.
+Such a script fails at a name that MXNet lacks, or at a kvstore without servers. The advice follows at the script's
+first start.
 """
 
 from __future__ import annotations
@@ -12,22 +13,20 @@ from typing import Any, NoReturn
 from dyntrain.training.protocol.node_messages import FACE_WANTED
 
 ADVICE = (
-    '{what}: a script of AWS Dynamic Training is launched with --dt-scripts, or with "dt_scripts": true in its '
-    "cluster's NodeFields; a Gluon script trains with ElasticJob, training/GUIDE.md says how"
+    '{problem}: launch a script of AWS Dynamic Training with --dt-scripts, or with "dt_scripts": true in the '
+    "cluster's NodeFields; a Gluon script needs ElasticJob, see training/GUIDE.md"
 )
 ITERATOR = "BaseDataIterator"
 
 
 class _Refusal:
-    """Advice for what the script asked MXNet for, kept since Python may swallow the error (`from mxnet.mod import
-    ...`).
-    """
+    """The advice, kept here since Python may swallow the error (`from mxnet.mod import ...`)."""
 
     advice = ""
 
 
-def _refuse(what: str, kind: type[Exception]) -> NoReturn:
-    _Refusal.advice = ADVICE.format(what=what)
+def _refuse(problem: str, kind: type[Exception]) -> NoReturn:
+    _Refusal.advice = ADVICE.format(problem=problem)
     raise kind(_Refusal.advice)
 
 
@@ -36,16 +35,16 @@ class _Missing:
         _refuse(f"mxnet.mod.{ITERATOR} is not MXNet's", AttributeError)
 
 
-def tell(mxnet: ModuleType) -> None:
-    """Make this process print the advice and exit with FACE_WANTED."""
+def install_advice(mxnet: ModuleType) -> None:
+    """Make a script that needs the elastic interface print the advice and exit with FACE_WANTED."""
     create = mxnet.kvstore.create
 
-    def create_or_tell(name: Any = "local") -> Any:
+    def create_or_advise(name: Any = "local") -> Any:
         if isinstance(name, str) and "dist" in name.lower():
             _refuse(f"kvstore {name!r} has no servers in a job", RuntimeError)
         return create(name)
 
-    mxnet.kvstore.create = create_or_tell
+    mxnet.kvstore.create = create_or_advise
     mxnet.module.__class__ = type("MxnetModule", (type(mxnet.module),), {ITERATOR: _Missing()})
     earlier_hook = sys.excepthook
 

@@ -1,8 +1,8 @@
 """The interface of communication engines: ps-lite, which every MXNet has, and Horovod, which may be installed.
 
-They differ in how survivors are released when a worker dies in a step. ps-lite's servers wait for ever for that
-worker's gradients, so survivors push zeros in its place (`release`: "zeros"). Horovod's all-reduce can be broken off:
-then waiting workers get an error instead of their sums ("error").
+The engines release survivors differently when a worker dies in a step. ps-lite's servers wait for ever for the dead
+worker's gradients, so survivors push zeros in its place (`release`: "zeros"). Horovod's all-reduce can be aborted: then
+waiting workers get an error instead of their sums ("error").
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dyntrain.training.protocol.engines import VARIABLE, EngineName
 
 
 class SumsLost(RuntimeError):
-    """The sums in flight will never arrive: another worker is gone, or this one has broken off the exchange."""
+    """The sums in flight will never arrive: another worker is gone, or this worker has aborted the exchange."""
 
 
 class Store(Protocol):
-    """The kvstore of one generation. Hold no reference over a boundary: it would keep the old group alive."""
+    """The kvstore of one generation. Keep no reference over a boundary: a reference keeps the old group alive."""
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """Sum `value` over all workers into `out` (None: `value` itself); need not wait for the sum.
@@ -28,22 +28,22 @@ class Store(Protocol):
         """
 
     def parts_of(self, numbers: Sequence[int]) -> Sequence[Any]:
-        """Return the parts that the keys of these numbers are pushed in; each has `length` and `dtype`.
+        """Return the parts in which the keys of these numbers are pushed; each part has `length` and `dtype`.
 
-        A key's number is its place in the keys given to `form`. Only if `release` is "zeros".
+        A key's number is its place in the keys given to `form`. Supported only if `release` is "zeros".
         """
 
     def pushpull_part(self, part: Any, flat: Any) -> None:
-        """Push `flat`, which must be computed, for one of these parts, in the place of a worker that is gone."""
+        """Push the computed array `flat` for one of these parts, in place of a lost worker."""
 
     def flush(self) -> None:
-        """Wait until the servers have processed all that this worker has pushed, and their answers so far are here."""
+        """Wait until the servers have processed all pushes of this worker, and their answers so far have arrived."""
 
     def watch(self, array: Any) -> Callable[[], bool]:
-        """Return a function that says whether the pushed array had its answer at the last `flush`."""
+        """Return a function that says whether the pushed array was answered by the last `flush`."""
 
-    def has(self, part: Any) -> bool:
-        """Whether one of a key's several parts had its answer; each is pushed when the one before it is answered."""
+    def has_answer(self, part: Any) -> bool:
+        """Whether one part of a split key was answered. A part is pushed when the previous part is answered."""
 
 
 class Engine(Protocol):
@@ -61,34 +61,34 @@ class Engine(Protocol):
         """Join the generation that `environment` describes; return the seconds of each phase.
 
         `keys` has (name, shape, dtype) for every array that is summed. Blocks until all workers have joined, without a
-        bound of its own.
+        timeout.
         """
 
     def begin(self, array: Any) -> Callable[[], None]:
-        """Prepare a push of gradients, of which `array` is computed last.
+        """Prepare a push of gradients; `array` is the gradient that is computed last.
 
         Returns a function that waits until `array` is computed, and thereby pushed.
         """
 
     def wait(self, array: Any) -> None:
-        """Wait for the array's sum. Raises SumsLost if it is lost and `release` is "error"."""
+        """Wait for the array's sum. Raises SumsLost if the sum is lost and `release` is "error"."""
 
     def break_off(self) -> None:
-        """Make all present and later calls of `wait` raise SumsLost soon; call it from another thread.
+        """Make all present and later calls of `wait` raise SumsLost soon. Call `break_off` from another thread.
 
-        Only if `release` is "error". Afterwards the generation can only be dissolved.
+        Supported only if `release` is "error". Afterwards the generation can only be dissolved.
         """
 
     def dissolve(self) -> None:
         """Leave the generation without waiting for the others.
 
-        Call it when nothing is in flight, or after SumsLost for all that was.
+        Call `dissolve` when no sums are in flight, or after SumsLost for all sums.
         """
 
     def abandon(self) -> None:
-        """Let the process end without waiting for the other workers, whatever is still in flight.
+        """Let the process end without waiting for the other workers or for sums in flight.
 
-        Afterwards the process can only end; it keeps its own exit code. Does nothing outside a generation.
+        Afterwards the process can only end; its exit code is unchanged. Does nothing outside a generation.
         """
 
 
@@ -100,18 +100,18 @@ def store_named(name: Any) -> str | None:
     return name.lower() if isinstance(name, str) and name.lower() in STORES else None
 
 
-def engine_name(given: str | None, environment: Mapping[str, str] = os.environ) -> EngineName:
-    """Return the script's engine, else the environment's, else ps-lite. Raises ValueError for an unknown one."""
-    name = given or environment.get(VARIABLE) or "pslite"
+def engine_name(script_engine: str | None, environment: Mapping[str, str] = os.environ) -> EngineName:
+    """Return the script's engine, else the environment's, else ps-lite. Raises ValueError for an unknown name."""
+    name = script_engine or environment.get(VARIABLE) or "pslite"
     if name not in get_args(EngineName):
-        raise ValueError(f"engine {name!r}: there are {' and '.join(get_args(EngineName))}")
+        raise ValueError(f"engine {name!r}: choose {' or '.join(get_args(EngineName))}")
     return cast(EngineName, name)
 
 
 def make_engine(name: EngineName, kind: str, host: str) -> Engine:
-    """Make an engine. Raises ImportError, with advice, if this Python does not have it.
+    """Make an engine. Raises ImportError, with advice, if this Python lacks the engine.
 
-    `kind` is the kvstore that the script names, `host` the address at which this worker is reached.
+    `kind` is the kvstore that the script names, `host` the address of this worker.
     """
     if name == "horovod":
         from dyntrain.training.engine.allreduce import AllReduce

@@ -1,10 +1,10 @@
 """The engine on Horovod 0.28.1 with Gloo: all-reduce among the workers, whose group is re-formed inside the process.
 
-There are no servers, so it uses base nodes only for the rendezvous of a formation (`rendezvous`).
+There are no servers, so base nodes are needed only for the rendezvous of a formation (`rendezvous`).
 
-When a worker dies, only the workers that wait for that very worker get an error from Horovod; two that wait for each
-other would wait until Gloo's timeout (seen with four workers). So each survivor breaks its own connections when it is
-informed of the loss.
+When a worker dies, only the workers that wait for that very worker get an error from Horovod. Two survivors that wait
+for each other would wait until Gloo's timeout (seen with four workers). So each survivor breaks its own connections
+when it is informed of the loss.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from dyntrain.training.engine.interfaces import interface_of
 from dyntrain.training.engine.rendezvous import ADDRESS, PORT
 from dyntrain.training.protocol.engines import EngineName
 
-# A day: Gloo's timeout must not decide who is lost. The coordinator does, and it ends a worker that never forms.
+# A day: the coordinator decides which workers are lost, and ends a worker that never forms; Gloo's timeout must not.
 NO_BOUND_SECONDS = "86400"
 GRACE_SECONDS = 0.25
 CONNECT_SECONDS, PAUSE_SECONDS = 5.0, 0.01
-PROBE_SECONDS = 10.0  # delays the report of a script's own error; a lost worker is reported sooner
+PROBE_SECONDS = 10.0  # delay of the report of a script's own error; a lost worker is reported sooner
 
 
 class AllReduce:
@@ -65,14 +65,14 @@ class AllReduce:
             HOROVOD_GLOO_IFACE=interface_of(self._host),
             HOROVOD_GLOO_TIMEOUT_SECONDS=NO_BOUND_SECONDS,
         )
-        os.environ.pop("HOROVOD_ELASTIC", None)  # Horovod's own elasticity needs a driver, which there is not
+        os.environ.pop("HOROVOD_ELASTIC", None)  # Horovod's own elasticity needs a driver, which does not exist here
         _wait_for(environment[ADDRESS], int(environment[PORT]))
         before = set(_sockets())
         self._hvd.init()
-        # These may include other connections of this process, e.g. of a state transfer: those are closed before it
-        # matters, or are made again.
+        # These may include other connections of this process, e.g. of a state transfer. Such connections are closed
+        # before a break, or are made again.
         self._connections = set(_sockets()) - before
-        # Each init() registers an exit handler of Horovod's, which would wait for the others: ours must run before it.
+        # Each init() registers an exit handler that waits for the other workers. `abandon` must run before it.
         atexit.unregister(self.abandon)
         atexit.register(self.abandon)
         self._ended = False
@@ -86,28 +86,28 @@ class AllReduce:
         try:
             array.wait_to_read()
         except mx.base.MXNetError as error:
-            self._ended = self._ended or self._over()
+            self._ended = self._ended or self._has_ended()
             if not self._ended:  # an operator of the script's has failed
                 raise
             raise SumsLost(str(error).strip().splitlines()[-1]) from None
 
-    def _over(self) -> bool:
-        """Whether Horovod's thread has ended, which no error's text says reliably.
+    def _has_ended(self) -> bool:
+        """Whether Horovod's thread has ended, which no error text shows reliably.
 
-        After its end every request fails. Before, a request waits for the same request of other workers, which nobody
-        makes here.
+        After the thread's end every request fails. Before that, a request waits for the same request of the other
+        workers, which none of them makes.
         """
         probe = mx.nd.zeros((1,))
         self._hvd.allreduce_(probe, op=self._hvd.Sum, name=f"probe {uuid4()}")
         failed = threading.Event()
 
-        def look() -> None:
+        def watch_probe() -> None:
             try:
                 probe.wait_to_read()
             except mx.base.MXNetError:
                 failed.set()
 
-        threading.Thread(target=look, name="probe", daemon=True).start()
+        threading.Thread(target=watch_probe, name="probe", daemon=True).start()
         return failed.wait(PROBE_SECONDS)
 
     def break_off(self) -> None:
@@ -121,59 +121,61 @@ class AllReduce:
         self._store = None
         with contextlib.suppress(mx.base.MXNetError):  # sums lost in flight, already reported
             mx.nd.waitall()
-        # The workers' Horovod threads agree to end, unless one is gone; then they might wait for each other.
-        patience = threading.Timer(GRACE_SECONDS, self.break_off)
-        patience.start()
+        # The workers' Horovod threads agree to end. If a worker is gone, the threads might wait for each other.
+        timer = threading.Timer(GRACE_SECONDS, self.break_off)
+        timer.start()
         self._hvd.shutdown()
-        patience.cancel()
-        patience.join()
+        timer.cancel()
+        timer.join()
         self._connections = set()
 
     def abandon(self) -> None:
-        """Break the connections: the other workers get an error at once for what is in flight."""
+        """Break the connections, so that the other workers get an error at once for sums in flight."""
         self._store = None
         self.break_off()
 
 
-def _plain(arrays: Any) -> list[Any]:
+def _nd_arrays(arrays: Any) -> list[Any]:
     """Return `mx.nd` arrays over the same memory: operators do not accept the `mx.np` arrays of `npx.set_np()`."""
     return [each.as_nd_ndarray() for each in (arrays if isinstance(arrays, list) else [arrays])]
 
 
 class HorovodStore:
+    """The store of one generation: sums by Horovod's all-reduce."""
+
     def __init__(self, hvd: Any) -> None:
         self._hvd = hvd
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        values = _plain(value)
-        outs = values if out is None else _plain(out)
+        values = _nd_arrays(value)
+        outs = values if out is None else _nd_arrays(out)
         total = outs[0]
         if len(values) > 1:
-            mx.nd.add_n(*[one.as_in_context(total.context) for one in values], out=total)
+            mx.nd.add_n(*[array.as_in_context(total.context) for array in values], out=total)
         elif out is not None:
             values[0].copyto(total)
         self._hvd.allreduce_(total, op=self._hvd.Sum, name=str(key), priority=priority)
-        for other in outs[1:]:
-            total.copyto(other)
+        for output in outs[1:]:
+            total.copyto(output)
 
     def parts_of(self, numbers: Sequence[int]) -> Sequence[Any]:
-        raise NotImplementedError("nobody pushes in a dead worker's place")
+        raise NotImplementedError("Horovod has no pushes in place of a dead worker")
 
     def pushpull_part(self, part: Any, flat: Any) -> None:
-        raise NotImplementedError("nobody pushes in a dead worker's place")
+        raise NotImplementedError("Horovod has no pushes in place of a dead worker")
 
     def flush(self) -> None:
-        raise NotImplementedError("there are no servers")
+        raise NotImplementedError("Horovod has no servers")
 
     def watch(self, array: Any) -> Callable[[], bool]:
-        raise NotImplementedError("nobody pushes in a dead worker's place")
+        raise NotImplementedError("Horovod has no pushes in place of a dead worker")
 
-    def has(self, part: Any) -> bool:
-        raise NotImplementedError("nobody pushes in a dead worker's place")
+    def has_answer(self, part: Any) -> bool:
+        raise NotImplementedError("Horovod has no pushes in place of a dead worker")
 
 
 def _horovod() -> Any:
-    """Import Horovod. Raises ExtraMissing, or ImportError if it was built without MXNet (its own text) or Gloo."""
+    """Import Horovod. Raises ExtraMissing, or ImportError if Horovod was built without MXNet or Gloo."""
     require(("horovod",))
     import horovod.mxnet as hvd
 
@@ -183,9 +185,9 @@ def _horovod() -> Any:
 
 
 def _wait_for(address: str, port: int) -> None:
-    """Wait until the address accepts connections: Horovod would try three times and then end the process.
+    """Wait until the address accepts connections, as Horovod would end the process after three attempts.
 
-    Without a bound: the coordinator bounds a formation.
+    There is no timeout here, as the coordinator bounds a formation.
     """
     while True:
         with contextlib.suppress(OSError), socket.create_connection((address, port), CONNECT_SECONDS):
@@ -203,7 +205,7 @@ def _sockets() -> Iterator[tuple[int, int]]:
 
 
 def _shut_down(descriptor: int, inode: int) -> None:
-    """Shut a socket down, unless its descriptor is now another's. Raises OSError, also if it is not connected."""
+    """Shut a socket down, unless its descriptor belongs to another one. Raises OSError, also without a connection."""
     with socket.socket(fileno=os.dup(descriptor)) as connection:
         if os.fstat(connection.fileno()).st_ino == inode:
             connection.shutdown(socket.SHUT_RDWR)

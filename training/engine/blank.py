@@ -14,7 +14,7 @@ from dyntrain.training.host.allocator import fill_memory, keep_freed_memory, sha
 from dyntrain.training.host.forkserver import serve
 from dyntrain.training.protocol.engines import SERVER_MEMORY
 
-MOST_KEPT = 2**31 - 1  # bytes that a server frees between two steps
+MOST_KEPT = 2**31 - 1  # most bytes that a server may keep between two steps
 
 
 def become(role: str, environment: dict[str, str]) -> None:
@@ -36,7 +36,7 @@ def become(role: str, environment: dict[str, str]) -> None:
         share_freed_memory()
         keep_freed_memory(MOST_KEPT)
         memory = int(os.environ.get(SERVER_MEMORY, 0))
-        # in parallel to ps-lite's start, which is mostly waiting, and before the workers can send anything
+        # in parallel to ps-lite's start, which is mostly waiting, and before the workers can send data
         threading.Thread(target=fill_memory, args=(memory,), daemon=True).start()
     store = mxnet.kv.create("dist")
     refuse = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_refuse)
@@ -44,7 +44,7 @@ def become(role: str, environment: dict[str, str]) -> None:
 
 
 def _refuse(number: int, body: bytes, _: object) -> None:
-    """Refuse a command, without logging its body: anyone who reaches the port can send one."""
+    """Refuse a command without logging its body, as anyone who reaches the port can send a command."""
     sys.stderr.write(f"refused command {number} from the network: a server takes no optimizer and runs no command\n")
     sys.stderr.flush()
 

@@ -1,9 +1,9 @@
 """Assignment of the gradients' parts to ps-lite's servers. Pure.
 
-ps-lite chooses the server by a key's number alone (`EncodeDefaultKey` in MXNet's src/kvstore/kvstore_dist.h), whatever
-its size: of ResNet-50's keys, numbered consecutively, one of five servers would have 45 % of all bytes, and all workers
-would wait for it. So the numbers are chosen here. `make bench BENCH=model` checks by the bytes on the links that the
-keys go to the chosen servers.
+ps-lite chooses the server by a key's number alone (`EncodeDefaultKey` in MXNet's src/kvstore/kvstore_dist.h), not by
+its size. If ResNet-50's keys were numbered consecutively, one of five servers would have 45 % of all bytes, and all
+workers would wait for it. So the numbers are chosen here. `make bench BENCH=model` checks by the bytes on the links
+that the keys go to the chosen servers.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ def server_of(number: int, servers: int) -> int:
 def numbered(sizes: Sequence[int], servers: int) -> list[int]:
     """Return a distinct key number for each of `sizes` (bytes), so that the servers sum nearly equal numbers of bytes.
 
-    The largest size is assigned first, each to the server with the least load. The most loaded server has at most 4/3
-    of the optimum (Graham, Bounds on Multiprocessing Timing Anomalies, 1969). The result depends on nothing else, so it
-    is the same on every worker.
+    Sizes are assigned in descending order, each to the server with the least load. The most loaded server has at most
+    4/3 of the optimum (Graham, Bounds on Multiprocessing Timing Anomalies, 1969). The result depends only on the
+    arguments, so it is the same on every worker.
     """
     first = pow(_STRIDE, -1, servers)
     loads = [(0, server) for server in range(servers)]
     dealt = [0] * servers
     numbers = [0] * len(sizes)
-    for place in sorted(range(len(sizes)), key=lambda place: (-sizes[place], place)):
+    for index in sorted(range(len(sizes)), key=lambda index: (-sizes[index], index)):
         load, server = heapq.heappop(loads)
-        numbers[place] = first * server % servers + servers * dealt[server]
+        numbers[index] = first * server % servers + servers * dealt[server]
         dealt[server] += 1
-        heapq.heappush(loads, (load + sizes[place], server))
+        heapq.heappush(loads, (load + sizes[index], server))
     return numbers

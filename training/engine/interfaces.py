@@ -1,4 +1,4 @@
-"""Lookup of the network interface with an address, as Gloo takes its interface by name."""
+"""Finds the network interface that has an address, as Gloo needs the interface's name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAME_BYTES = 16
 
 
 def interface_of(address: str) -> str:
-    """Return the interface's name. Raises OSError if no interface of this host has this as its first IPv4 address."""
+    """Return the interface's name. Raises OSError if this is no interface's first IPv4 address on this host."""
     if ipaddress.ip_address(address).is_loopback:
         return "lo"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:

@@ -1,4 +1,4 @@
-"""The native kvstore of one generation, with large gradients pushed in parts, and marks that show what is answered."""
+"""The native kvstore of one generation: large gradients are pushed in parts, and marks show answered parts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import mxnet as mx  # isort: skip
 from dyntrain.training.engine.store import Part
 
-# A command without effect on a server that sums: the first worker of each group sends it anyway (`CommandType` in
+# A command without effect on a server that only sums. The first worker of each group always sends it (`CommandType` in
 # MXNet's src/kvstore/kvstore_dist_server.h).
 SYNC_MODE = 3
-NOT_WRITTEN = 0xA5  # a byte; four or more of them are a value that no sum has
+NOT_WRITTEN = 0xA5  # a byte: four or more such bytes are a value that no sum has
 
 
 class PartedStore:
@@ -35,7 +35,7 @@ class PartedStore:
             if part.whole is not None:
                 self._native.pushpull(part.number, values, out=outs, priority=priority)
             else:
-                # These are parts of one array, so MXNet's engine pushes each when the one before it is answered.
+                # Parts of one array: MXNet's engine pushes each when the previous part is answered.
                 slices = [_slice(o, part) for o in outs]
                 mark = self._marks.setdefault(part, Mark(slices[0].dtype))
                 mark.clear()
@@ -48,16 +48,16 @@ class PartedStore:
         return [part for number in numbers for part in self._by_key[keys[number]]]
 
     def pushpull_part(self, part: Part, flat: Any) -> None:
-        """Push `flat`, which has the part's length, for a part; the answer overwrites it."""
+        """Push `flat`, which has the part's length, for a part; the answer overwrites `flat`."""
         array = flat if part.whole is None else flat.reshape(part.whole)
         self._native.pushpull(part.number, array, out=array)
 
     def flush(self) -> None:
-        """Wait until the servers have processed all that this worker has pushed, and their answers so far are here.
+        """Wait until the servers have processed all pushes of this worker, and their answers so far have arrived.
 
-        A server processes a worker's messages one after another and answers in that order. So does MXNet's engine, with
-        one thread for ready operations: the last one queued is the last one done. With MXNET_CPU_WORKER_NTHREADS above
-        one that is true nearly always.
+        A server processes a worker's messages one after another and answers in that order. MXNet's engine also executes
+        ready operations in order, as it has one thread for them. With MXNET_CPU_WORKER_NTHREADS above one, the order is
+        nearly always the same.
         """
         mx.nd.zeros((1,)).wait_to_read()
         mx.nd.zeros((1,)).wait_to_read()  # for operations that became ready meanwhile
@@ -69,13 +69,13 @@ class PartedStore:
         mark.follow(array)
         return mark.is_set
 
-    def has(self, part: Part) -> bool:
+    def has_answer(self, part: Part) -> bool:
         mark = self._marks.get(part)
         return mark is not None and mark.is_set()
 
 
 class Mark:
-    """Shows whether an array is computed, without waiting: MXNet's engine copies its first element once it is."""
+    """Shows, without waiting, whether an array is computed: MXNet's engine then copies the array's first element."""
 
     def __init__(self, dtype: Any) -> None:
         memory = np.empty((1,), dtype=dtype)
@@ -84,7 +84,7 @@ class Mark:
         self.clear()
 
     def clear(self) -> None:
-        """Reset the mark. Call it only while no array that it follows is pending."""
+        """Reset the mark. Call `clear` only while no followed array is pending."""
         self._bytes[:] = NOT_WRITTEN
 
     def follow(self, array: Any) -> None:

@@ -16,7 +16,7 @@ from dyntrain.training.engine.parted import PartedStore, first_of
 from dyntrain.training.engine.store import split
 from dyntrain.training.protocol.engines import EngineName
 from mxnet.base import _LIB, check_call
-from mxnet.kvstore.base import create  # mx.kv.create may be the elastic one
+from mxnet.kvstore.base import create  # mx.kv.create may be replaced by the elastic function
 
 _LIBC = ctypes.CDLL(None)
 _WHOLE_KEYS = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}  # see dyntrain.training.engine.store
@@ -50,8 +50,8 @@ class PsLite:
         self._native = create(self._kind)
         created = time.monotonic()
         parts = split(keys, int(os.environ["DMLC_NUM_SERVER"]))
-        # The values do not matter (the state is transferred separately), so nothing fills the arrays. They are new, as
-        # arrays in use abort the server now and then. One list takes only one barrier.
+        # The values do not matter (the state is transferred separately), so the arrays are not filled. New arrays are
+        # used, as arrays in use abort the server now and then. One list takes only one barrier.
         blanks = [mx.nd.empty(part.whole or (part.length,), dtype=part.dtype) for part in parts]
         self._native.init([part.number for part in parts], blanks)
         self._store = PartedStore(self._native, parts)
@@ -65,7 +65,7 @@ class PsLite:
         array.wait_to_read()
 
     def break_off(self) -> None:
-        raise NotImplementedError("ps-lite's servers answer, or nothing does")
+        raise NotImplementedError("an exchange of ps-lite cannot be broken off")
 
     def dissolve(self) -> None:
         if self._native is None:
@@ -80,9 +80,9 @@ class PsLite:
 
     def abandon(self) -> None:
         if self._native is not None:
-            # Freeing the store could wait for ever, and stop the servers that the others use. Without it, ps-lite's
-            # destructors abort the process, so they must not run: the function registered last with on_exit is called
-            # first, with the exit code of the script.
+            # Freeing the store could wait for ever, and stop the servers that other workers use. If it is not freed,
+            # ps-lite's destructors abort the process, so they must not run. The function registered last with on_exit
+            # is called first, with the exit code of the script.
             native, self._native, self._store = self._native, None, None
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
             _LIBC.on_exit(_LIBC._exit, None)

@@ -10,8 +10,8 @@ ADDRESS, PORT = "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"
 def serve_rendezvous(environment: Mapping[str, str]) -> None:
     """Serve until killed. Raises OSError if the port is taken.
 
-    Like ps-lite's scheduler it has no authentication: the security group decides who can reach it. It stores text that
-    Gloo parses.
+    Like ps-lite's scheduler, the rendezvous has no authentication: the security group decides which machines can reach
+    it. It stores text that Gloo parses.
     """
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 

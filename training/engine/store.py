@@ -1,8 +1,8 @@
-"""Splitting of large gradients into keys of our own, assigned to the servers by size. Pure.
+"""Splits large gradients into several keys, and assigns the keys to the servers by size. Pure.
 
-ps-lite would split a large key over all servers. A worker that dies between the pushes of its pieces leaves the
-servers' counts different for ever, and nobody can be released. So ps-lite's splitting is off, and every part is a key
-that is whole on one server.
+ps-lite would split a large key over all servers. If a worker died between the pushes of the pieces, the
+servers' counts would differ for ever, and no survivor could be released. So ps-lite's splitting is off, and every part
+is a key that is whole on one server.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Part:
     start: int
     length: int
     dtype: str
-    whole: tuple[int, ...] | None  # the gradient's shape when it is not split
-    number: int = 0  # its key in ps-lite
+    whole: tuple[int, ...] | None  # the gradient's shape if the gradient is not split
+    number: int = 0  # the part's key in ps-lite
 
     @property
     def size(self) -> int:
@@ -43,6 +43,6 @@ def split(keys: Sequence[tuple[str, tuple[int, ...], str]], servers: int = 1, li
         if size <= limit:
             parts.append(Part(key, 0, size, dtype, tuple(shape)))
         else:
-            parts += [Part(key, at, min(limit, size - at), dtype, None) for at in range(0, size, limit)]
+            parts += [Part(key, start, min(limit, size - start), dtype, None) for start in range(0, size, limit)]
     numbers = numbered([part.size for part in parts], servers)
     return [replace(part, number=number) for part, number in zip(parts, numbers, strict=True)]

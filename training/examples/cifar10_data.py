@@ -2,7 +2,7 @@
 
     python -m dyntrain.training.examples.cifar10_data DIRECTORY --samples 500
 
-makes a small synthetic set in both formats, for experiments.
+creates a small synthetic data set in both formats.
 
 Binary (https://www.cs.toronto.edu/~kriz/cifar.html): records of one label byte and 3072 bytes of pixels, red then green
 then blue, row by row.
@@ -28,18 +28,18 @@ from dyntrain.training.worker.data.batches import ArrayBatches
 TRAINING, VALIDATION = "cifar10_train.rec", "cifar10_val.rec"
 SIDE, CLASSES = 32, 10
 RECORD = 1 + 3 * SIDE * SIDE
-MEAN, DEVIATION = (125.3, 123.0, 113.9), (51.6, 50.8, 51.3)  # of each channel over the real training set
+MEAN, DEVIATION = (125.3, 123.0, 113.9), (51.6, 50.8, 51.3)  # of each channel, over the real training data
 Images = npt.NDArray[np.uint8]
 
 
 class CifarError(ValueError):
-    """The data is missing, or is not CIFAR-10; says which file and what to do."""
+    """The data is missing, or is not CIFAR-10; the message names the file and says what to do."""
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """Where `prepare-data.py` puts the data and `train_cifar10.py` reads it.
+    """The folder into which `prepare-data.py` writes the data, and from which `train_cifar10.py` reads.
 
-    It is `data` on the cluster's volume, or in the current directory without one.
+    The folder is `data` on the cluster's volume, or without a volume in the current directory.
     """
     return Path(environ.get("EFS_MOUNT", ""), "data")
 
@@ -47,7 +47,7 @@ def default_directory(environ: Mapping[str, str]) -> Path:
 def read_binary(files: list[Path]) -> tuple[Images, npt.NDArray[np.int32]]:
     """Images of shape (n, 3, 32, 32) and labels of shape (n,). Raises CifarError."""
     if not files:
-        raise CifarError("no binary batches there: unpack cifar-10-binary.tar.gz and name its directory")
+        raise CifarError("there are no binary batches: unpack cifar-10-binary.tar.gz and give its directory")
     return parse_binary((str(file), file.read_bytes()) for file in files)
 
 
@@ -63,7 +63,7 @@ def parse_binary(files: Iterable[tuple[str, bytes]]) -> tuple[Images, npt.NDArra
         parts.append(raw.reshape(-1, RECORD))
     rows = np.concatenate(parts)
     if rows[:, 0].max() >= CLASSES:
-        raise CifarError(f"{file}, or one before it: label {rows[:, 0].max()} is not of CIFAR-10")
+        raise CifarError(f"{file}, or a file before it: label {rows[:, 0].max()} is not of CIFAR-10")
     return rows[:, 1:].reshape(-1, 3, SIDE, SIDE), rows[:, 0].astype(np.int32)
 
 
@@ -90,7 +90,7 @@ def record_iterator(
     Raises CifarError.
     """
     if not file.is_file():
-        raise CifarError(f"{file} is not there: prepare-data.py makes it")
+        raise CifarError(f"{file} does not exist: run prepare-data.py")
     cropped = {"pad": padding, "rand_crop": True} if training and padding else {}
     return mx.io.ImageRecordIter(
         path_imgrec=str(file),
@@ -108,7 +108,7 @@ def record_iterator(
 
 
 def generate(directory: Path, samples: int, validation: int, seed: int = 0) -> None:
-    """Make a synthetic set that can be learned: each class is a pattern under noise; both formats are equal."""
+    """Create a synthetic data set that can be learned, in both formats: each class is a pattern with noise."""
     directory.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     patterns = rng.integers(60, 196, (CLASSES, 3, 4, 4)).repeat(8, axis=2).repeat(8, axis=3)
@@ -125,7 +125,7 @@ def generate(directory: Path, samples: int, validation: int, seed: int = 0) -> N
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m dyntrain.training.examples.cifar10_data",
-        description="Make a small set in the formats of CIFAR-10.",
+        description="Create a small data set in the formats of CIFAR-10.",
     )
     parser.add_argument("directory", type=Path)
     parser.add_argument("--samples", type=int, default=500)

@@ -33,10 +33,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, default=128, help="samples in a step over all workers")
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument(
-        "--gpus", help="numbers, as in 0,1; default: as many as DEEPLEARNING_WORKER_GPU_COUNT says, or the CPU"
+        "--gpus", help="numbers, as in 0,1; default: as many GPUs as DEEPLEARNING_WORKER_GPU_COUNT says, or the CPU"
     )
     parser.add_argument("--kv-store", default="dist_sync", choices=STORES)
-    parser.add_argument("--engine", choices=["pslite", "horovod"], help="default: as the launch says, else pslite")
+    parser.add_argument("--engine", choices=["pslite", "horovod"], help="default: the launch's engine, or pslite")
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     contexts = choose_contexts(args.gpus)
@@ -57,17 +57,18 @@ def main(argv: list[str] | None = None) -> int:
             autograd.backward(losses)
             trainer.step(args.batch_size)
             epoch.record("loss", sum(float(loss.sum().asscalar()) for loss in losses), len(batch[0]))
-        mine = epoch.share(len(validation))
-        right = 0
-        for at in range(mine.start, mine.stop, args.batch_size):
-            for data, label in spread(validation.rows(np.arange(at, min(mine.stop, at + args.batch_size))), contexts):
-                right += int((net(data).argmax(axis=1).astype("int32") == label).sum().asscalar())
-        epoch.record("val_accuracy", right, len(mine))
+        share = epoch.share(len(validation))
+        correct = 0
+        for start in range(share.start, share.stop, args.batch_size):
+            rows = np.arange(start, min(share.stop, start + args.batch_size))
+            for data, label in spread(validation.rows(rows), contexts):
+                correct += int((net(data).argmax(axis=1).astype("int32") == label).sum().asscalar())
+        epoch.record("val_accuracy", correct, len(share))
         logging.info(
-            "epoch %d: %d of %d validation images right, as worker %d of %d",
+            "epoch %d: %d of %d validation images correct, as worker %d of %d",
             epoch.number,
-            right,
-            len(mine),
+            correct,
+            len(share),
             epoch.rank,
             epoch.workers,
         )

@@ -29,21 +29,19 @@ class _Block(nn.HybridBlock):  # type: ignore[misc]  # mxnet has no types
 
 
 def resnet(layers: int, width: int = 16) -> Any:
-    """Make the network. `width`: channels of the first stage, 16 in the paper. Raises ValueError if `layers` is not 6n
-    + 2.
-    """
+    """Make the network; `width` is the first stage's channels. Raises ValueError if `layers` is not 6n + 2."""
     if layers < 8 or (layers - 2) % 6:
         raise ValueError(f"a ResNet for CIFAR-10 has 6n + 2 layers (8, 14, 20, 32, 56, 110), not {layers}")
     net = nn.HybridSequential()
     net.add(nn.Conv2D(width, 3, 1, 1, use_bias=False), nn.BatchNorm(), nn.Activation("relu"))
     for stage in range(3):
         for block in range((layers - 2) // 6):
-            first = stage > 0 and block == 0
-            net.add(_Block(width * 2**stage, 2 if first else 1, first))
+            shrinks = stage > 0 and block == 0
+            net.add(_Block(width * 2**stage, 2 if shrinks else 1, shrinks))
     net.add(nn.GlobalAvgPool2D(), nn.Flatten(), nn.Dense(10))
     return net
 
 
 def resnet_symbol(layers: int, width: int = 16) -> Any:
-    """The same network for Module."""
+    """The same network as a symbol, for Module."""
     return mx.sym.SoftmaxOutput(resnet(layers, width)(mx.sym.Variable("data")), name="softmax")

@@ -1,4 +1,4 @@
-"""Writer of images into a RecordIO file, as MXNet's `ImageRecordIter` reads them."""
+"""Writes images into a RecordIO file that MXNet's `ImageRecordIter` can read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dyntrain.training.worker.state.saved_model import whole
 
 
 def write_records(file: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[Any]) -> None:
-    """Write `images` of shape (n, 3, height, width). The file appears completely or not at all."""
+    """Write `images` of shape (n, 3, height, width). The file appears only when it is complete."""
     with whole(str(file)) as partial:
         writer = mx.recordio.MXRecordIO(partial, "w")
         try:
@@ -28,7 +28,7 @@ def write_records(file: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray
 
 
 def _png(image: npt.NDArray[np.uint8]) -> bytes:
-    """Encode as eight-bit RGB without filters (PNG, ISO/IEC 15948), which is lossless."""
+    """Encode an image as PNG (ISO/IEC 15948): eight-bit RGB without filters."""
     _, height, width = image.shape
     pixels = image.transpose(1, 2, 0).reshape(height, -1)
     rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels], axis=1).tobytes()

@@ -3,8 +3,8 @@
     python -m dyntrain.training.examples.digits --epochs 10                 alone, on one worker
     (as a cluster's training command)                              elastic
 
-The 1,797 images of 8 x 8 pixels ship inside scikit-learn; they are scaled up, so that an epoch takes seconds rather
-than milliseconds.
+The 1,797 images of 8 x 8 pixels are part of scikit-learn. The images are scaled up, so that an epoch takes seconds
+instead of milliseconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VALIDATION = 297  # of the 1,797 images, the last ones
 def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatches]:
     """Training and validation data: float32 images (1, size, size) in 0..1 and int32 labels.
 
-    They come from the .npz that prepare-data wrote, or from scikit-learn.
+    The source is the .npz file that prepare-data wrote, or scikit-learn.
     """
     if path is not None:
         with np.load(path, allow_pickle=False) as data:
@@ -51,7 +51,7 @@ def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatche
 
 
 def lenet(width: int, activation: str = "relu", pool: Any = gluon.nn.MaxPool2D) -> Any:
-    """LeNet-5's layers (LeCun et al. 1998), by default with ReLU and max pooling; `width`: filters of the first."""
+    """LeNet-5's layers (LeCun et al. 1998), by default with ReLU and max pooling, and `width` filters in the first."""
     net = gluon.nn.HybridSequential()
     net.add(
         gluon.nn.Conv2D(channels=width, kernel_size=5, activation=activation),
@@ -75,12 +75,12 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m dyntrain.training.examples.digits",
         description="Train LeNet on handwritten digits, elastically or alone.",
     )
-    parser.add_argument("--epochs", type=int, default=10, help="0: on and on, until the job is ended")
+    parser.add_argument("--epochs", type=int, default=10, help="0: train until the job is ended")
     parser.add_argument(
         "--batch-size",
         type=int,
         default=60,
-        help="samples in a step: over all workers, or of each with --batching per-worker",
+        help="samples in a step: over all workers, or on each worker with --batching per-worker",
     )
     parser.add_argument(
         "--batching",
@@ -95,9 +95,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--width", type=int, default=20, help="filters of the first layer")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", type=Path, help="the .npz that prepare-data wrote; default: from scikit-learn")
+    parser.add_argument("--data", type=Path, help="the .npz file that prepare-data wrote; default: scikit-learn's data")
     parser.add_argument("--kv-store", default="dist_sync", choices=STORES)
-    parser.add_argument("--engine", choices=["pslite", "horovod"], help="default: as the launch says, else pslite")
+    parser.add_argument("--engine", choices=["pslite", "horovod"], help="default: the launch's engine, or pslite")
     args = parser.parse_args(argv)
     if args.size < 16 or args.size % 8:
         parser.error(f"--size {args.size}: must be a multiple of 8 and at least 16")
@@ -123,9 +123,9 @@ def main(argv: list[str] | None = None) -> int:
             trainer.step(len(label))
             epoch.record("train_accuracy", correct(output, label), len(label))
             epoch.record("loss", float(loss.sum().asscalar()), len(label))
-        mine = np.array(epoch.share(len(validation)))
-        if len(mine):
-            data, label = validation.rows(mine)
+        share = np.array(epoch.share(len(validation)))
+        if len(share):
+            data, label = validation.rows(share)
             epoch.record("val_accuracy", correct(net(data), label), len(label))
         logging.info("epoch %d done as worker %d of %d", epoch.number, epoch.rank, epoch.workers)
     return 0

@@ -1,4 +1,4 @@
-"""Prepares CIFAR-10 for `train_cifar10.py` (`dyntrain.training.examples.prepare_cifar10`): copy it to the volume."""
+"""Prepares CIFAR-10 for `train_cifar10.py`, by `prepare_cifar10`. Copy this file to the cluster's volume."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """Downloads CIFAR-10 from its authors and writes it as RecordIO: the work of `prepare-data.py`.
 
-Every node of a cluster runs it: the first makes the two files, the others find them. Files are renamed into place, so
-they are complete, and two nodes that make them at once leave one.
+Every node of a cluster runs this program: the first node creates the two files, and the others find them. Files are
+renamed into place, so an existing file is complete, even if two nodes write it at the same time.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from dyntrain.training.examples.cifar10_data import (
 from dyntrain.training.examples.cifar10_records import write_records
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-# Believed, from github.com/JuliaML/MLDatasets.jl (src/datasets/vision/cifar10.jl); its authors' page
-# https://www.cs.toronto.edu/~kriz/cifar.html has the MD5 alone.
+# From github.com/JuliaML/MLDatasets.jl (src/datasets/vision/cifar10.jl), and not verified: the authors' page
+# https://www.cs.toronto.edu/~kriz/cifar.html has only the MD5.
 SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 PARTS = {
     VALIDATION: ["cifar-10-batches-bin/test_batch.bin"],
     TRAINING: [f"cifar-10-batches-bin/data_batch_{number}.bin" for number in range(1, 6)],
 }
 MOST_BYTES = 64 << 20  # of one part; the real ones have 30 MB
-SILENCE_SECONDS = 30.0  # of the network
+SILENCE_SECONDS = 30.0  # without data from the network
 CHUNK = 1 << 20
 
 
 def prepare(directory: Path, url: str, sha256: str, seconds: float) -> bool:
-    """Make the files; returns whether there was anything to do. Raises CifarError."""
+    """Create the files. Returns False if the files already exist. Raises CifarError."""
     if all((directory / name).is_file() for name in PARTS):
         return False
     try:
@@ -62,19 +62,19 @@ def _fetch(url: str, sha256: str, archive: IO[bytes], deadline: float) -> None:
         raise CifarError(f"{url}: must begin with https://, http:// or file://")
     digest = hashlib.sha256()
     try:
-        with urllib.request.urlopen(url, timeout=SILENCE_SECONDS) as answer:  # noqa: S310  # the kinds are those above
+        with urllib.request.urlopen(url, timeout=SILENCE_SECONDS) as answer:  # noqa: S310  # the URL's kind is checked above
             while chunk := answer.read1(CHUNK):
                 if time.monotonic() > deadline:
-                    raise TimeoutError("it took too long (--seconds)")
+                    raise TimeoutError("the download took longer than --seconds")
                 digest.update(chunk)
                 archive.write(chunk)
     except OSError as error:
         raise CifarError(
-            f"{url} could not be fetched: {error}. Where there is no network, bring the archive by another way and "
+            f"{url} could not be fetched: {error}. Without a network, copy the archive to this machine and "
             "give --url file:///PATH"
         ) from error
     if digest.hexdigest() != sha256:
-        raise CifarError(f"{url} is damaged or something else: its SHA-256 is {digest.hexdigest()}, not {sha256}")
+        raise CifarError(f"{url} is damaged or another file: its SHA-256 is {digest.hexdigest()}, not {sha256}")
     archive.seek(0)
 
 
@@ -90,18 +90,18 @@ def _read(members: tarfile.TarFile, name: str) -> bytes:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Make the files. 0: the data is there; 1: it is not, and stderr says why."""
+    """Create the files. Returns 0 if the data exists; otherwise prints the reason and returns 1."""
     parser = argparse.ArgumentParser(prog="prepare-data.py", description="CIFAR-10 as RecordIO, for train_cifar10.py.")
     directory = default_directory(os.environ)
-    parser.add_argument("--directory", type=Path, default=directory, help="where it goes; default: %(default)s")
-    parser.add_argument("--url", default=URL, help="of cifar-10-binary.tar.gz; default: %(default)s")
-    parser.add_argument("--sha256", default=SHA256, help="of the archive")
-    parser.add_argument("--seconds", type=float, default=900.0, help="for fetching it; default: %(default).0f")
+    parser.add_argument("--directory", type=Path, default=directory, help="folder for the files; default: %(default)s")
+    parser.add_argument("--url", default=URL, help="URL of cifar-10-binary.tar.gz; default: %(default)s")
+    parser.add_argument("--sha256", default=SHA256, help="SHA-256 of the archive")
+    parser.add_argument("--seconds", type=float, default=900.0, help="limit for the download; default: %(default).0f")
     args = parser.parse_args(argv)
     try:
         is_new = prepare(args.directory, args.url, args.sha256, args.seconds)
     except CifarError as error:
         print(f"prepare-data: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    print(f"{args.directory}: CIFAR-10 {'is made' if is_new else 'was there already'}")  # noqa: T201
+    print(f"{args.directory}: CIFAR-10 {'was created' if is_new else 'existed already'}")  # noqa: T201
     return 0

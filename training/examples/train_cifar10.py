@@ -1,12 +1,12 @@
 """ResNet on CIFAR-10 with the Module API: a typical script of AWS Dynamic Training's users.
 
-Its flags are those of MXNet's example of this name.
+The flags are those of MXNet's example of this name.
 
     python prepare-data.py
     python train_cifar10.py --network resnet --num-layers 50 --kv-store dist_device_sync
 
-Without `--data-train` and `--data-val` it uses what `prepare-data.py` made (`cifar10_data.default_directory`).
-Synthetic data, for experiments with `--num-examples 500`: `python -m dyntrain.training.examples.cifar10_data data`.
+Without `--data-train` and `--data-val`, the script reads the files that `prepare-data.py` created. The command
+`python -m dyntrain.training.examples.cifar10_data data` creates synthetic data for `--num-examples 500`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 import sys
 from typing import Any
 
-# In place of `import mxnet as mx`, which may stay with `dyntrain launch --dt-scripts`.
+# This replaces `import mxnet as mx`, which also works with `dyntrain launch --dt-scripts`.
 import dyntrain.training.elastic_mxnet as mx
 from dyntrain.training.examples.cifar10_data import CifarError, record_iterator
 from dyntrain.training.examples.cifar10_flags import parse
@@ -33,7 +33,7 @@ class CifarIterator(mx.mod.BaseDataIterator):  # type: ignore[misc,name-defined]
         options = {"threads": args.data_nthreads, "padding": args.pad_size}
         train = record_iterator(args.data_train, args.batch_size, *part, training=True, **options)
         validation = record_iterator(args.data_val, args.batch_size, *part, training=False, **options)
-        # all workers must have as many batches as each other
+        # all workers must have equally many batches
         return mx.io.ResizeIter(train, batches(args, kv)), validation
 
 
@@ -44,11 +44,11 @@ def batches(args: argparse.Namespace, kv: Any) -> int:
 
 
 def rate(args: argparse.Namespace, epoch_batches: int) -> tuple[float, Any]:
-    """Rate of the first trained epoch, and the schedule that lowers it afterwards."""
+    """Rate of the first trained epoch, and the schedule that lowers the rate afterwards."""
     begin = args.load_epoch or 0
-    passed = sum(begin >= epoch for epoch in args.lr_step_epochs)
-    lr = args.lr * args.lr_factor**passed
-    steps = [epoch_batches * (epoch - begin) for epoch in args.lr_step_epochs[passed:]]
+    past_decays = sum(begin >= epoch for epoch in args.lr_step_epochs)
+    lr = args.lr * args.lr_factor**past_decays
+    steps = [epoch_batches * (epoch - begin) for epoch in args.lr_step_epochs[past_decays:]]
     if not steps:
         return lr, None
     return lr, mx.lr_scheduler.MultiFactorScheduler(step=steps, factor=args.lr_factor, base_lr=lr)

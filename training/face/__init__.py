@@ -5,7 +5,7 @@ Names are imported at first use: `import dyntrain` loads neither MXNet nor the c
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing would be imported by every Python that starts (`dyntrain.numpy_names`)
+TYPE_CHECKING = False  # avoids `import typing`, which every starting Python would execute (`dyntrain.numpy_names`)
 if TYPE_CHECKING:
     from typing import Any
 

@@ -1,7 +1,7 @@
-"""Build hook of hatchling that makes one package `dyntrain` of the folders at the top of the repository.
+"""Build hook of hatchling that makes one package `dyntrain` of the repository's top folders.
 
-In a wheel they are copied below `dyntrain/`. In a checkout `build/path/dyntrain` links to them, and an editable install
-puts `build/path` on the path: so mypy, import-linter, pytest and people see the same names as users.
+In a wheel the folders are copied below `dyntrain/`. In a checkout, `build/path/dyntrain` has links to them, and an
+editable install puts `build/path` on the path. So mypy, import-linter and pytest see the same names as users.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDERS = ("controller", "node_bootstrap", "training")
 FACE = ("__init__.py", "__main__.py", "missing.py", "numpy_names.py", "py.typed")
-AT_START = "dyntrain-numpy-names.pth"  # beside the package; sorts behind the path file of an editable install
+AT_START = "dyntrain-numpy-names.pth"  # in site-packages; sorts after the path file of an editable install
 LAMBDAS = (
     "app.py",
     ".chalice/config.json",
     ".chalice/policy-*.json",
     ".chalice/resources.yaml",
-)  # what the embedded cloud runs, shipped as data
+)  # files that the embedded cloud runs, shipped as data
 
 
 class OnePackage(BuildHookInterface):  # type: ignore[type-arg]
@@ -36,7 +36,7 @@ class OnePackage(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def link(root: Path) -> None:
-    """Make `build/path/dyntrain`. Existing links stay: other processes may be importing through them."""
+    """Create `build/path/dyntrain`. Existing links stay, as other processes may be importing through them."""
     package = root / "build" / "path" / "dyntrain"
     package.mkdir(parents=True, exist_ok=True)
     for name in FOLDERS:
@@ -45,6 +45,6 @@ def link(root: Path) -> None:
         _link(package / name, f"../../../training/face/{name}")
 
 
-def _link(place: Path, target: str) -> None:
-    if not place.is_symlink():
-        place.symlink_to(target)
+def _link(link_path: Path, target: str) -> None:
+    if not link_path.is_symlink():
+        link_path.symlink_to(target)

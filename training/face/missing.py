@@ -1,4 +1,4 @@
-"""One sentence, in place of a traceback, that names the extra which brings a missing package."""
+"""For a missing package: one sentence with the extra to install, instead of a traceback."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-TRAINING = ("cryptography", "numpy", "websockets", "xxhash", "mxnet")  # what a script imports beyond the base install
+TRAINING = (
+    "cryptography",
+    "numpy",
+    "websockets",
+    "xxhash",
+    "mxnet",
+)  # packages of a training script beyond the base install
 BUILDING = (
-    "it is built against the MXNet beside it, with Python 3.11: make horovod in a checkout of dyntrain says how, and "
-    "the wheel that it makes goes to every node"
+    "Horovod is built against the installed MXNet, with Python 3.11: run make horovod in a checkout of dyntrain, and "
+    "install the wheel on every node"
 )
 _EXTRAS = {
     "node": ("cryptography", "numpy", "websockets", "xxhash"),
@@ -25,23 +31,23 @@ _EXTRAS = {
 
 
 class ExtraMissing(ImportError):
-    """A package is missing; the text is the advice."""
+    """A package is missing; the message says what to install."""
 
 
 def advice(packages: Sequence[str]) -> str:
-    """What to install for packages that cannot be imported; "" if no extra brings them."""
+    """Advice on installing packages that cannot be imported; "" if no extra has the packages."""
     extras = [extra for extra, provided in _EXTRAS.items() if not {*provided}.isdisjoint(packages)]
     if not extras:
         return ""
-    if "local" in extras:  # which includes these three
+    if "local" in extras:  # the extra `local` includes these three
         extras = [extra for extra in extras if extra not in ("node", "controller", "dashboard")]
-    text = f'to have {", ".join(packages)}: pip install "dyntrain[{",".join(extras)}]"'
+    text = f'to install {", ".join(packages)}: pip install "dyntrain[{",".join(extras)}]"'
     if "cpu" in extras:
-        text += " (for a GPU leave out cpu and name one CUDA build of MXNet, such as mxnet-cu112==1.9.1)"
+        text += " (for a GPU, replace cpu by one CUDA build of MXNet, such as mxnet-cu112==1.9.1)"
     if "horovod" in extras:
         text += f"; {BUILDING}"
     if sys.version_info >= (3, 13) and {"mxnet", "numpy"} & {*packages}:
-        text += ", with Python 3.11 or 3.12: MXNet 1.9.1 takes NumPy 1, which has no wheels for later ones"
+        text += ", with Python 3.11 or 3.12: MXNet 1.9.1 needs NumPy 1, which has no wheels for later versions"
     return text
 
 
@@ -58,7 +64,7 @@ def require(packages: Sequence[str]) -> None:
 
 @contextmanager
 def one_sentence(code: int = 1) -> Iterator[None]:
-    """Replace an error about a missing package by the advice on stderr and this exit code."""
+    """Replace an error about a missing package by advice on stderr and an exit with this code."""
     try:
         yield
     except ImportError as error:

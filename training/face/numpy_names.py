@@ -1,8 +1,8 @@
-"""`import mxnet` in any program: MXNet 1.9.1 uses names of NumPy that NumPy 1.24 removed.
+"""Makes `import mxnet` work: MXNet 1.9.1 uses names of NumPy that NumPy 1.24 removed.
 
 Python reads `dyntrain-numpy-names.pth` at its start, in every environment with dyntrain: in notebooks, in evaluations,
-on nodes that prepare data. So nothing is imported here: a finder waits for MXNet, and costs every other import one
-comparison of names. Not covered: a Python that ignores its site (-S).
+on nodes that prepare data. So this module imports almost nothing. A finder waits for MXNet, and costs every other
+import one comparison of names. The finder is not installed in a Python that ignores its site (-S).
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # importing typing would be most of the cost
+TYPE_CHECKING = False  # avoids `import typing`, which would be most of the cost
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-WANTING = "mxnet"
+MXNET = "mxnet"
 WORKER = "DYNTRAIN_CONTROL_FILE"  # set in a job's processes
 NAMES = {"bool": bool, "int": int, "float": float, "object": object}
 
 
 def put_back() -> None:
-    """Restore the names. Raises ImportError without NumPy."""
+    """Restore the removed names. Raises ImportError without NumPy."""
     import numpy as np
 
     for name, kind in NAMES.items():
@@ -31,13 +31,13 @@ def put_back() -> None:
 
 
 class Finder:
-    """Finds what the other finders do; for MXNet it runs `put_back` before the module."""
+    """For MXNet, returns another finder's spec, changed so that `put_back` runs before the module."""
 
     @classmethod
     def find_spec(
         cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != WANTING:
+        if name != MXNET:
             return None
         for finder in sys.meta_path:
             if finder is cls or not hasattr(finder, "find_spec"):
@@ -62,14 +62,14 @@ def _precede(spec: ModuleSpec) -> None:
             put_back()
         execute(module)
         if WORKER in os.environ:  # only without `dyntrain.training.dt_scripts`, which bypasses this finder
-            from dyntrain.training.dt_scripts.wanted import tell
+            from dyntrain.training.dt_scripts.wanted import install_advice
 
-            tell(module)
+            install_advice(module)
 
     loader.exec_module = put_back_and_execute  # type: ignore[method-assign]  # a loader object made for this import only
 
 
 def wait_for_mxnet() -> None:
     """Install the finder in this process."""
-    if WANTING not in sys.modules and Finder not in sys.meta_path:
+    if MXNET not in sys.modules and Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)

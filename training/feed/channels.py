@@ -12,7 +12,7 @@ from dyntrain.training.feed.places import ChannelError, checked_name, checked_so
 PIPE, FILE = MODES = ("pipe", "file")
 ROOT = "/opt/ml/input/data"
 _SETTING = re.compile(r"(.*),(shuffle|mode|format)=([^,/]*)", re.DOTALL)
-_OF_A_RANK = re.compile(r"(.+)_(0|[1-9][0-9]*)")
+_RANK_NAME = re.compile(r"(.+)_(0|[1-9][0-9]*)")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Channel:
     @property
     def dealt(self) -> bool:
         """Whether the channel is also divided among ranks. A channel named like NAME_3 already belongs to one rank."""
-        return self.mode == PIPE and _OF_A_RANK.fullmatch(self.name) is None
+        return self.mode == PIPE and _RANK_NAME.fullmatch(self.name) is None
 
     def of_rank(self, rank: int) -> str:
         return f"{self.name}_{rank}"
@@ -46,7 +46,7 @@ def channels_of(words: Sequence[str]) -> list[Channel]:
         raise ChannelError(f"channel {twice[0]} is given twice")
     folders = {channel.name for channel in channels if channel.mode == FILE}
     for name in names:
-        matched = _OF_A_RANK.fullmatch(name)
+        matched = _RANK_NAME.fullmatch(name)
         if name in folders and matched is not None and matched[1] in set(names) - folders:
             raise ChannelError(f"channel {name}: its folder has the name of a FIFO of channel {matched[1]}")
     return channels
@@ -61,11 +61,11 @@ def channel_of(word: str) -> Channel:
         settings.setdefault(matched[2], matched[3])
     mode, seed = settings.get("mode", PIPE).lower(), settings.get("shuffle")
     if mode not in MODES:
-        raise ChannelError(f"channel {name}: mode={mode} is neither of {', '.join(MODES)}")
+        raise ChannelError(f"channel {name}: mode={mode} must be one of {', '.join(MODES)}")
     if seed is not None and not re.fullmatch(r"-?[0-9]{1,19}", seed):
-        raise ChannelError(f"channel {name}: shuffle={seed} is no whole number")
+        raise ChannelError(f"channel {name}: shuffle={seed} must be a whole number")
     if mode == FILE and seed is not None:
-        raise ChannelError(f"channel {name}: shuffle is for mode=pipe; in a folder the program chooses the order")
+        raise ChannelError(f"channel {name}: shuffle needs mode=pipe; in a folder the program chooses the order")
     kind = settings.get("format", "")
     return Channel(
         checked_name(name),
@@ -78,5 +78,5 @@ def channel_of(word: str) -> Channel:
 
 def rank_of(name: str) -> tuple[str, int] | None:
     """Split NAME_3 into NAME and 3; None if the name has no rank."""
-    matched = _OF_A_RANK.fullmatch(name)
+    matched = _RANK_NAME.fullmatch(name)
     return None if matched is None else (matched[1], int(matched[2]))

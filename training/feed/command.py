@@ -18,7 +18,7 @@ from botocore.config import Config
 from dyntrain.training.feed.channels import FILE, PIPE, ROOT, Channel, channels_of
 from dyntrain.training.feed.configuration import configure
 from dyntrain.training.feed.copying import copy
-from dyntrain.training.feed.crc import fast
+from dyntrain.training.feed.crc import library_crc
 from dyntrain.training.feed.dealing import many_channels
 from dyntrain.training.feed.guardian import Guardian
 from dyntrain.training.feed.keeper import Keeper
@@ -31,7 +31,9 @@ SETTINGS = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard
 
 
 def connect(region: str | None) -> Any:
-    client: Any = boto3.session.Session(region_name=region).client  # its type knows every service by name
+    client: Any = boto3.session.Session(
+        region_name=region
+    ).client  # the client's type has an overload for every AWS service
     return client("s3", config=SETTINGS)
 
 
@@ -40,19 +42,19 @@ def say(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; 1 for a problem with the data, which is then the last line."""
+    """Run the command and return its exit code. For a problem with the data, print the problem and return 1."""
     args = _parser().parse_args(argv)
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     try:
         channels = channels_of(args.channel)
-        ranks, local = ranks_here(os.environ, args.workers_per_node)
+        ranks, local = local_ranks(os.environ, args.workers_per_node)
         return run(Path(args.root), channels, ranks, local, command, partial(connect, args.region))
     except ChannelError as error:
         say(str(error))
         return 1
 
 
-def ranks_here(environment: Mapping[str, str], workers: int) -> tuple[int, range]:
+def local_ranks(environment: Mapping[str, str], workers: int) -> tuple[int, range]:
     """Return the job's number of ranks, and this machine's ranks. Raises ChannelError."""
     try:
         nodes, node = int(environment.get("NUM_NODES", "1")), int(environment.get("NODE_RANK", "0"))
@@ -69,51 +71,53 @@ def run(
     command: Sequence[str],
     connect: Callable[[], Any],
 ) -> int:
-    """Run `command` with its channels and return its exit code. Raises ChannelError."""
+    """Run `command` with the channels and return its exit code. Raises ChannelError."""
     root = root.absolute()
     if warning := many_channels(sum(channel.mode == PIPE for channel in channels)):
         say(warning)
-    if fast() is None:
-        say("without google-crc32c (a line for requirements.txt) TFRecords' lengths are checked, not their contents")
+    if library_crc() is None:
+        say("google-crc32c is missing (add it to requirements.txt): of TFRecords only the lengths are checked")
     configure(root, channels, ranks)
     for channel in channels:
         if channel.mode == FILE:
             copy(connect(), channel, root / channel.name, say)
-    return _attend(Keeper(root, channels, ranks, local, say, connect), command, _environment(root, channels))
+    return _run_program(Keeper(root, channels, ranks, local, say, connect), command, _environment(root, channels))
 
 
-def _attend(keeper: Keeper, command: Sequence[str], environment: Mapping[str, str]) -> int:
-    program = _started(command, environment)
+def _run_program(keeper: Keeper, command: Sequence[str], environment: Mapping[str, str]) -> int:
+    program = _start_program(command, environment)
     guardian = Guardian(program.pid)
     keeper.group = guardian.group
     try:
-        return _until_over(keeper, program)
+        return _run_to_end(keeper, program)
     finally:
         keeper.close()
         guardian.dismiss()
 
 
-def _until_over(keeper: Keeper, program: subprocess.Popen[bytes]) -> int:
+def _run_to_end(keeper: Keeper, program: subprocess.Popen[bytes]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda sig, _: _tell(program, sig))
+        signal.signal(number, lambda sig, _: _signal_group(program, sig))
     while (code := program.poll()) is None and not keeper.problem:
         keeper.turn(TURN_SECONDS)
-    until = time.monotonic() + PATIENCE
-    while code and keeper.lists and not keeper.problem and time.monotonic() < until:
-        keeper.turn(TURN_SECONDS)  # a problem with a channel that is still being listed may be why the program failed
+    deadline = time.monotonic() + PATIENCE
+    while code and keeper.lists and not keeper.problem and time.monotonic() < deadline:
+        keeper.turn(TURN_SECONDS)  # the program may have failed because of a channel that is still being listed
     if not keeper.problem:
         return code if code is not None and code >= 0 else 128 - (code or 0)
-    _tell(program, signal.SIGTERM)  # its readers still block on their FIFOs, so it has not seen a false end of data
-    until = time.monotonic() + PATIENCE
-    while program.poll() is None and time.monotonic() < until:
+    _signal_group(
+        program, signal.SIGTERM
+    )  # the program's readers still block on their FIFOs, so they have not seen a false end of data
+    deadline = time.monotonic() + PATIENCE
+    while program.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    _tell(program, signal.SIGKILL)
+    _signal_group(program, signal.SIGKILL)
     program.wait()
     say(keeper.problem)
     return 1
 
 
-def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start_program(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start the command, in a session of its own. Raises ChannelError."""
     parent = os.getpid()
     try:
@@ -124,7 +128,7 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
         raise ChannelError(f"the command cannot be started: {error}") from error
 
 
-def _tell(program: subprocess.Popen[bytes], number: int) -> None:
+def _signal_group(program: subprocess.Popen[bytes], number: int) -> None:
     """Send a signal to the program's whole process group."""
     try:
         os.killpg(program.pid, number)
@@ -133,7 +137,7 @@ def _tell(program: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _environment(root: Path, channels: Sequence[Channel]) -> dict[str, str]:
-    """The program's environment: each channel's path, named as SageMaker does, and its source, for `job.channel`."""
+    """The program's environment: each channel's path under SageMaker's name, and its source for `job.channel`."""
     names = {channel: channel.name.upper().replace("-", "_") for channel in channels}
     return {
         **os.environ,
@@ -152,12 +156,16 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=SOURCE[,shuffle=SEED][,mode=file][,format=FORMAT]",
-        help="s3://BUCKET/PREFIX/ or s3://BUCKET/KEY,manifest; any number of them",
+        help="s3://BUCKET/PREFIX/ or s3://BUCKET/KEY,manifest; may be repeated",
     )
-    parser.add_argument("--root", default=ROOT, help=f"where they are; default: {ROOT}")
+    parser.add_argument("--root", default=ROOT, help=f"folder of the FIFOs and folders; default: {ROOT}")
     parser.add_argument(
-        "--workers-per-node", type=int, default=1, metavar="N", help="ranks on each machine, among which NAME is dealt"
+        "--workers-per-node",
+        type=int,
+        default=1,
+        metavar="N",
+        help="ranks on each machine; channel NAME is also divided among all ranks",
     )
-    parser.add_argument("--region", help="of the calls to S3; default: as the AWS CLI has it")
+    parser.add_argument("--region", help="region for calls to S3; default: the AWS CLI's region")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="after --")
     return parser

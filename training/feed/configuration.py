@@ -19,10 +19,12 @@ def configure(root: Path, channels: Sequence[Channel], ranks: int) -> None:
     configuration = {name: {"TrainingInputMode": mode.capitalize()} for name, mode in modes.items()}
     folder = root.parent / "config"
     try:
-        for place in (root, folder):
-            place.mkdir(parents=True, exist_ok=True)
-        aside = folder / ".inputdataconfig.json"  # renamed into place: programs may read the file while ranks are added
-        aside.write_text(json.dumps(configuration, indent=1) + "\n")
-        aside.rename(folder / "inputdataconfig.json")
+        for needed_folder in (root, folder):
+            needed_folder.mkdir(parents=True, exist_ok=True)
+        temporary = (
+            folder / ".inputdataconfig.json"
+        )  # renamed into place: programs may read the file while ranks are added
+        temporary.write_text(json.dumps(configuration, indent=1) + "\n")
+        temporary.rename(folder / "inputdataconfig.json")
     except OSError as error:
-        raise ChannelError(f"{root} cannot be made: {error.strerror}; --root names another folder") from error
+        raise ChannelError(f"{root} cannot be created: {error.strerror}; give another folder with --root") from error

@@ -1,4 +1,4 @@
-"""The contents of channels: their objects, listed once, and those that each rank reads in an epoch."""
+"""The contents of channels: their objects, listed once, and the pieces that each rank reads in an epoch."""
 
 from __future__ import annotations
 
@@ -16,66 +16,68 @@ from dyntrain.training.feed.resuming import Resume, dealt_after, digest_of
 
 
 class Contents:
-    """The contents of all channels. `say` prints a message for people."""
+    """The contents of all channels. `say` prints a message."""
 
     def __init__(self, s3: Any, errands: Errands, say: Callable[[str], None]) -> None:
         self._s3, self._errands, self._say = s3, errands, say
         self._objects: dict[str, list[S3Object]] = {}
-        # By channel's name, whether ranks share it, and resume request; None while it is being computed
-        self._rests: dict[tuple[str, bool, Resume], list[list[Piece]] | None] = {}
+        # By (channel's name, whether ranks share the channel, resume request); None while being computed
+        self._remaining: dict[tuple[str, bool, Resume], list[list[Piece]] | None] = {}
 
-    def ask_for(self, channel: Channel, done: Callable[[], None]) -> None:
-        """List the channel's objects in a child, then call `done`, which may raise ChannelError."""
+    def ask_for(self, channel: Channel, on_listed: Callable[[], None]) -> None:
+        """List the channel's objects in a child, then call `on_listed`, which may raise ChannelError."""
 
         def ask() -> list[tuple[object, ...]]:
-            return [astuple(one) for one in patiently_listed(self._s3, channel.source)]
+            return [astuple(source) for source in patiently_listed(self._s3, channel.source)]
 
-        def listed(answer: Any) -> None:
-            objects = without_indices([S3Object(*one) for one in answer])
+        def store_objects(answer: Any) -> None:
+            objects = without_indices([S3Object(*fields) for fields in answer])
             self._objects[channel.name] = self._checked(channel, objects)
-            done()
+            on_listed()
 
-        self._errands.send(channel.name, ask, listed)
+        self._errands.send(channel.name, ask, store_objects)
 
-    def known(self, channel: Channel) -> bool:
+    def is_listed(self, channel: Channel) -> bool:
         return channel.name in self._objects
 
     def streams(self, channel: Channel, ranks: int | None, epoch: int) -> list[list[Piece]]:
         """Each rank's stream in an epoch; for `ranks` None a single one with the whole channel. Raises ChannelError."""
         objects = self._objects[channel.name]
         if ranks is None:
-            return [[Piece(one) for one in in_order(objects, channel.seed, epoch)]]
+            return [[Piece(source) for source in in_order(objects, channel.seed, epoch)]]
         return streams_of(channel.name, objects, parsed(channel.source)[1], ranks, channel.seed, epoch)
 
-    def rest(self, channel: Channel, resume: Resume, *, shared: bool) -> list[list[Piece]] | None:
-        """What is left of an epoch, as one stream for each rank; None if not known yet: call again later.
+    def remaining_streams(self, channel: Channel, resume: Resume, *, shared: bool) -> list[list[Piece]] | None:
+        """The remaining data of an epoch, as one stream for each rank; None if not computed yet: call again later.
 
         Raises ChannelError.
         """
         objects = self._objects[channel.name]
         if resume.records and resume.objects not in ("", digest_of(objects)):
             raise ChannelError(
-                f"channel {channel.name}: its objects at {channel.source} are others than when epoch {resume.epoch} "
-                "began; begin that epoch anew, with no records"
+                f"channel {channel.name}: its objects at {channel.source} have changed since epoch {resume.epoch} "
+                "began; restart that epoch, with no records"
             )
         key = channel.name, shared, resume
-        if key not in self._rests:
-            for other in [one for one, known in self._rests.items() if one[:2] == key[:2] and known is not None]:
-                del self._rests[other]
-            self._rests[key] = None
+        if key not in self._remaining:
+            for old_key in [k for k, streams in self._remaining.items() if k[:2] == key[:2] and streams is not None]:
+                del self._remaining[old_key]
+            self._remaining[key] = None
             ranks = len(resume.records[0]) if resume.records else resume.ranks
             first = self.streams(channel, ranks if shared else None, resume.epoch)
-            numbers = {one: number for number, one in enumerate(objects)}
+            numbers = {source: number for number, source in enumerate(objects)}
 
             def ask() -> list[list[tuple[int, int, int]]]:
                 streams = dealt_after(first, resume, channel.format, lambda: objects_by(self._s3))
-                return [[(numbers[one.source], one.record, one.at) for one in stream] for stream in streams]
+                return [[(numbers[piece.source], piece.record, piece.at) for piece in stream] for stream in streams]
 
-            def dealt(answer: Any) -> None:
-                self._rests[key] = [[Piece(objects[number], *place) for number, *place in rest] for rest in answer]
+            def store_streams(answer: Any) -> None:
+                self._remaining[key] = [
+                    [Piece(objects[number], *place) for number, *place in stream] for stream in answer
+                ]
 
-            self._errands.send(channel.name, ask, dealt)
-        return self._rests[key]
+            self._errands.send(channel.name, ask, store_streams)
+        return self._remaining[key]
 
     def answer(self, channel: Channel, resume: Resume) -> Resume:
         """The answer to a resume request, with the digest of the objects, for the rank to keep."""
@@ -83,17 +85,20 @@ class Contents:
 
     def _checked(self, channel: Channel, objects: Sequence[S3Object]) -> list[S3Object]:
         """Return the objects that are not empty. Raises ChannelError if there are none, or if a shard has none."""
-        full = [one for one in objects if one.size]
-        if not full:
-            what = "all its objects are empty" if objects else f"there is no object at {channel.source}"
-            raise ChannelError(f"channel {channel.name}: {what}")
-        if len(full) < len(objects):
-            empty = next(one for one in objects if not one.size)
-            self._say(f"channel {channel.name}: {len(objects) - len(full)} empty objects are passed over, as {empty}")
+        nonempty = [source for source in objects if source.size]
+        if not nonempty:
+            problem = "all its objects are empty" if objects else f"there is no object at {channel.source}"
+            raise ChannelError(f"channel {channel.name}: {problem}")
+        if len(nonempty) < len(objects):
+            empty = next(source for source in objects if not source.size)
+            self._say(
+                f"channel {channel.name}: {len(objects) - len(nonempty)} empty objects are skipped, such as {empty}"
+            )
         shards = shards_of(objects, parsed(channel.source)[1]) if channel.dealt else None
         for rank, shard in enumerate(shards or ()):
-            if not any(one.size for one in shard):
+            if not any(source.size for source in shard):
                 raise ChannelError(
-                    f"channel {channel.name}: shard {rank} is empty, as {shard[0]}; rank {rank} would read nothing"
+                    f"channel {channel.name}: shard {rank} has only empty objects, such as {shard[0]}: "
+                    f"rank {rank} would read nothing"
                 )
-        return full
+        return nonempty

@@ -1,4 +1,4 @@
-"""Copies a channel into a folder: all its objects are there, complete, before the program starts."""
+"""Copies all objects of a channel into a folder, before the program starts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dyntrain.training.feed.listing import listed
 from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, parsed
 from dyntrain.training.feed.stream import ObjectStream
 
-AT_ONCE = 8
-TAKEN = 1024 * 1024
-EVERY_SECONDS = 10.0  # between progress messages
+PARALLEL_COPIES = 8
+READ_BYTES = 1024 * 1024
+PROGRESS_SECONDS = 10.0  # between progress messages
 PART = ".part"
 _Mark = tuple[str, str, int, int]
 
@@ -34,63 +34,66 @@ def copy(
 ) -> None:
     """Copy the channel's objects into `folder`.
 
-    Files of an earlier run are kept if object and file have not changed. Raises ChannelError; complete files stay.
+    Files of an earlier run are kept if object and file have not changed. Raises ChannelError, and keeps complete files.
     """
     objects = listed(s3, channel.source)
     if not objects:
         raise ChannelError(f"channel {channel.name}: there is no object at {channel.source}")
     record = folder.with_name(f".{folder.name}.copied")
     copied = _recorded(record)
-    wanted = {path: one for path, one in _places(channel, objects, folder) if _mark(path, one) not in copied}
-    missing = sum(one.size for one in wanted.values())
+    missing_objects = {
+        path: source for path, source in _places(channel, objects, folder) if _mark(path, source) not in copied
+    }
+    missing = sum(source.size for source in missing_objects.values())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _fits(channel, folder, missing)
         began = reported_at = clock()
-        done = size = 0
-        with record.open("a") as recorded, ThreadPoolExecutor(AT_ONCE, "copy") as pool:
+        count = size = 0
+        with record.open("a") as recorded, ThreadPoolExecutor(PARALLEL_COPIES, "copy") as pool:
             recorded.write("\n")  # ends a line that a kill may have cut off
-            going = {pool.submit(_copied, s3, one, path): one for path, one in wanted.items()}
+            running = {pool.submit(_copied, s3, source, path): source for path, source in missing_objects.items()}
             try:
-                for future in as_completed(going):
+                for future in as_completed(running):
                     recorded.write(json.dumps(future.result()) + "\n")
                     recorded.flush()
-                    done, size = done + 1, size + going[future].size
-                    if clock() - reported_at > EVERY_SECONDS:
+                    count, size = count + 1, size + running[future].size
+                    if clock() - reported_at > PROGRESS_SECONDS:
                         reported_at = clock()
-                        say(f"channel {channel.name}: {done} of {len(wanted)} objects, {_mb(size)} of {_mb(missing)}")
+                        say(
+                            f"channel {channel.name}: {count} of {len(missing_objects)} objects, "
+                            f"{_mb(size)} of {_mb(missing)}"
+                        )
             finally:
-                for future in going:
+                for future in running:
                     future.cancel()
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _full(channel, folder, missing) from error
         raise ChannelError(f"channel {channel.name}: {folder} cannot be written: {error.strerror}") from error
-    say(
-        f"channel {channel.name}: {len(objects)} objects in {folder}, {_mb(missing)} of them in {clock() - began:.0f} s"
-    )
+    say(f"channel {channel.name}: {len(objects)} objects in {folder}; {_mb(missing)} copied in {clock() - began:.0f} s")
 
 
 def _places(channel: Channel, objects: list[S3Object], folder: Path) -> Iterator[tuple[Path, S3Object]]:
-    """Each object's path: below the folder as below the prefix, or for a manifest by the whole key.
+    """Each object's path in the folder: its key without the prefix's folder, or for a manifest the whole key.
 
     Raises ChannelError if a path would lie outside of the folder.
     """
     prefix = "" if channel.source.endswith(MANIFEST) else parsed(channel.source)[1]
-    below = prefix if prefix.endswith("/") else prefix.rpartition("/")[0] + "/" if "/" in prefix else ""
-    if prefix and not prefix.endswith("/") and all(one.key.startswith(f"{prefix}/") for one in objects):
-        below = f"{prefix}/"
-    for one in objects:
-        if one.key.endswith("/"):
+    folder_prefix = prefix if prefix.endswith("/") else prefix.rpartition("/")[0] + "/" if "/" in prefix else ""
+    if prefix and not prefix.endswith("/") and all(source.key.startswith(f"{prefix}/") for source in objects):
+        folder_prefix = f"{prefix}/"
+    for source in objects:
+        if source.key.endswith("/"):
             continue  # the empty object with which the console represents a folder
-        path = Path(os.path.normpath(folder / one.key[len(below) :]))
+        path = Path(os.path.normpath(folder / source.key[len(folder_prefix) :]))
         if folder not in path.parents:
-            raise ChannelError(f"channel {channel.name}: {one} would lie outside of {folder}")
-        yield path, one
+            raise ChannelError(f"channel {channel.name}: {source} would lie outside of {folder}")
+        yield path, source
 
 
 def _mark(path: Path, source: S3Object) -> _Mark | None:
-    """The record that the file is a copy of the object; None if there is no file."""
+    """The entry that records the file as a copy of the object; None if there is no file."""
     if not path.is_file():
         return None
     state = path.stat()
@@ -124,8 +127,8 @@ def _copied(s3: Any, source: S3Object, path: Path) -> _Mark | None:
     stream = ObjectStream(s3, source)
     try:
         with part.open("wb") as file:
-            for at in range(0, source.size, TAKEN):
-                file.write(stream.read(at, min(TAKEN, source.size - at)))
+            for start in range(0, source.size, READ_BYTES):
+                file.write(stream.read(start, min(READ_BYTES, source.size - start)))
         part.rename(path)
         return _mark(path, source)
     finally:

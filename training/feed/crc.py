@@ -1,4 +1,4 @@
-"""CRC32C, the checksum of TFRecord: from a library if one is installed; by a table only for a few bytes."""
+"""CRC32C, the checksum of TFRecord: computed by an installed library, or by a table for a few bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def by_table(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def fast() -> Callable[[bytes], int] | None:
+def library_crc() -> Callable[[bytes], int] | None:
     """A library's CRC32C function. None if there is no library: a table would be slower than the network."""
     for name, function in (("google_crc32c", "value"), ("awscrt.checksums", "crc32c"), ("crc32c", "crc32c")):
         try:

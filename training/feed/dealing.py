@@ -1,7 +1,7 @@
-"""Which objects each rank reads in an epoch, and what is left of it when the ranks change. Pure.
+"""Division of an epoch's objects among ranks, and of the remaining data when the ranks change. Pure.
 
-Whole objects are dealt to ranks, with a seed in another order each epoch. All hosts compute the same result from the
-same list. If the ranks change in the middle of an object, some rank reads the rest, from the next record on.
+Whole objects are dealt to ranks; with a seed, in another order each epoch. All hosts compute the same result from the
+same list. If the ranks change in the middle of an object, one of the new ranks continues at the next record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from dyntrain.training.feed.places import ChannelError, S3Object
 
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
-MOST_OF_SAGEMAKER = 20  # channels in a job
+SAGEMAKER_CHANNELS = 20  # channels in a job
 _SHARD = re.compile(r"(0|[1-9][0-9]{0,4})/.")
 
 
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far a rank has trained on its stream: `pieces` whole ones, and the next one up to `record` at byte `at`."""
+    """A rank's position in its stream: after `pieces` whole pieces, at `record` of the next piece, at byte `at`."""
 
     pieces: int
     record: int = 0
@@ -43,21 +43,21 @@ Stream = Sequence[Piece]
 
 
 def without_indices(objects: Sequence[S3Object]) -> list[S3Object]:
-    """Leave out each `X.idx` beside an `X.rec`: it holds the positions of the records, and is no data."""
-    keys = {one.key for one in objects}
-    return [one for one in objects if not (one.key.endswith(".idx") and f"{one.key[:-4]}.rec" in keys)]
+    """Leave out each index `X.idx` of an `X.rec`: an index has the positions of the records, and no data."""
+    keys = {source.key for source in objects}
+    return [source for source in objects if not (source.key.endswith(".idx") and f"{source.key[:-4]}.rec" in keys)]
 
 
 def in_order(objects: Sequence[S3Object], seed: int | None, epoch: int) -> list[S3Object]:
-    """The objects in the order of an epoch: without a seed the list's own, else another one each epoch.
+    """The objects in the order of an epoch: without a seed the list's order, else another order each epoch.
 
     The order depends on seed, epoch and objects only, not on Python's version or the host.
     """
     if seed is None:
         return list(objects)
 
-    def drawn(one: S3Object) -> bytes:
-        return hashlib.sha256(f"{seed}\n{epoch}\n{one.bucket}\n{one.key}".encode()).digest()
+    def drawn(source: S3Object) -> bytes:
+        return hashlib.sha256(f"{seed}\n{epoch}\n{source.bucket}\n{source.key}".encode()).digest()
 
     return sorted(objects, key=drawn)
 
@@ -65,23 +65,24 @@ def in_order(objects: Sequence[S3Object], seed: int | None, epoch: int) -> list[
 def shards_of(objects: Sequence[S3Object], prefix: str) -> list[list[S3Object]] | None:
     """The shards by rank, if all objects lie in PREFIX/0/, PREFIX/1/, ... without a gap; else None."""
     shards: dict[int, list[S3Object]] = {}
-    for one in objects:
-        matched = _SHARD.match(one.key[len(prefix) :].lstrip("/"))
+    for source in objects:
+        matched = _SHARD.match(source.key[len(prefix) :].lstrip("/"))
         if matched is None:
             return None
-        shards.setdefault(int(matched[1]), []).append(one)
+        shards.setdefault(int(matched[1]), []).append(source)
     return [shards[rank] for rank in range(len(shards))] if shards and max(shards) == len(shards) - 1 else None
 
 
 def dealt(objects: Sequence[S3Object], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
     """Deal the objects into one stream for each rank, of about equal size in bytes."""
-    return dealt_anew([Piece(one) for one in in_order(objects, seed, epoch)], ranks)
+    return dealt_anew([Piece(source) for source in in_order(objects, seed, epoch)], ranks)
 
 
 def of_shards(shards: Sequence[Sequence[S3Object]], ranks: int, seed: int | None, epoch: int) -> list[list[Piece]]:
     """The streams of ranks that read shards: rank r reads shard r and every `ranks`-th one after it."""
     return [
-        [Piece(one) for shard in shards[rank::ranks] for one in in_order(shard, seed, epoch)] for rank in range(ranks)
+        [Piece(source) for shard in shards[rank::ranks] for source in in_order(shard, seed, epoch)]
+        for rank in range(ranks)
     ]
 
 
@@ -94,40 +95,40 @@ def streams_of(
     """
     shards = shards_of(objects, prefix)
     if shards is not None and len(shards) > 1:
-        enough(channel, len(shards), "shards", ranks)
+        require_enough(channel, len(shards), "shards", ranks)
         return of_shards(shards, ranks, seed, epoch)
-    enough(channel, len(objects), "objects", ranks)
+    require_enough(channel, len(objects), "objects", ranks)
     return dealt(objects, ranks, seed, epoch)
 
 
-def enough(channel: str, parts: int, kind: str, ranks: int) -> None:
-    """Check that each rank has something to read. Raises ChannelError for fewer shards or objects than ranks."""
+def require_enough(channel: str, parts: int, kind: str, ranks: int) -> None:
+    """Check that each rank has data to read. Raises ChannelError for fewer shards or objects than ranks."""
     if parts < ranks:
         raise ChannelError(
-            f"channel {channel}: {parts} {kind} for {ranks} ranks, of which rank {parts} would read nothing; write at "
-            f"least {ranks}"
+            f"channel {channel}: {parts} {kind} for {ranks} ranks: rank {parts} would read nothing; write at "
+            f"least {ranks} {kind}"
         )
 
 
-def left(streams: Sequence[Stream], positions: Sequence[Position]) -> list[Piece]:
+def remaining_pieces(streams: Sequence[Stream], positions: Sequence[Position]) -> list[Piece]:
     """The pieces that no rank has trained on, in an order that is the same on all hosts.
 
     Raises ValueError for a position that does not exist in its stream.
     """
     if len(streams) != len(positions):
         raise ValueError(f"{len(positions)} positions of {len(streams)} ranks")
-    begun: list[Piece] = []
+    begun_pieces: list[Piece] = []
     untouched: list[Piece] = []
     for stream, position in zip(streams, positions):  # noqa: B905  # Python 3.9
         if position.pieces > len(stream):
             raise ValueError(f"position {position} is beyond the {len(stream)} pieces of its stream")
-        rest = list(stream[position.pieces :])
+        unread = list(stream[position.pieces :])
         if position.record or position.at:
-            if not rest or position.record < rest[0].record or position.at < rest[0].at:
-                raise ValueError(f"position {position} is before its piece, or behind the last")
-            begun.append(rest.pop(0)._replace(record=position.record, at=position.at))
-        untouched += rest
-    return [piece for piece in begun if piece.size] + untouched
+            if not unread or position.record < unread[0].record or position.at < unread[0].at:
+                raise ValueError(f"position {position} is before its piece, or after the last")
+            begun_pieces.append(unread.pop(0)._replace(record=position.record, at=position.at))
+        untouched += unread
+    return [piece for piece in begun_pieces if piece.size] + untouched
 
 
 def dealt_anew(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
@@ -143,9 +144,9 @@ def dealt_anew(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
 
 def many_channels(number: int) -> str:
     """A warning if there are more channels than SageMaker accepts; "" otherwise."""
-    if number <= MOST_OF_SAGEMAKER:
+    if number <= SAGEMAKER_CHANNELS:
         return ""
     return (
-        f"{number} pipe channels: SageMaker takes at most {MOST_OF_SAGEMAKER} a job; dyntrain takes more, but the job "
-        "no longer runs there"
+        f"{number} pipe channels: SageMaker accepts at most {SAGEMAKER_CHANNELS} a job; dyntrain accepts more, but "
+        "such a job does not run on SageMaker"
     )

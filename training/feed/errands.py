@@ -17,30 +17,30 @@ from dyntrain.training.feed.pump import MOST_DEATHS
 class _Errand:
     channel: str
     ask: Callable[[], Any]
-    done: Callable[[Any], None]
+    on_answer: Callable[[Any], None]
     child: int
     answer: bytearray = field(default_factory=bytearray)
     deaths: int = 0
 
 
 class Errands:
-    """All requests under way. `fail` is called with the message of a request that failed. For one thread."""
+    """All requests in progress. `fail` is called with the message of a failed request. For one thread."""
 
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
-        self._going: dict[int, _Errand] = {}
+        self._running: dict[int, _Errand] = {}
 
     @property
     def pipes(self) -> set[int]:
-        """The descriptors to wait for; one that is readable is passed to `listen`."""
-        return set(self._going)
+        """The descriptors to wait for. Pass each readable one to `listen`."""
+        return set(self._running)
 
     @property
     def children(self) -> set[int]:
-        return {errand.child for errand in self._going.values()}
+        return {errand.child for errand in self._running.values()}
 
-    def send(self, channel: str, ask: Callable[[], Any], done: Callable[[Any], None], deaths: int = 0) -> None:
-        """Run `ask`, which may raise ChannelError, in a child; call `done` with its result, as decoded from JSON."""
+    def send(self, channel: str, ask: Callable[[], Any], on_answer: Callable[[Any], None], deaths: int = 0) -> None:
+        """Run `ask`, which may raise ChannelError, in a child; pass its result, decoded from JSON, to `on_answer`."""
 
         def work(write: Write) -> None:
             try:
@@ -51,30 +51,32 @@ class Errands:
 
         child, pipe = fork(work)
         os.set_blocking(pipe, False)
-        self._going[pipe] = _Errand(channel, ask, done, child, deaths=deaths)
+        self._running[pipe] = _Errand(channel, ask, on_answer, child, deaths=deaths)
 
     def listen(self, pipe: int) -> None:
-        """Read from a child's pipe, and handle its answer once complete. Raises ChannelError if `done` does."""
-        errand = self._going[pipe]
+        """Read from a child's pipe, and handle its answer once complete. Raises ChannelError if `on_answer` does."""
+        errand = self._running[pipe]
         try:
-            more = os.read(pipe, 1024 * 1024)
+            received = os.read(pipe, 1024 * 1024)
         except BlockingIOError:
             return
-        errand.answer += more
-        if more:
+        errand.answer += received
+        if received:
             return
         os.close(pipe)
         os.waitpid(errand.child, 0)
-        del self._going[pipe]
+        del self._running[pipe]
         try:
             problem, answer = json.loads(errand.answer)
-        except ValueError:  # it was killed
+        except ValueError:  # the child was killed
             if errand.deaths < MOST_DEATHS:
-                self.send(errand.channel, errand.ask, errand.done, errand.deaths + 1)
+                self.send(errand.channel, errand.ask, errand.on_answer, errand.deaths + 1)
             else:
-                self._fail(f"channel {errand.channel}: the process that asks S3 ended {MOST_DEATHS + 1} times")
+                self._fail(
+                    f"channel {errand.channel}: the child process for requests to S3 ended {MOST_DEATHS + 1} times"
+                )
             return
         if problem:
             self._fail(f"channel {errand.channel}: {problem}")
         else:
-            errand.done(answer)
+            errand.on_answer(answer)

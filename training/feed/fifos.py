@@ -1,4 +1,4 @@
-"""A FIFO at its path: offered, taken by its first reader, then replaced by a guard FIFO that refuses others."""
+"""A FIFO at its path: it is offered, opened by its first reader, and then replaced by a guard that refuses others."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from dyntrain.training.feed.opened import Opened
 
 RESUME, RESUMED = ".resume.json", ".resumed.json"  # after a FIFO's name: a rank's resume request, and its answer
 _F_SETPIPE_SZ = 1031
-PIPE_BYTES = 1024 * 1024  # between a feeder and its reader; the system limits what a user's pipes may hold together
-MAX_REFUSAL_BYTES = 4096  # bytes of a refusal: the kernel writes so many at once, or nothing
+PIPE_BYTES = 1024 * 1024  # of a pipe's buffer; the system limits the total of all pipes of a user
+MAX_REFUSAL_BYTES = 4096  # of a refusal: the kernel writes at most so many bytes in one piece
 
 
 class Fifo:
-    """A FIFO and its path. Opening it never blocks: this process holds both ends until there is a reader."""
+    """A FIFO and its path. Opening the path never blocks, as this process holds both ends until a reader comes."""
 
     def __init__(self, path: Path, opened: Opened) -> None:
         self.path, self._opened = path, opened
-        self.end, self.watch = _make(path, opened)
+        self.end, self.watch = _create(path, opened)
 
     def take(self) -> int:
-        """Take the FIFO after it was opened: put the guard at its path, and return the end to write into."""
-        guard, watch = _make(self.path, self._opened)
+        """Replace the FIFO, which was opened, by a guard at its path; return the end to write into."""
+        guard, watch = _create(self.path, self._opened)
         self._opened.done(self.watch)
         self._opened.forget(self.watch)
         write = os.open(f"/proc/self/fd/{self.end}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -35,14 +35,14 @@ class Fifo:
         self.end, self.watch = guard, watch
         return write
 
-    def turn_away(self, sentence: str) -> None:
-        """Refuse those that opened the guard: they read `sentence`, which is no record. Then put up a new guard."""
+    def refuse_readers(self, sentence: str) -> None:
+        """Let the processes that opened the guard read `sentence`, which is no record; then create a new guard."""
         self._opened.done(self.watch)
         with contextlib.suppress(BlockingIOError):
             os.write(self.end, f"{sentence}\n".encode()[:MAX_REFUSAL_BYTES])
         self._opened.forget(self.watch)
         os.close(self.end)
-        self.end, self.watch = _make(self.path, self._opened)
+        self.end, self.watch = _create(self.path, self._opened)
 
     def withdraw(self) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -62,18 +62,18 @@ def enlarge(pipe: int) -> None:
                 raise
 
 
-def _make(path: Path, opened: Opened) -> tuple[int, int]:
-    """Create a FIFO and rename it into place: whoever opens the path gets either the old one or the new one.
+def _create(path: Path, opened: Opened) -> tuple[int, int]:
+    """Create a FIFO and rename it into place: opening the path gives either the old FIFO or the new one.
 
-    Returns its descriptor and its watch.
+    Returns the new FIFO's descriptor and watch.
     """
-    aside = path.with_name(f".{path.name}.made")
+    new_path = path.with_name(f".{path.name}.made")
     with contextlib.suppress(FileNotFoundError):
-        aside.unlink()
-    os.mkfifo(aside, 0o600)
-    end = os.open(aside, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        new_path.unlink()
+    os.mkfifo(new_path, 0o600)
+    end = os.open(new_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     watch = opened.watch(end)
-    aside.rename(path)
+    new_path.rename(path)
     return end, watch
 
 

@@ -1,7 +1,7 @@
-"""How records are framed, and whether the frames are sound. Pure.
+"""Finds the records in an object's bytes, and checks their frames. Pure.
 
-RecordIO is dmlc-core's (https://github.com/dmlc/dmlc-core/blob/main/include/dmlc/recordio.h), TFRecord TensorFlow's
-(https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/io/record_writer.h).
+The formats are RecordIO of dmlc-core (https://github.com/dmlc/dmlc-core/blob/main/include/dmlc/recordio.h), and
+TFRecord of TensorFlow (https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/io/record_writer.h).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Check = Callable[[bytes], int]
 
 
 class Damaged(ValueError):
-    """A damaged record. `at` is the byte of the buffer at which it begins."""
+    """A damaged record; `at` is its first byte in the buffer."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)
@@ -39,7 +39,7 @@ class Damaged(ValueError):
 
 
 class Split(NamedTuple):
-    """The buffer's whole records: `records` of them, up to byte `end`. The next one needs at least `wanted` bytes."""
+    """A buffer has `records` whole records, up to byte `end`. The next record needs at least `wanted` bytes."""
 
     end: int
     records: int
@@ -66,7 +66,7 @@ def checked_format(name: str) -> str:
 
 
 def split(kind: str, buffer: bytes, last: bool, crc: Check | None) -> Split:
-    """Find the whole records at the start of the buffer. `last`: the object ends with the buffer.
+    """Find the whole records at the start of the buffer. `last` says that the object ends with the buffer.
 
     With `crc` None, the contents of TFRecords are not checked. Raises Damaged.
     """
@@ -86,7 +86,7 @@ def split(kind: str, buffer: bytes, last: bool, crc: Check | None) -> Split:
 
 
 def end_of(kind: str, buffer: bytes, records: int) -> int:
-    """The byte after the first `records` records, which must be whole in the buffer."""
+    """The offset after the buffer's first `records` records, which must be complete."""
     if kind == TFRECORD:
         return _tf_records(buffer, None, records).end
     if kind == RECORDIO:
@@ -102,10 +102,10 @@ def _sound(buffer: bytes, start: int, length: int, crc: Check = by_table) -> boo
     return masked(crc(buffer[start : start + length])) == expected
 
 
-def _tf_records(buffer: bytes, crc: Check | None, most: int = NO_BOUND) -> Split:
+def _tf_records(buffer: bytes, crc: Check | None, limit: int = NO_BOUND) -> Split:
     at = count = 0
     size = len(buffer)
-    while size - at >= _TF_HEADER and count < most:
+    while size - at >= _TF_HEADER and count < limit:
         if not _sound(buffer, at, 8, crc or by_table):
             raise Damaged(at, "the checksum of the record's length is wrong")
         length = _LENGTH.unpack_from(buffer, at)[0]
@@ -118,19 +118,19 @@ def _tf_records(buffer: bytes, crc: Check | None, most: int = NO_BOUND) -> Split
     return Split(at, count, _TF_FRAME)
 
 
-def _record_io(buffer: bytes, most: int = NO_BOUND) -> Split:
+def _record_io(buffer: bytes, limit: int = NO_BOUND) -> Split:
     end = at = count = 0
-    within = False
-    while len(buffer) - at >= HEADER.size and count < most:
+    in_record = False
+    while len(buffer) - at >= HEADER.size and count < limit:
         magic, word = HEADER.unpack_from(buffer, at)
         kind, length = word >> 29, word & (1 << 29) - 1
-        if magic != MAGIC or kind > LAST or (kind in (MIDDLE, LAST)) != within:
-            raise Damaged(end, "no record begins there")
+        if magic != MAGIC or kind > LAST or (kind in (MIDDLE, LAST)) != in_record:
+            raise Damaged(end, "no record begins here")
         following = at + HEADER.size + (length + 3) // 4 * 4
         if following > len(buffer):
             return Split(end, count, following - end)
-        at, within = following, kind in (FIRST, MIDDLE)
-        if not within:
+        at, in_record = following, kind in (FIRST, MIDDLE)
+        if not in_record:
             end = at
             count += 1
     return Split(end, count, at - end + HEADER.size)

@@ -1,7 +1,7 @@
 """Ends a program when the feed that it reads from is killed.
 
-When the feed dies, the kernel kills only the program's first process. The processes that this one started would see
-each FIFO end, and take that for the end of an epoch. So feeders keep the FIFOs open until the guardian has killed the
+When the feed dies, the kernel kills only the program's first process. That process's own children would take the end
+of each FIFO for the end of an epoch. So feeders keep the FIFOs open until the guardian has killed the
 program's whole process group.
 """
 

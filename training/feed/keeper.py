@@ -1,6 +1,6 @@
-"""Holds the FIFOs of all channels: offers an epoch's FIFO, finds out who opens it, and fills it until the epoch ends.
+"""Holds the FIFOs of all channels: offers an epoch's FIFO, finds its reader, and fills the FIFO until the epoch ends.
 
-The FIFO of epoch E + 1 is there before that of E ends, so that a reader that continues at once finds it.
+The FIFO of epoch E + 1 exists before the FIFO of E ends, for a reader that continues at once.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dyntrain.training.feed import opened as who
+from dyntrain.training.feed import opened as opened_files
 from dyntrain.training.feed.channels import PIPE, Channel, rank_of
 from dyntrain.training.feed.configuration import configure
 from dyntrain.training.feed.contents import Contents
-from dyntrain.training.feed.crc import fast
+from dyntrain.training.feed.crc import library_crc
 from dyntrain.training.feed.dealing import Piece, Position
 from dyntrain.training.feed.errands import Errands
 from dyntrain.training.feed.feeder import Write, fork, messages, objects_by, write_all
@@ -27,15 +27,15 @@ from dyntrain.training.feed.places import ChannelError
 from dyntrain.training.feed.pump import ENDED, FAILED, GOING, LEFT, Pump
 from dyntrain.training.feed.resuming import Resume, resume_of
 
-LOOK_SECONDS = 0.1  # between looks for resume requests
+LOOK_SECONDS = 0.1  # between checks for resume requests
 Say = Callable[[str], None]
 
 
 class Keeper:
     """All FIFOs of a program.
 
-    `ranks` is the number of ranks that the job begins with, `local` are this machine's. `problem` is the message of an
-    error for which the program must end. For one thread, because it forks its children.
+    `ranks` is the number of ranks that the job begins with, `local` are the ranks of this machine. `problem` is the
+    message of an error for which the program must end. Use one thread only, because children are forked.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Keeper:
         self.problem = ""
         self.group = 0  # the feeders' process group, once there is a guardian
         self._s3 = connect()
-        self._crc = fast()
-        self._opened = who.Opened()
+        self._crc = library_crc()
+        self._opened = opened_files.Opened()
         self._errands = Errands(self._fail)
         self._contents = Contents(self._s3, self._errands, say)
         self._pumps: list[Pump] = []
-        self._abandoned: list[Pump] = []  # of epochs that their ranks resumed: their readers get no end of data
+        self._abandoned: list[Pump] = []  # of resumed epochs: the readers of the old FIFOs get no end of data
         root.mkdir(parents=True, exist_ok=True)
         clear(root)
         self.offered: list[Offered] = []
@@ -69,29 +69,29 @@ class Keeper:
             if channel.dealt:
                 self.offered += [Offered(channel.of_rank(rank), channel, rank, ranks) for rank in range(ranks)]
             self._contents.ask_for(channel, partial(self._listed, channel))
-        for one in self.offered:
-            one.fifo = self._offer(one, 0)
+        for entry in self.offered:
+            entry.fifo = self._offer(entry, 0)
 
     def turn(self, seconds: float) -> None:
         """Wait for events, `seconds` at most, and handle them."""
-        waiting = select.poll()
+        poller = select.poll()
         for fd in (self._opened.fileno(), *self._errands.pipes):
-            waiting.register(fd, select.POLLIN)
-        hung: dict[int, Pump] = {}
-        for pump in (one for one in self._pumps if one.state == GOING):
-            fd, room = pump.waits
-            waiting.register(fd, select.POLLOUT if room else select.POLLIN)
-            if not room:
-                waiting.register(pump.gone, 0)  # errors only
-                hung[pump.gone] = pump
+            poller.register(fd, select.POLLIN)
+        pumps_by_fd: dict[int, Pump] = {}
+        for pump in (pump for pump in self._pumps if pump.state == GOING):
+            fd, for_writing = pump.waits
+            poller.register(fd, select.POLLOUT if for_writing else select.POLLIN)
+            if not for_writing:
+                poller.register(pump.gone, 0)  # errors only
+                pumps_by_fd[pump.gone] = pump
         for pump in self._abandoned:
-            waiting.register(pump.gone, 0)
-        ready = {fd for fd, _ in waiting.poll(int(seconds * 1000))}
+            poller.register(pump.gone, 0)
+        ready = {fd for fd, _ in poller.poll(int(seconds * 1000))}
         try:
             for pipe in ready & self._errands.pipes:
                 self._errands.listen(pipe)
-            for fd in ready & set(hung):
-                hung[fd].hang_up()
+            for fd in ready & set(pumps_by_fd):
+                pumps_by_fd[fd].hang_up()
             for pump in self._pumps:
                 if pump.waits[0] in ready:
                     pump.turn()
@@ -114,133 +114,137 @@ class Keeper:
 
     @property
     def lists(self) -> bool:
-        """Whether some channel's objects are not listed yet."""
-        return not all(self._contents.known(one.channel) for one in self.offered)
+        """Whether the objects of any channel are not listed yet."""
+        return not all(self._contents.is_listed(entry.channel) for entry in self.offered)
 
     def close(self) -> None:
-        """Close all FIFOs, of a job that is over, or that has a problem and whose readers are gone."""
+        """Close all FIFOs, after the job or after a problem, when no reader is left."""
         for pump in (*self._pumps, *self._abandoned):
             pump.close()
-        for one in self.offered:
-            for fifo in (one.fifo, one.guard):
+        for entry in self.offered:
+            for fifo in (entry.fifo, entry.guard):
                 if fifo is not None:
                     fifo.withdraw()
-            if one.waits_for_list:
-                os.close(one.write)
+            if entry.waits_for_list:
+                os.close(entry.write)
         self._opened.close()
 
     def _fail(self, problem: str) -> None:
         self.problem = self.problem or problem
 
-    def _offer(self, one: Offered, epoch: int) -> Fifo:
-        return Fifo(self.root / f"{one.name}_{epoch}", self._opened)
+    def _offer(self, entry: Offered, epoch: int) -> Fifo:
+        return Fifo(self.root / f"{entry.name}_{epoch}", self._opened)
 
     def _listed(self, channel: Channel) -> None:
-        for one in self.offered:
-            if one.waits_for_list and one.channel is channel:
-                one.waits_for_list = False
-                self._pump(one)
+        for entry in self.offered:
+            if entry.waits_for_list and entry.channel is channel:
+                entry.waits_for_list = False
+                self._pump(entry)
 
-    def stream(self, one: Offered, epoch: int) -> list[Piece]:
+    def stream(self, entry: Offered, epoch: int) -> list[Piece]:
         """The pieces that a FIFO delivers in an epoch. Raises ChannelError."""
-        if epoch in one.rest:
-            return one.rest[epoch]
-        return self._contents.streams(one.channel, one.ranks, epoch)[one.rank or 0]
+        if epoch in entry.resumed_streams:
+            return entry.resumed_streams[epoch]
+        return self._contents.streams(entry.channel, entry.ranks, epoch)[entry.rank or 0]
 
     # ---- ranks that resume an epoch
 
     def _resume(self, path: Path) -> None:
-        """Handle a resume request, or leave it for the next look. Raises ChannelError."""
+        """Handle a resume request, or leave it for the next check. Raises ChannelError."""
         name, content = path.name[: -len(RESUME)], path.read_bytes()
         if not content:
             return  # still being written
         resume = resume_of(name, content)
-        one = self._of_rank(name, resume)
-        if not self._contents.known(one.channel):
+        entry = self._entry_of_rank(name, resume)
+        if not self._contents.is_listed(entry.channel):
             return
-        streams = self._contents.rest(one.channel, resume, shared=one.rank is not None)
+        streams = self._contents.remaining_streams(entry.channel, resume, shared=entry.rank is not None)
         if streams is None:
             return
-        self._begin(one, resume.epoch, streams[one.rank or 0])
+        self._begin(entry, resume.epoch, streams[entry.rank or 0])
         answer = self.root / f"{name}{RESUMED}"
-        aside = answer.with_name(f".{answer.name}")
-        aside.write_text(self._contents.answer(one.channel, resume).text())
-        aside.rename(answer)
+        temporary = answer.with_name(f".{answer.name}")
+        temporary.write_text(self._contents.answer(entry.channel, resume).text())
+        temporary.rename(answer)
         path.unlink()
 
-    def _of_rank(self, name: str, resume: Resume) -> Offered:
+    def _entry_of_rank(self, name: str, resume: Resume) -> Offered:
         """Find the FIFO of this name, or add it for a new rank. Raises ChannelError."""
-        one = next((one for one in self.offered if one.name == name), None)
-        if one is None:
+        entry = next((entry for entry in self.offered if entry.name == name), None)
+        if entry is None:
             base, rank = rank_of(name) or ("", 0)
-            beside = next((one for one in self.offered if one.channel.name == base and one.channel.dealt), None)
-            if beside is None:
+            channel_entry = next(
+                (entry for entry in self.offered if entry.channel.name == base and entry.channel.dealt), None
+            )
+            if channel_entry is None:
                 raise ChannelError(f"{name}{RESUME}: there is no channel {name}")
-            one = Offered(name, beside.channel, rank, resume.ranks)
-            self.offered.append(one)
+            entry = Offered(name, channel_entry.channel, rank, resume.ranks)
+            self.offered.append(entry)
             configure(self.root, self._channels, resume.ranks)
-        alone = one.rank is None and max(resume.ranks, *map(len, resume.records), 1) > 1
-        if alone or (one.rank or 0) >= resume.ranks:
-            raise ChannelError(f"{name}{RESUME}: {name} is not of {resume.ranks} ranks")
-        if one.rank is not None:
-            one.ranks = resume.ranks
-        return one
+        is_undivided = entry.rank is None and max(resume.ranks, *map(len, resume.records), 1) > 1
+        if is_undivided or (entry.rank or 0) >= resume.ranks:
+            raise ChannelError(f"{name}{RESUME}: with {resume.ranks} ranks, no rank reads {name}")
+        if entry.rank is not None:
+            entry.ranks = resume.ranks
+        return entry
 
-    def _begin(self, one: Offered, epoch: int, stream: list[Piece]) -> None:
+    def _begin(self, entry: Offered, epoch: int, stream: list[Piece]) -> None:
         """Offer the FIFO of a resumed epoch. A process that still reads the old FIFO no longer counts as its reader."""
-        if one.pump is not None and one.pump in self._pumps:
-            one.pump.hang_up()
-            self._pumps.remove(one.pump)
-            self._abandoned.append(one.pump)
-        for fifo in (one.fifo, one.guard):
+        if entry.pump is not None and entry.pump in self._pumps:
+            entry.pump.hang_up()
+            self._pumps.remove(entry.pump)
+            self._abandoned.append(entry.pump)
+        for fifo in (entry.fifo, entry.guard):
             if fifo is not None:
                 fifo.withdraw()
-        one.pump = one.guard = None
-        one.epoch, one.rest = epoch, {epoch: stream}
-        one.fifo = self._offer(one, epoch)
+        entry.pump = entry.guard = None
+        entry.epoch, entry.resumed_streams = epoch, {epoch: stream}
+        entry.fifo = self._offer(entry, epoch)
 
-    # ---- who opens it
+    # ---- opened FIFOs
 
     def _was_opened(self, watch: int) -> None:
-        for one in self.offered:
-            if one.fifo is not None and one.fifo.watch == watch:
-                self._taken(one, one.fifo)
+        for entry in self.offered:
+            if entry.fifo is not None and entry.fifo.watch == watch:
+                self._handle_open(entry, entry.fifo)
                 return
-            if one.guard is not None and one.guard.watch == watch:
-                self._second(one, one.guard)
+            if entry.guard is not None and entry.guard.watch == watch:
+                self._refuse_second_reader(entry, entry.guard)
                 return
         self._opened.done(watch)  # of a withdrawn FIFO
 
-    def _taken(self, one: Offered, taken: Fifo) -> None:
-        one.write = taken.take()
-        if one.guard is not None:
-            one.guard.withdraw()
-        one.guard = taken
-        one.opened_at = self._clock() if one.opened_at is None else one.opened_at
-        one.epoch += 1
-        one.fifo = self._offer(one, one.epoch)
-        if self._contents.known(one.channel):
-            self._pump(one)
+    def _handle_open(self, entry: Offered, opened_fifo: Fifo) -> None:
+        entry.write = opened_fifo.take()
+        if entry.guard is not None:
+            entry.guard.withdraw()
+        entry.guard = opened_fifo
+        entry.opened_at = self._clock() if entry.opened_at is None else entry.opened_at
+        entry.epoch += 1
+        entry.fifo = self._offer(entry, entry.epoch)
+        if self._contents.is_listed(entry.channel):
+            self._pump(entry)
         else:
-            one.waits_for_list = True
+            entry.waits_for_list = True
 
-    def _pump(self, one: Offered) -> None:
+    def _pump(self, entry: Offered) -> None:
         """Fill the FIFO for its reader.
 
-        Raises ChannelError if several opened it at once: none of them can be refused any more.
+        Raises ChannelError if several processes opened the FIFO at once, as none can be refused any more.
         """
-        epoch = one.epoch - 1
-        name = f"{one.name}_{epoch}"
-        pids = who.readers(one.write, self._own())
-        one.reader = who.called(pids[0]) if pids else "a process"
+        epoch = entry.epoch - 1
+        name = f"{entry.name}_{epoch}"
+        pids = opened_files.readers(entry.write, self._own_pids())
+        entry.reader = opened_files.described(pids[0]) if pids else "a process"
         if len(pids) > 1:
-            both = " and ".join(who.called(pid) for pid in pids[:2])
-            raise ChannelError(f"{name} is opened by two at once, {both}: one reader a FIFO, each rank its own channel")
-        stream = self.stream(one, epoch)
-        one.pump = Pump(name, stream, one.write, partial(self._feed, one.channel, stream, one.write))
-        self._pumps.append(one.pump)
+            two_readers = " and ".join(opened_files.described(pid) for pid in pids[:2])
+            raise ChannelError(
+                f"{name} was opened by two processes at once, {two_readers}: give each rank its own channel"
+            )
+        stream = self.stream(entry, epoch)
+        entry.pump = Pump(name, stream, entry.write, partial(self._feed, entry.channel, stream, entry.write))
+        self._pumps.append(entry.pump)
 
-    def _own(self) -> set[int]:
+    def _own_pids(self) -> set[int]:
         """The pids of children, which also have FIFOs open for a while."""
         return {self.group, *self._errands.children, *(pump.child for pump in self._pumps)}
 
@@ -251,29 +255,31 @@ class Keeper:
 
         return fork(work, fifo, self.group)
 
-    def _second(self, one: Offered, guard: Fifo) -> None:
-        names = [who.called(pid) for pid in who.readers(guard.end, self._own())]
+    def _refuse_second_reader(self, entry: Offered, guard: Fifo) -> None:
+        names = [opened_files.described(pid) for pid in opened_files.readers(guard.end, self._own_pids())]
         state = "has read it"
-        if one.pump is not None and one.pump.state == GOING:
+        if entry.pump is not None and entry.pump.state == GOING:
             state = "reads it"
-            one.reader = next(map(who.called, who.readers(one.write, self._own())), one.reader)
-        sentence = f"{guard.path.name} is refused to {names[0] if names else 'a process'}: {one.reader} {state}; " + (
+            entry.reader = next(
+                map(opened_files.described, opened_files.readers(entry.write, self._own_pids())), entry.reader
+            )
+        sentence = f"{guard.path.name} is refused to {names[0] if names else 'a process'}: {entry.reader} {state}; " + (
             "a FIFO has one reader, each rank its own channel"
         )
         self._say(sentence)
-        guard.turn_away(sentence)
+        guard.refuse_readers(sentence)
 
     def _settle(self, ready: set[int]) -> None:
-        for pump in [one for one in self._abandoned if one.gone in ready]:
+        for pump in [pump for pump in self._abandoned if pump.gone in ready]:
             pump.close()
             self._abandoned.remove(pump)
         for pump in list(self._pumps):
             if pump.state == GOING:
                 continue
-            reader = next((one.reader for one in self.offered if one.pump is pump), "its reader")
+            reader = next((entry.reader for entry in self.offered if entry.pump is pump), "its reader")
             if pump.state == FAILED:
                 self._fail(pump.problem)
-                continue  # not closed: its reader blocks until the program is ended
+                continue  # the FIFO is not closed, so its reader blocks until the program is ended
             if pump.state == LEFT:
                 self._say(f"{pump.name}: {reader} closed it before its end; the rest of the epoch is not read")
             assert pump.state in (LEFT, ENDED)

@@ -1,4 +1,4 @@
-"""The FIFOs of one name, epoch after epoch, and a warning about those that nobody opens."""
+"""The FIFOs of one name, epoch after epoch, and a warning about unopened FIFOs."""
 
 from __future__ import annotations
 
@@ -29,24 +29,28 @@ class Offered:
     pump: Pump | None = None
     reader: str = ""
     opened_at: float | None = None
-    told_unopened: bool = False
-    rest: dict[int, list[Piece]] = field(default_factory=dict)  # of the epoch that its rank resumes
+    was_warned: bool = False
+    resumed_streams: dict[int, list[Piece]] = field(default_factory=dict)  # by epoch: the streams of a resumed epoch
 
 
 def unopened(offered: Sequence[Offered], local: range, now: float) -> Iterator[str]:
-    """A warning for people, once for each rank on this machine that does not read its own channel."""
-    first: dict[str, Offered] = {}
-    for one in offered:
-        if one.opened_at is not None and (base := rank_of(one.name)) is not None:
-            first.setdefault(base[0], one)
-    for one in offered:
-        base = rank_of(one.name)
-        if base is None or one.opened_at is not None or one.told_unopened or base[1] not in local:
+    """Yield a warning once for each rank on this machine that does not read its own channel."""
+    opened_by_channel: dict[str, Offered] = {}
+    for entry in offered:
+        if entry.opened_at is not None and (base := rank_of(entry.name)) is not None:
+            opened_by_channel.setdefault(base[0], entry)
+    for entry in offered:
+        base = rank_of(entry.name)
+        if base is None or entry.opened_at is not None or entry.was_warned or base[1] not in local:
             continue
-        other = first.get(base[0])
-        if other is not None and other.opened_at is not None and now - other.opened_at > UNOPENED_SECONDS:
-            one.told_unopened = True
+        opened_entry = opened_by_channel.get(base[0])
+        if (
+            opened_entry is not None
+            and opened_entry.opened_at is not None
+            and now - opened_entry.opened_at > UNOPENED_SECONDS
+        ):
+            entry.was_warned = True
             yield (
-                f"channel {one.name}: nobody has opened it, {UNOPENED_SECONDS:.0f} s after {other.name} was; does that "
-                "rank's program read it?"
+                f"channel {entry.name}: not opened yet, {UNOPENED_SECONDS:.0f} s after {opened_entry.name} was; does "
+                "that rank's program read it?"
             )

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 MANIFEST = ",manifest"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # SageMaker's, less the dot, which variables' names lack
+NAME = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+)  # SageMaker's names without dots, which no name of a variable may have
 # Accepts the names that us-east-1 allowed before 2018, too:
 # docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
 _SOURCE = re.compile(r"s3://([A-Za-z0-9._-]{3,255})(?:/(.*))?", re.DOTALL)
 
 
 class ChannelError(RuntimeError):
-    """A problem that a person has to solve; the message says what."""
+    """A problem that the user has to solve; the message says what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,9 @@ class S3Object:
 
 
 def checked_name(name: str) -> str:
-    """Return the name. Raises ChannelError if it is not a valid channel name."""
+    """Return the name. Raises ChannelError for an invalid channel name."""
     if not NAME.fullmatch(name):
-        raise ChannelError(f"{name!r} is no name of a channel: letters, digits, - and _, at most 64")
+        raise ChannelError(f"{name!r} is no name of a channel: use letters, digits, - and _, at most 64")
     return name
 
 
@@ -47,12 +49,12 @@ def parsed(source: str) -> tuple[str, str]:
 
 
 def checked_source(source: str) -> str:
-    """Return the source. Raises ChannelError if it is no S3 address."""
+    """Return the source. Raises ChannelError if `source` is no S3 address."""
     parsed(source)
     return source
 
 
-def manifest_of(content: bytes, where: str) -> tuple[str, list[str]]:
+def manifest_of(content: bytes, address: str) -> tuple[str, list[str]]:
     """Parse a manifest into its bucket and keys, in the manifest's order. Raises ChannelError.
 
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
@@ -60,10 +62,10 @@ def manifest_of(content: bytes, where: str) -> tuple[str, list[str]]:
     try:
         manifest: Any = json.loads(content)
     except ValueError as error:
-        raise ChannelError(f"{where} is no manifest: {error}") from error
+        raise ChannelError(f"{address} is no manifest: {error}") from error
     first: Any = manifest[0] if isinstance(manifest, list) and len(manifest) > 1 else None
     prefix = first.get("prefix") if isinstance(first, dict) and len(first) == 1 else None
     if not isinstance(prefix, str) or not all(isinstance(name, str) for name in manifest[1:]):
-        raise ChannelError(f'{where} is no manifest: [{{"prefix": "s3://BUCKET/..."}}, "object", ...]')
-    bucket, below = parsed(prefix)
-    return bucket, [below + name for name in manifest[1:]]
+        raise ChannelError(f'{address} is no manifest: [{{"prefix": "s3://BUCKET/..."}}, "object", ...]')
+    bucket, key_prefix = parsed(prefix)
+    return bucket, [key_prefix + name for name in manifest[1:]]

@@ -1,8 +1,8 @@
-"""A rank's request to resume an epoch, with the same ranks or with others: NAME.resume.json.
+"""A rank's request to resume an epoch, with as many ranks as before or another number: NAME.resume.json.
 
 The program counts the records that its model was trained on, for each rank, and stores the counts with the model. So
-records that a rank had only read ahead when it was killed, or trained on after the checkpoint, are delivered again; no
-others are.
+records that a rank had only read ahead when it was killed, or trained on after the checkpoint, are delivered again, but
+no other records.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from typing import Any, NamedTuple
 
-from dyntrain.training.feed.dealing import Piece, Position, Stream, dealt_anew, left
-from dyntrain.training.feed.feeder import Read, known, parts
+from dyntrain.training.feed.dealing import Piece, Position, Stream, dealt_anew, remaining_pieces
+from dyntrain.training.feed.feeder import Read, detected_format, parts
 from dyntrain.training.feed.fifos import RESUME
 from dyntrain.training.feed.frames import end_of
-from dyntrain.training.feed.listing import side_by_side
+from dyntrain.training.feed.listing import in_parallel
 from dyntrain.training.feed.places import ChannelError, S3Object
 
 
@@ -44,7 +44,7 @@ def resume_of(name: str, content: bytes) -> Resume:
         fields: Any = json.loads(content)
         resume = Resume(**{**fields, "records": tuple(map(tuple, fields.get("records", ())))})
     except (ValueError, TypeError, AttributeError) as error:
-        raise ChannelError(f"{name}{RESUME} is not as CHANNELS.md has it: {error}") from error
+        raise ChannelError(f"{name}{RESUME} is not as in CHANNELS.md: {error}") from error
     numbers = [resume.epoch, resume.ranks, *(count for counts in resume.records for count in counts)]
     if not all(type(number) is int and number >= 0 for number in numbers) or not all((resume.ranks, *resume.records)):
         raise ChannelError(f"{name}{RESUME}: epoch, ranks and records are whole numbers, records one for each rank")
@@ -52,35 +52,35 @@ def resume_of(name: str, content: bytes) -> Resume:
 
 
 def digest_of(objects: Sequence[S3Object]) -> str:
-    """A digest of the objects, to detect that they changed since an epoch began."""
-    return hashlib.sha256(json.dumps([astuple(one) for one in objects]).encode()).hexdigest()[:16]
+    """A digest of the objects, to detect changes since an epoch began."""
+    return hashlib.sha256(json.dumps([astuple(source) for source in objects]).encode()).hexdigest()[:16]
 
 
 def dealt_after(first: list[list[Piece]], resume: Resume, kind: str, reader: Callable[[], Read]) -> list[list[Piece]]:
-    """Deal what is left of an epoch into one stream for each rank.
+    """Deal the remaining data of an epoch into one stream for each rank.
 
-    `first` are the streams of the epoch's first ranks. `reader` makes a function that reads, for one thread. Raises
+    `first` are the streams of the epoch's first ranks. `reader` makes a reading function for one thread. Raises
     ChannelError if a rank's count exceeds its stream.
     """
     streams = first
     for counts, ranks in zip(resume.records, [*map(len, resume.records[1:]), resume.ranks]):  # noqa: B905  # Python 3.9
-        places = side_by_side(lambda one: place_of(reader(), *one, kind), list(zip(streams, counts)))  # noqa: B905
-        for rank, (_, beyond) in enumerate(places):
-            if beyond:
+        places = in_parallel(lambda pair: place_of(reader(), *pair, kind), list(zip(streams, counts)))  # noqa: B905
+        for rank, (_, missing_records) in enumerate(places):
+            if missing_records:
                 raise ChannelError(
-                    f"epoch {resume.epoch}: rank {rank} cannot have trained on {counts[rank]} records, of "
-                    f"{counts[rank] - beyond}; is the checkpoint of this data?"
+                    f"epoch {resume.epoch}: rank {rank} cannot have trained on {counts[rank]} records: it "
+                    f"has {counts[rank] - missing_records}; does the checkpoint belong to this data?"
                 )
-        streams = dealt_anew(left(streams, [place for place, _ in places]), ranks)
+        streams = dealt_anew(remaining_pieces(streams, [place for place, _ in places]), ranks)
     return streams
 
 
 def place_of(read: Read, stream: Stream, records: int, kind: str) -> tuple[Position, int]:
-    """The position after a stream's first `records` records, and how many of them it lacks. Raises ChannelError."""
+    """The position after a stream's first `records` records, and the number of missing records. Raises ChannelError."""
     for index, piece in enumerate(stream):
         if not records:
             return Position(index), 0
-        kind, head = known(read, piece, kind)
+        kind, head = detected_format(read, piece, kind)
         record, at = piece.record, piece.at
         for part in parts(read, piece, head, kind, None):
             if records < part.record - record:

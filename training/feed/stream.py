@@ -1,4 +1,4 @@
-"""Ranged reads of an S3 object, mostly sequential; a read that is cut off continues at its byte."""
+"""Ranged reads of an S3 object, mostly sequential; an interrupted read continues at the same byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_PAUSE = 5.0
 class ObjectStream:
     """An object that is read by ranges, by one thread at a time.
 
-    `s3` is a client whose own retries are short, as this class makes the longer ones.
+    `s3` is a client with short retries of its own, as this class makes longer ones.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class ObjectStream:
         Raises ChannelError after `PATIENCE` seconds without a byte, and at once for an error that no retry solves.
         """
         if start + length > self._source.size:
-            raise ChannelError(f"{self._source} has {self._source.size} bytes: its index is of another object")
-        reached = self._at + len(self._buffer)
-        if self._body is None or not self._at <= start <= reached + SKIPPED:
+            raise ChannelError(f"{self._source} has {self._source.size} bytes: its index belongs to another object")
+        buffer_end = self._at + len(self._buffer)
+        if self._body is None or not self._at <= start <= buffer_end + SKIPPED:
             self.close()
             self._at = start
         while self._at + len(self._buffer) < start + length:
-            if self._at + len(self._buffer) <= start:  # all of it is before the range
+            if self._at + len(self._buffer) <= start:  # the whole buffer is before the range
                 self._at += len(self._buffer)
                 self._buffer.clear()
             self._buffer += self._piece()
@@ -56,7 +56,7 @@ class ObjectStream:
         self._at += length
         return piece
 
-    def some(self, start: int) -> bytes:
+    def read_some(self, start: int) -> bytes:
         """Read at least a byte from `start` on, for sequential reads to the end. Raises ChannelError, as `read`."""
         if self._buffer or self._at != start:
             self.close()
@@ -93,16 +93,18 @@ class ObjectStream:
                 problem = error
             self._drop()
             if self._clock() - began > PATIENCE:
-                raise ChannelError(f"{self._source}: not a byte for {PATIENCE:.0f} s: {problem}") from problem
+                raise ChannelError(f"{self._source}: no data for {PATIENCE:.0f} s: {problem}") from problem
             self._sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 
     def _open(self, start: int) -> Any:
-        given = {"Bucket": self._source.bucket, "Key": self._source.key, "Range": f"bytes={start}-"}
-        return self._s3.get_object(**given, IfMatch=self._source.etag)["Body"]
+        arguments = {"Bucket": self._source.bucket, "Key": self._source.key, "Range": f"bytes={start}-"}
+        return self._s3.get_object(**arguments, IfMatch=self._source.etag)["Body"]
 
     def _permanent(self, error: ClientError) -> None:
         if error.response["Error"]["Code"] == "PreconditionFailed":
-            raise ChannelError(f"{self._source} was replaced since the job began: its records are others") from error
+            raise ChannelError(
+                f"{self._source} was replaced since the job began, and its records have changed"
+            ) from error
         if error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:  # SlowDown has a higher status
             raise ChannelError(f"{self._source}: {error}") from error

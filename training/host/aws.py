@@ -1,4 +1,4 @@
-"""Session for AWS with credentials from wherever boto3 finds them; on EC2 they are the instance's role."""
+"""Session for AWS with the credentials that boto3 finds; on EC2, those of the instance's role."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Becomes the given program, which then dies with the supervisor that started it.
+"""Executes the given program, which then dies with the supervisor that started it.
 
-Run as a script by its path, so it imports only the standard library; the one place that sets the death signal.
+This file runs as a script by its path, so it imports only the standard library. Only this file sets the death signal.
 
-argv: PARENT_PID NICE [--cwd=DIRECTORY] [--user=NAME] PROGRAM [ARGUMENT...]. It is a program and not a hook between fork
-and exec because the supervisor has threads: code there may hang on a lock that nobody will release. If the program
-cannot be run, exit codes are the shell's: 126 not executable, 127 not found.
+argv: PARENT_PID NICE [--cwd=DIRECTORY] [--user=NAME] PROGRAM [ARGUMENT...]. This is a program and not a hook between
+fork and exec, because the supervisor has threads: such a hook may hang on a lock that no thread will release. If
+PROGRAM cannot be run, the exit codes are the shell's: 126 not executable, 127 not found.
 
 `PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process. So such children are started from a thread
-that lives as long as they may (as `dyntrain.controller.local.spawner` does).
+that lives as long as the children may (as `dyntrain.controller.local.spawner` does).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def prctl(option: int, value: int) -> None:
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Let the kernel send `number` to this process when its parent ends.
 
-    Raises SystemExit if the parent is no longer `parent`, and OSError.
+    Raises SystemExit if the parent is no longer `parent`, and OSError if the kernel refuses.
     """
     prctl(PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:  # it died before the line above
+    if os.getppid() != parent:  # the parent died before the line above
         raise SystemExit(1)
 
 
 def become(name: str) -> bool:
-    """Switch to the user `name`; returns whether that worked, else prints why."""
+    """Switch to the user `name`. Returns whether that worked; otherwise prints the reason."""
     try:
         user = pwd.getpwnam(name)
         if user.pw_uid != os.getuid():
@@ -58,13 +58,15 @@ def become(name: str) -> bool:
     return True
 
 
-def withhold_unsafe(environment: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Rename variables such as LD_PRELOAD that would make this program, which may still be root, load foreign files.
+def withhold_unsafe(environment: Mapping[str, str], supervisor_environment: Mapping[str, str]) -> dict[str, str]:
+    """Rename variables such as LD_PRELOAD, which could make this program load foreign files while it is still root.
 
-    Variables equal to the supervisor's `own` stay: its interpreter may need them.
+    Variables equal to the supervisor's stay, as the supervisor's interpreter may need them.
     """
     return {
-        f"{LATER}{name}" if (name.startswith("LD_") or name in LOADED) and value != own.get(name) else name: value
+        f"{LATER}{name}"
+        if (name.startswith("LD_") or name in LOADED) and value != supervisor_environment.get(name)
+        else name: value
         for name, value in environment.items()
     }
 
@@ -81,7 +83,7 @@ def main(parent: int, nice: int, command: list[str]) -> int:
         os.nice(nice)
     if command[0].startswith("--cwd="):
         directory = command.pop(0).removeprefix("--cwd=")
-        try:  # here and not in the supervisor, which would hang with a volume that hangs
+        try:  # here and not in the supervisor, which would hang if the volume hangs
             os.chdir(directory)
         except OSError as error:
             print(f"cannot work in {directory}: {error.strerror}", file=sys.stderr)  # noqa: T201
@@ -89,9 +91,9 @@ def main(parent: int, nice: int, command: list[str]) -> int:
     if command[0].startswith("--user=") and not become(command.pop(0).removeprefix("--user=")):
         return 126
     try:
-        die_with_parent(parent)  # after the change of user, which would undo it (prctl(2))
+        die_with_parent(parent)  # after the change of user, which would reset the signal (prctl(2))
     except OSError as error:
-        print(f"cannot bind the process to its supervisor's life: {error}", file=sys.stderr)  # noqa: T201  # this is the child's own log
+        print(f"cannot set the signal for the supervisor's death: {error}", file=sys.stderr)  # noqa: T201  # this is the child's own log
         return 126
     restore_withheld()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would keep that

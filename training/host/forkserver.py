@@ -1,10 +1,11 @@
 """Fork server for ps-lite processes: it imports MXNet once and forks a *blank* in milliseconds.
 
-A blank becomes a scheduler or a server on request. The import takes seconds of a processor, and the number of processes
-is known only at a boundary. (The fork server of `multiprocessing` allows no choice of environment, log and process
-group.) `serve` is the server's side, the rest the supervisor's. A request is one datagram with a socket, the blank's
-*line*: the blank writes its pid there, reads `{"role": ..., "environment": {...}}`, writes `done` when it ends
-successfully, and its death closes the line. Blanks die with their server, and the server with its supervisor.
+A blank is a process that becomes a scheduler or a server on request. The import takes seconds of a processor, and the
+number of processes is known only at a boundary. (The fork server of `multiprocessing` allows no choice of environment,
+log and process group.) `serve` is the server's side; the classes are the supervisor's side. A request is one datagram
+with a socket, the blank's *line*: the blank writes its pid there, reads `{"role": ..., "environment": {...}}`, writes
+`done` when it ends successfully, and its death closes the line. Blanks die with their server, and the server with its
+supervisor.
 """
 
 from __future__ import annotations
@@ -30,13 +31,12 @@ RunRole = Callable[[str, dict[str, str]], None]
 
 
 def serve(become: RunRole) -> int:
-    """Fork a blank for each request until the supervisor is gone. Needs a process with a single thread: fork copies no
-    others.
+    """Fork a blank for each request until the supervisor is gone. Fork copies only the calling thread.
 
     `become` is called in the blank with its role and environment; it returns or raises SystemExit(0) when its work is
     done.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the blanks: their lines close
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the blanks: their lines close
     with socket.socket(fileno=int(os.environ.pop(FORK_SOCKET))) as requests:
         while True:
             request, descriptors, _, _ = socket.recv_fds(requests, 1, 1)
@@ -79,40 +79,40 @@ class ForkServerSocket(InheritedSocket):
     variable, kind = FORK_SOCKET, socket.SOCK_SEQPACKET
 
     async def fork(self) -> Blank:
-        """Request a blank. `Blank.started` waits until it exists, which takes longer while the server imports.
+        """Request a blank. `Blank.started` waits until the blank exists, which takes longer while the server imports.
 
         Raises OSError if the server is gone.
         """
-        ours, theirs = socket.socketpair()
+        parent_end, child_end = socket.socketpair()
         try:
-            with theirs:
-                socket.send_fds(self._ours, [b"f"], [theirs.fileno()])
-            reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
+            with child_end:
+                socket.send_fds(self._parent_end, [b"f"], [child_end.fileno()])
+            reader, writer = await asyncio.open_connection(sock=parent_end, limit=MAX_LINE)
         except OSError:
-            ours.close()
+            parent_end.close()
             raise
         return Blank(reader, writer)
 
 
 def _owner(pid: int) -> int:
-    """User id of a process. Raises OSError if it is gone."""
+    """User id of a process. Raises OSError if the process is gone."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("\nUid:")[2].split(maxsplit=1)[0])
 
 
 class Blank:
-    """A process of the fork server, seen from the supervisor. `pid` is 0 until it has started."""
+    """A process of the fork server, seen from the supervisor. `pid` is 0 until the blank has started."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._handle: int | None = None  # pidfd: refers to this process even when its pid is reused
+        self._handle: int | None = None  # pidfd: refers to this process even if its pid is reused
         self.pid = 0
 
     async def started(self, uid: int | None = None) -> bool:
-        """Wait until the blank waits for its role; False if it, or its server before the fork, has ended.
+        """Wait until the blank waits for its role; False if the blank, or the server before the fork, has ended.
 
-        `uid`: the blanks' user. The blank reports its own pid, which could be any process, and root would kill that
-        one.
+        `uid`: the blanks' user. A blank reports its own pid; a false pid could make a supervisor of root kill another
+        process.
         """
         try:
             self.pid = int(await self._reader.readline() or 0)
@@ -128,12 +128,12 @@ class Blank:
         return self.pid != 0
 
     async def give(self, role: str, environment: Mapping[str, str]) -> None:
-        """Send its role, also before it has started. Raises OSError if it is gone."""
+        """Send the blank's role, also before the blank has started. Raises OSError if the blank is gone."""
         self._writer.write(json.dumps({"role": role, "environment": dict(environment)}).encode() + b"\n")
         await self._writer.drain()
 
     async def ended(self) -> bool:
-        """Wait for the end of the process, after `started`; returns whether it was successful."""
+        """Wait for the end of the process, after `started`; returns whether the process was successful."""
         try:
             return await self._reader.readline() == DONE and not await self._reader.read()
         except OSError:
@@ -142,7 +142,7 @@ class Blank:
             self._writer.close()
 
     async def stop(self) -> None:
-        """Kill it, also before it has started. Returns within KILL_SECONDS."""
+        """Kill the blank, also before it has started. Returns within KILL_SECONDS."""
         self._writer.close()  # a blank that is forked later finds the line closed, and ends
         handle, self._handle = self._handle, None
         if handle is None:

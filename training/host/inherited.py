@@ -1,4 +1,4 @@
-"""A socket pair of which a child process inherits one end, so no other process can connect."""
+"""A socket pair of which a child process inherits one end. No other process can connect."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import ClassVar, Self
 
 
 class InheritedSocket:
-    """The parent's end. The child inherits `theirs` and `environment`; then call `close_child_end`. Close it after the
-    child.
+    """The parent's end. Start the child with `child_fd` and `environment`, and then call `close_child_end`.
+
+    Close the parent's end after the child has ended.
     """
 
     variable: ClassVar[str]  # environment variable with the child's file descriptor
     kind: ClassVar[int] = socket.SOCK_STREAM
 
     def __init__(self) -> None:
-        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, self.kind)
-        self._ours.setblocking(False)
+        self._parent_end, self._child_end = socket.socketpair(socket.AF_UNIX, self.kind)
+        self._parent_end.setblocking(False)
 
     def __enter__(self) -> Self:
         return self
@@ -28,18 +29,18 @@ class InheritedSocket:
         self.close()
 
     @property
-    def theirs(self) -> int:
-        return self._theirs.fileno()
+    def child_fd(self) -> int:
+        return self._child_end.fileno()
 
     @property
     def environment(self) -> dict[str, str]:
-        return {self.variable: str(self.theirs)}
+        return {self.variable: str(self.child_fd)}
 
     def close_child_end(self) -> None:
-        """Close our copy of the child's end, once the child has started."""
-        self._theirs.close()
+        """Close the parent's copy of the child's end, once the child has started."""
+        self._child_end.close()
 
     def close(self) -> None:
-        """Close both ends; safe to call twice."""
-        self._ours.close()
-        self._theirs.close()
+        """Close both ends of the pair; safe to call twice."""
+        self._parent_end.close()
+        self._child_end.close()

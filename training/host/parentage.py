@@ -1,6 +1,6 @@
 """Descendants of a process, read from /proc: Linux only.
 
-`exec_child` binds a process's life to its parent's; it must run without our packages.
+`exec_child`, which must run without dyntrain's packages, binds a process's life to its parent's.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Make descendants whose parent ends children of this process, so that `descendants` always finds them."""
+    """Become the parent of descendants whose own parent ends, so that `descendants` always finds them."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def descendants(root: int) -> list[int]:
-    """Children of `root`, their children and so on, as /proc has them now; zombies too."""
+    """The children of `root`, their children and so on, from /proc, including zombies."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -34,17 +34,17 @@ def descendants(root: int) -> list[int]:
     pids: list[int] = []
     waiting = [root]
     while waiting:
-        below = children.get(waiting.pop(), [])
-        pids.extend(below)
-        waiting.extend(below)
+        child_pids = children.get(waiting.pop(), [])
+        pids.extend(child_pids)
+        waiting.extend(child_pids)
     return pids
 
 
 def ended(pid: int, seconds: float = 0.0) -> bool:
-    """Whether the process has ended, or does so within `seconds`. A zombie has.
+    """Whether the process ends within `seconds` or has ended. A zombie counts as ended.
 
-    /proc and getppid() cannot tell: a killed process stays there until its last thread is gone (0.1 s with 1.5 GB),
-    while the signal of `die_with_parent` comes when the first one is.
+    /proc and getppid() do not show it: a killed process stays until its last thread has ended (0.1 s with 1.5 GB),
+    while the signal of `die_with_parent` comes when the first thread ends.
     """
     try:
         process = os.pidfd_open(pid)

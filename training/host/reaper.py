@@ -1,10 +1,10 @@
-"""The parent process of the bootstrap: adopts orphans, and lets nothing outlive the bootstrap.
+"""The parent process of the bootstrap: adopts orphans, and lets no process outlive the bootstrap.
 
-The kernel can kill a child with its parent, but not a grandchild: what a training script started would continue after a
-SIGKILL of the bootstrap. As the nearest subreaper (prctl(2)) this process becomes the parent of all such orphans, so it
-finds them, whatever they did to their group, session or environment. It does nothing else, and imports nothing that
-could fail. If it is killed itself, the bootstrap gets SIGTERM and stops cleanly. Only if both are killed at once do
-processes remain, until systemd ends the control group or the next run sweeps.
+The kernel can kill a child with its parent, but not a grandchild: after a SIGKILL of the bootstrap, processes of a
+training script would continue. As the nearest subreaper (prctl(2)) this process becomes the parent of all such orphans,
+and finds them even if they changed their group, session or environment. The reaper does nothing else, and imports no
+module that could fail. If the reaper is killed, the bootstrap gets SIGTERM and stops cleanly. If both are killed at
+once, processes remain until systemd ends the control group, or the next run kills them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ _reapers: list[int] = []
 
 
 def reaper_pid() -> int | None:
-    """The process that adopts orphans below this one; None if there is none."""
+    """The id of the process that adopts this process's orphans; None if there is none."""
     return _reapers[-1] if _reapers and _reapers[-1] == os.getppid() else None
 
 
 def run_below(program: Callable[[], int], on_beat: Callable[[], None] | None = None) -> int:
-    """Run `program` in a child process; returns its exit code (128 + the signal that ended it) once all descendants are
-    gone.
+    """Run `program` in a child process; returns its exit code (128 + a signal's number) once all descendants are gone.
 
-    Stop signals are forwarded to the child; `on_beat` is called when the child sends SIGUSR1. Call it with a single
-    thread, since it forks.
+    Stop signals are forwarded to the child; `on_beat` is called when the child sends SIGUSR1. Call `run_below` with a
+    single thread, since it forks.
     """
     adopt_orphans()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -63,7 +62,7 @@ def _await(child: int, on_beat: Callable[[], None]) -> int:
 
 
 def _reap() -> dict[int, int]:
-    """Exit codes of ended children, adopted ones too; minus the signal's number if a signal ended one."""
+    """Exit codes of ended children, including adopted ones; after a signal, minus its number."""
     codes = {}
     with contextlib.suppress(ChildProcessError):
         while (status := os.waitpid(-1, os.WNOHANG))[0]:
@@ -72,7 +71,7 @@ def _reap() -> dict[int, int]:
 
 
 def _clear() -> None:
-    """Kill descendants until none is left: one may fork while it is killed, and its children then appear here."""
+    """Kill descendants until none is left, as a descendant may fork while it is killed."""
     deadline = time.monotonic() + KILL_SECONDS
     while (pids := descendants(os.getpid())) and time.monotonic() < deadline:
         kill_all(pids)

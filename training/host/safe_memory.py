@@ -1,8 +1,8 @@
-"""Memory that outlives a worker: its supervisor makes it, and one worker after another inherits it.
+"""Memory that outlives a worker: the supervisor allocates it, and one worker after another inherits it.
 
-It consists of anonymous files in memory: they have no name, no limit of `/dev/shm` applies, and their pages go with the
-supervisor's process, however it ends. There are three: a new state is written while the previous one stays complete,
-and a slow commit may still read an earlier one.
+The memory consists of anonymous files without a name. No limit of `/dev/shm` applies, and the kernel frees the pages
+when the supervisor's process ends. There are three files: a new state is written while the previous state stays
+complete, and a slow commit may still read an earlier state.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ log = logging.getLogger(__name__)
 
 
 class SafeMemory:
-    """The supervisor's end. Workers and spares inherit `descriptors`, listed in `environment`; none if there is no such
-    memory.
+    """The supervisor's memory. Workers and spares inherit `descriptors`, which `environment` lists.
+
+    Both are empty if the kernel gives no memory.
     """
 
     def __init__(self) -> None:
@@ -26,21 +27,21 @@ class SafeMemory:
                 self.descriptors += (os.memfd_create(f"dyntrain-safe-{letter}"),)
         except OSError as error:
             self.close()
-            log.warning("no shared memory for the workers' state (%s): a restart goes on from the last commit", error)
+            log.warning("no shared memory for the workers' state (%s): a restart continues from the last commit", error)
 
     @property
     def environment(self) -> dict[str, str]:
         return {SAFE_MEMORY: ",".join(map(str, self.descriptors))} if self.descriptors else {}
 
     def close(self) -> None:
-        """Close the files; safe to call twice. A running worker keeps what it has mapped."""
+        """Close the files; safe to call twice. A running worker keeps its mapped memory."""
         descriptors, self.descriptors = self.descriptors, ()
         for descriptor in descriptors:
             os.close(descriptor)
 
 
 def inherited_memory() -> tuple[int, ...]:
-    """Descriptors of the supervisor's memory, hidden from this process's own children; none without a supervisor."""
+    """Descriptors of the supervisor's memory, which this process's children do not inherit; () without a supervisor."""
     text = os.environ.pop(SAFE_MEMORY, "")
     descriptors = tuple(int(number) for number in text.split(",") if number)
     for descriptor in descriptors:

@@ -1,7 +1,8 @@
 """Warm spares: protocol between a supervisor and a worker process that it keeps ready to take over.
 
-A spare does everything up to its admission: imports MXNet, builds its model, loads its data. Then it reports that on an
-inherited socket, and waits there for the order to continue. The end of the socket means that the supervisor is gone.
+A spare does everything up to its admission: imports MXNet, builds its model, loads its data. Then the spare reports on
+an inherited socket that it is ready, and waits for the order to continue. A closed socket means that the supervisor is
+gone.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ def wait_until_needed() -> bool:
 
 
 class StandbySocket(InheritedSocket):
-    """The supervisor's end of the socket. Keep it open until the spare's process has ended."""
+    """The supervisor's end of the socket. Keep the socket open until the spare's process has ended."""
 
     variable = STANDBY
 
     async def ready(self) -> bool:
-        """Wait until the spare has built its model; False if it ended before."""
+        """Wait until the spare has built its model; False if the spare ended before."""
         with contextlib.suppress(OSError):
-            return bool(await asyncio.get_running_loop().sock_recv(self._ours, 1))
+            return bool(await asyncio.get_running_loop().sock_recv(self._parent_end, 1))
         return False
 
     def go(self) -> bool:
-        """Order the spare to take over, also before it is ready; False if it is gone."""
+        """Order the spare to take over, also before it is ready; False if the spare is gone."""
         with contextlib.suppress(OSError):
-            self._ours.send(b"1")
+            self._parent_end.send(b"1")
             return True
         return False

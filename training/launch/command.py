@@ -3,10 +3,10 @@ r"""Launches an elastic job by hand, with the flags of AWS Dynamic Training's la
     python -m dyntrain.training.launch -n 2 -H hosts --launcher ssh --elastic-training-enabled True \
         python train.py --kv-store dist_device_sync
 
-The job's directory is the current one; all hosts must share it. The launcher makes `host_worker` there: a host joins
-when its address is added and leaves when it is removed (`dyntrain.training.launch.host_file`). This process is the
-coordinator; when it ends, so does everything it started. On a cluster's node another process coordinates
-(`dyntrain.training.launch.on_cluster`).
+The job's directory is the current one; all hosts must share it. The launcher creates the file `host_worker` there: a
+host joins when its address is added, and leaves when the address is removed (`dyntrain.training.launch.host_file`).
+This process is the coordinator; when it ends, all processes that it started end too. On a cluster's node another
+process coordinates (`dyntrain.training.launch.on_cluster`).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from pydantic import SecretStr
 
 CLUSTER = "manual"
 WATCH_SECONDS = 0.2
-END_SECONDS = 15.0  # for the nodes to end their processes, after their input was closed
-# ssh cannot ask about host keys here: unknown ones are accepted, changed ones refused
+END_SECONDS = 15.0  # for a node to end its processes, after its input was closed
+# ssh cannot ask about host keys here, so unknown keys are accepted, and changed keys refused
 SSH = (
     "ssh",
     "-o",
@@ -58,22 +58,22 @@ SSH = (
     "ServerAliveInterval=5",
 )
 COPY_SECONDS = 600.0  # for one host
-CHANGED_WHILE_READ = 1  # tar's exit code when a log grew meanwhile: the copy is complete nevertheless
+CHANGED_WHILE_READ = 1  # tar's exit code when a log grew meanwhile, though the copy is complete
 FAILED = 1
 RESTARTS = 5  # of a node process on a host that stays in the membership
 log = logging.getLogger("launch")
 
 
 def node_command(plan: Plan, destination: Sequence[str], directory: Path) -> list[str]:
-    """Command that starts a node. What a remote shell parses is quoted; `destination` are ssh's arguments.
+    """Command that starts a node. A remote shell gets quoted words; `destination` are ssh's arguments.
 
     The node gets its settings through the pipe.
     """
-    here = [sys.executable, "-m", "dyntrain.node_bootstrap", "launched"]
+    local_command = [sys.executable, "-m", "dyntrain.node_bootstrap", "launched"]
     if plan.launcher == "local":
-        return here
-    there = f"cd {shlex.quote(plan.destination or str(directory))} && exec {shlex.join(here)}"
-    return [*SSH, *destination, there]
+        return local_command
+    remote_command = f"cd {shlex.quote(plan.destination or str(directory))} && exec {shlex.join(local_command)}"
+    return [*SSH, *destination, remote_command]
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Launcher:
     _starts: dict[str, int] = field(default_factory=dict)
 
     async def watch(self) -> None:
-        """Keep the nodes running until cancelled, then end them all."""
+        """Keep the nodes running until cancelled, then end all nodes."""
         try:
             while True:
                 await self.look()
@@ -108,7 +108,7 @@ class Launcher:
         if process is not None and process.returncode is None:
             return
         if process is not None and process.returncode == 0:
-            del self._running[host]  # it left by order; if it is added again, the count restarts
+            del self._running[host]  # the node left by order; if it is added again, the count restarts
             self._starts[host] = 0
         starts = self._starts[host] = self._starts.get(host, 0) + 1
         if starts > RESTARTS:
@@ -125,8 +125,8 @@ class Launcher:
         self._running[host] = await self._launch(host, base, serves)
 
     def _give_up(self, host: str) -> None:
-        """Log that the host's node is not restarted. Raises LaunchError if the job cannot begin without it."""
-        message = f"node at ip: {host} ended {RESTARTS} times, it is not launched again; see its errors above"
+        """Log that the host's node is not restarted. Raises LaunchError if the job cannot begin without this host."""
+        message = f"node at ip: {host} ended {RESTARTS} times, and is not launched again; see its errors above"
         has_begun = self.hosts.last_report is not None and self.hosts.last_report.generation > 0
         if host in self.plan.hosts and not has_begun:
             raise LaunchError(f"{message}. Repair it, or remove it from the host file and lower -n")
@@ -169,8 +169,8 @@ async def _copy(directory: Path, host: Sequence[str], destination: str) -> None:
 
     Raises LaunchError, at the latest after COPY_SECONDS.
     """
-    there = shlex.quote(destination)
-    unpack = [*SSH, *host, f"mkdir -p {there} && exec tar -C {there} -xzf -"]
+    folder = shlex.quote(destination)
+    unpack = [*SSH, *host, f"mkdir -p {folder} && exec tar -C {folder} -xzf -"]
     read, write = os.pipe()
     try:
         sender = await asyncio.create_subprocess_exec(
@@ -202,13 +202,13 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """End a node by closing its input; after a timeout kill its descendants, then the process itself."""
     assert process.stdin is not None
     process.stdin.close()
-    for below in (True, False):
+    for kills_descendants in (True, False):
         try:
             async with timeout(END_SECONDS):
                 await process.wait()
                 return
         except TimeoutError:
-            kill_all(descendants(process.pid) if below else [process.pid])
+            kill_all(descendants(process.pid) if kills_descendants else [process.pid])
     await process.wait()
 
 
@@ -231,7 +231,7 @@ def only_launch(directory: Path) -> Iterator[None]:
 
 
 async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) -> int:
-    """Run a job. 0: it finished; 1: it failed; 130: interrupted. `hosts` replaces the directory's host file."""
+    """Run a job. Returns 0 if the job finished, 1 if it failed, 130 if interrupted. `hosts` replaces the host file."""
     decision = decide(read_earlier(directory, CLUSTER), plan.command, plan.resume)
     if decision.sentence:
         log.info("%s", decision.sentence)
@@ -293,7 +293,7 @@ async def _run_job(plan: Plan, directory: Path, hosts: FileHosts, coordination: 
     try:
         await asyncio.wait([coordinator, nodes, waiting], return_when=asyncio.FIRST_COMPLETED)
         if interrupted.is_set():
-            log.info("interrupted: everything is ended")
+            log.info("interrupted: all processes are ended")
             return 130
         (nodes if nodes.done() else coordinator).result()
     finally:
@@ -304,9 +304,11 @@ async def _run_job(plan: Plan, directory: Path, hosts: FileHosts, coordination: 
 
 
 def one_line(reason: str) -> str:
-    """Shorten a reason that ends with a process's output: its first line, and the output's last."""
-    first, *rest = [line.strip() for line in reason.splitlines() if line.strip()] or ["for a reason that is not known"]
-    return f"{first} {rest[-1]}" if rest else first
+    """Shorten a reason that ends with a process's output to its first line and the output's last line."""
+    first, *output = [line.strip() for line in reason.splitlines() if line.strip()] or [
+        "for a reason that is not known"
+    ]
+    return f"{first} {output[-1]}" if output else first
 
 
 def main(argv: Sequence[str] | None = None) -> int:

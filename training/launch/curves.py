@@ -23,7 +23,7 @@ log = logging.getLogger("launch")
 async def curves(job: Path, destination: str | None, over: Callable[[], bool]) -> AsyncIterator[None]:
     """Write the curves while the block runs, unless `destination` is None.
 
-    `job`: the job's folder, with its events; `over`: whether these contain the job's end. If the curves cannot be
+    `job` is the job's folder; `over` says whether its events contain the job's end. If the curves cannot be
     written, a warning is logged and the job continues.
     """
     if destination is None:
@@ -37,7 +37,7 @@ async def curves(job: Path, destination: str | None, over: Callable[[], bool]) -
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log_file,
             stderr=log_file,
-            start_new_session=True,  # Ctrl-C is the launcher's
+            start_new_session=True,  # only the launcher handles Ctrl-C
         )
     watch = asyncio.create_task(_warn_on_failure(process, job / LOG))
     try:
@@ -53,7 +53,7 @@ async def _warn_on_failure(process: asyncio.subprocess.Process, file: Path) -> N
 
 
 async def _end(process: asyncio.subprocess.Process, *, itself: bool) -> None:
-    """End the process. `itself`: it ends by itself with the job; otherwise it is terminated."""
+    """End the process. With `itself`, the process ends with the job; otherwise it is terminated."""
     for end in (*((lambda: None,) if itself else ()), process.terminate, process.kill):
         with contextlib.suppress(ProcessLookupError):
             end()

@@ -1,4 +1,4 @@
-"""Result of an earlier launch in this folder, and the decision whether this launch continues its job."""
+"""Reads the last job of this folder, and decides whether this launch continues that job."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from dyntrain.training.session.recovery.from_journal import recovered
 
 @dataclass(frozen=True)
 class EarlierJob:
-    """The earlier job. `outcome`: finished, failed, or "" if interrupted. `position`: that of its last commit."""
+    """The earlier job. `outcome` is finished, failed, or "" if interrupted; `position` is of the last commit."""
 
     current: CurrentJob
     outcome: str = ""
     position: Position = START
 
     @property
-    def at(self) -> str:
-        """Where it stopped, in words."""
+    def stopped_at(self) -> str:
+        """The position of the last commit, in words."""
         return f"epoch {self.position.epoch}, step {self.position.step}" if self.position.step else "its start"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision. `job`: the one to continue, None for a new one. `sentence`: told to people first."""
+    """The decision: `job` is the job to continue, None for a new job; `sentence` is logged first."""
 
     job: CurrentJob | None = None
     sentence: str = ""
 
 
 def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:
-    """The last job of this folder, None if there is none. Raises LaunchError if its files cannot be read."""
+    """The last job of this folder, None if there is none. Raises LaunchError if the job's files cannot be read."""
     try:
         current = read_current_job(current_job_file(directory, cluster))
         entries = read_journal(JobFolder.of(directory, cluster, current.job).ledger)
@@ -60,17 +60,17 @@ def decide(earlier: EarlierJob | None, command: Sequence[str], resume: bool) -> 
             return Decision()
         state = "has failed" if earlier.outcome else "was interrupted"
         return Decision(
-            sentence=f"a new job begins. {earlier.current.job} {state} after {earlier.at}: to go on with it, interrupt "
-            "this one and launch again with --resume"
+            sentence=f"a new job begins. {earlier.current.job} {state} after {earlier.stopped_at}: to "
+            "continue that job, interrupt this one and launch again with --resume"
         )
     if earlier is None:
-        raise LaunchError("--resume: no job was launched in this folder before; leave it out")
+        raise LaunchError("--resume: no job was launched in this folder before; omit the option")
     name, earlier_command = earlier.current.job, earlier.current.command
     if earlier.outcome == "finished":
-        raise LaunchError(f"--resume: {name} has finished; leave it out to begin a new job")
+        raise LaunchError(f"--resume: {name} has finished; omit the option to begin a new job")
     if earlier_command is not None and earlier_command != tuple(command):
         raise LaunchError(
             f"--resume: {name} was begun with another command: {shlex.join(earlier_command)}\n"
-            "give that one, or leave --resume out to begin a new job"
+            "give that command, or omit --resume to begin a new job"
         )
-    return Decision(earlier.current, f"{name} goes on from {earlier.at}; without --resume a new job begins")
+    return Decision(earlier.current, f"{name} continues from {earlier.stopped_at}; without --resume a new job begins")

@@ -1,10 +1,10 @@
-"""Membership of a manual job: the file `host_worker`, one private address a line, edited by people.
+"""Membership of a manual job: the user edits the file `host_worker`, which has one private address a line.
 
 Lines have the syntax of any host file (`dyntrain.training.launch.hosts`). `FileHosts` has the same interface as
 `dyntrain.training.coordinator.hosts.AwsHosts`, for a job without a cloud. An edit takes effect once the file has not
 changed for `settle` seconds, is complete (it ends with a newline and every line is a host), and lists every base host.
 Until then the membership stays: editors and `cp` empty a file before they fill it. `host_worker_log` gets a line when a
-worker has joined or left (`dyntrain.training.coordinator.host_log`).
+worker joins or leaves (`dyntrain.training.coordinator.host_log`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from dyntrain.training.coordinator.host_log import HOST_FILE, HostLog, training_
 from dyntrain.training.coordinator.hosts import HostsError
 from dyntrain.training.launch.hosts import Host, decode_text, lines_of
 
-MAX_FILE = 1024 * 1024  # a longer file is no list of hosts
+MAX_FILE = 1024 * 1024  # a longer file cannot be a list of hosts
 log = logging.getLogger(__name__)
 
 
 class EditResult(Enum):
-    """Result of an edit."""
+    """Result of an edit of the host file; the value ends the warning's sentence."""
 
     ACCEPTED = "accepted"
-    UNCHANGED = "names the hosts that are in force"
+    UNCHANGED = "names the present hosts"
     UNSETTLED = "is still being written"
     TORN = "does not end with a newline, so it may be incomplete"
     NO_ADDRESS = "is no host: write an address, or a name that can be looked up here"
@@ -45,7 +45,7 @@ class EditResult(Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """Conditions for an edit: it names the `base` hosts, at least `minimum`, and is unchanged for `settle` seconds."""
+    """Conditions for an edit: all `base` hosts, at least `minimum` hosts, and `settle` seconds without a change."""
 
     base: tuple[str, ...]
     minimum: int = 1
@@ -63,7 +63,7 @@ class WatchedFile:
     changed_at: float = 0.0
 
     def accepted_at_once(self, text: str, rules: Rules) -> WatchedFile:
-        """State after reading a resumed launch's file: an earlier edit need not settle, an invalid one is ignored."""
+        """State after reading a resumed launch's file: a valid edit counts at once, an invalid edit is ignored."""
         hosts, verdict = judge(text, rules)
         return self._with_hosts(hosts) if verdict is EditResult.ACCEPTED else self
 
@@ -86,7 +86,7 @@ class WatchedFile:
 
 
 def judge(text: str, rules: Rules) -> tuple[tuple[str, ...], EditResult]:
-    """The hosts in a settled text, and whether it is valid. Blank lines and order do not matter."""
+    """The hosts in a settled text, and whether the text is valid. Blank lines and order do not matter."""
     hosts = tuple(line.strip() for line in text.splitlines() if line.strip())
     if text and not text.endswith("\n"):
         return hosts, EditResult.TORN
@@ -109,7 +109,7 @@ def _is_address(line: str) -> bool:
     return True
 
 
-def _no_address(text: str) -> tuple[int, str]:
+def _first_invalid_line(text: str) -> tuple[int, str]:
     lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
     return next((number, line) for number, line in lines if line and not _is_address(line))
 
@@ -120,9 +120,9 @@ def instance_of(ip: str) -> str:
 
 
 class FileHosts:
-    """The hosts of a manual job. `hosts` are the base hosts; if not `elastic` they stay, and no file is used.
+    """The hosts of a manual job. `hosts` are the base hosts; if not `elastic`, they are all hosts, and no file is used.
 
-    Makes both files if they are missing, and keeps existing ones: the job may be resumed.
+    Creates missing files and keeps existing ones, as the job may be resumed.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class FileHosts:
         return self._text
 
     def _with_addresses(self, raw: bytes) -> str:
-        """Replace each host by its address; lines without one stay, and so does incomplete text."""
+        """Replace each host by its address. Lines without a known host and incomplete text stay unchanged."""
         try:
             text = decode_text(raw)
             lines = lines_of(text, self.file.name)
@@ -227,11 +227,11 @@ class FileHosts:
         return self._destinations.get(host, ("--", host))
 
     def slots(self, host: str) -> int | None:
-        """Number of workers that the host's line asks for first; None: unspecified."""
+        """Number of workers in the host's first line; None if unspecified."""
         return self._slots.get(host)
 
     def never_trained(self) -> str:
-        """Base hosts that were in no step of a job that made some; "" for none."""
+        """Base hosts that took part in none of the job's steps; "" if there are none, or no steps."""
         idle_hosts = [host for host in self._rules.base if instance_of(host) not in self._trained]
         return ", ".join(self.destination(host)[-1] for host in idle_hosts) if self._trained else ""
 
@@ -261,7 +261,7 @@ class FileHosts:
         if is_refusal and verdict is not self._last_refusal:
             reason = verdict.value
             if verdict is EditResult.NO_ADDRESS:
-                number, content = _no_address(self._text)
+                number, content = _first_invalid_line(self._text)
                 reason = f"line {number}: {content!r} {reason}"
             log.warning("%s %s; the membership stays as it is", self.file, reason)
         self._last_refusal = verdict if is_refusal else None

@@ -1,7 +1,7 @@
 """Parser of host files: one host a line, by address or by a name of DNS or of `~/.ssh/config`.
 
 Lines may have `slots=`, an ssh port and comments; files may be in UTF-8 or UTF-16, with or without a BOM. The job uses
-a host's address, where all others reach it; ssh gets the name as written, so that the person's ssh settings apply.
+a host's address, at which all other hosts reach it; ssh gets the name as written, so that the user's settings apply.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ LOOK_UP_SECONDS = 10.0  # for ssh to read its settings
 
 
 class HostError(ValueError):
-    """A wrong line of a host file; says which, and what to write."""
+    """A wrong line of a host file; the message names the line and says what to write."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A parsed line. `host` is without ssh's port. `slots`: number of workers; None: unspecified."""
+    """A parsed line. `host` is without ssh's port. `slots` is the number of workers, or None if unspecified."""
 
     number: int
     host: str
@@ -43,7 +43,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Host:
-    """A host. `address`: where the job's other hosts reach it; `line`: for ssh."""
+    """A host: the `address` at which the job's other hosts reach it, and the `line` for ssh."""
 
     address: str
     line: Line
@@ -64,7 +64,7 @@ def decode_text(raw: bytes) -> str:
 
 
 def lines_of(text: str, source: str) -> list[Line]:
-    """Parse the lines; behind a host only `slots=4` counts. Raises HostError."""
+    """Parse the lines. After a host, only a word like `slots=4` is used. Raises HostError."""
     lines = []
     for number, content in enumerate(text.splitlines(), 1):
         words = content.partition("#")[0].split()
@@ -82,15 +82,15 @@ def _slots(number: int, words: Sequence[str], source: str) -> int | None:
 
 
 def _line(number: int, word: str, source: str) -> Line:
-    user, at, place = word.rpartition("@")
-    host, colon, port = place.rpartition(":")
-    if place.startswith("[") and place.endswith("]"):
-        return Line(number, user + at + place[1:-1])
+    user, at_sign, host_and_port = word.rpartition("@")
+    host, colon, port = host_and_port.rpartition(":")
+    if host_and_port.startswith("[") and host_and_port.endswith("]"):
+        return Line(number, user + at_sign + host_and_port[1:-1])
     if not colon or (":" in host and not host.startswith("[")):
         return Line(number, word)  # no port, or an IPv6 address
     if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
-        raise HostError(f"{source}, line {number}: {word!r} has no port behind its colon; write HOST or HOST:PORT")
-    return Line(number, user + at + host.strip("[]"), int(port))
+        raise HostError(f"{source}, line {number}: {word!r} has no port after its colon; write HOST or HOST:PORT")
+    return Line(number, user + at_sign + host.strip("[]"), int(port))
 
 
 def read_lines(file: Path) -> list[Line]:
@@ -105,7 +105,7 @@ def read_lines(file: Path) -> list[Line]:
 
 
 def address_of(name: str, *, by_ssh: bool) -> str:
-    """Address of a host; `by_ssh`: look first in ssh's settings, which ssh will use. Raises OSError or ValueError."""
+    """Address of a host. With `by_ssh`, the HostName of ssh's settings is used. Raises OSError or ValueError."""
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(name))
     if not name.strip("0123456789."):  # an incomplete address, which the resolver would complete
@@ -136,19 +136,19 @@ def resolve_hosts(lines: Sequence[Line], source: str, look_up: Callable[[str], s
         try:
             hosts.append(Host(look_up(line.name), line))
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            reason = getattr(error, "strerror", None) or "it is no name of a host"
+            reason = getattr(error, "strerror", None) or "the name is unknown"
             raise HostError(
                 f"{source}, line {line.number}: {line.name!r} cannot be looked up: {reason}; write its address"
             ) from error
     return hosts
 
 
-def reachable_address(address: str, others: Sequence[str]) -> str:
+def reachable_address(address: str, job_addresses: Sequence[str]) -> str:
     """Replace a loopback address, if there are other hosts, by the address from which this machine reaches them.
 
     A loopback address means a different machine on each host. Raises OSError.
     """
-    remote = [other for other in others if not is_loopback(other)]
+    remote = [job_address for job_address in job_addresses if not is_loopback(job_address)]
     return address_towards(remote[0]) if remote and is_loopback(address) else address
 
 
@@ -157,14 +157,14 @@ def is_loopback(address: str) -> bool:
 
 
 def address_towards(address: str) -> str:
-    """Own address of this machine on the route to `address`; sends nothing. Raises OSError."""
+    """Return this machine's address on the route to `address`; no packet is sent. Raises OSError."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))
         return str(probe.getsockname()[0])
 
 
-def is_here(address: str) -> bool:
-    """Whether it is an address of this machine."""
+def is_local_address(address: str) -> bool:
+    """Whether `address` belongs to this machine."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind((address, 0))

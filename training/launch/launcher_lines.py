@@ -9,13 +9,13 @@ from dyntrain.training import events
 
 @dataclass
 class LauncherLines:
-    """The lines for one job's events, passed one by one."""
+    """Makes the lines for one job's events, which are passed one by one."""
 
     _formed: bool = False
     _announced: set[str] = field(default_factory=set)
 
     def of(self, event: events.Event) -> list[str]:
-        """Lines of an event. Each node is announced once until it has left: it may reconnect at any time."""
+        """Lines of an event. A node is announced once until it leaves, however often it reconnects."""
         match event:
             case events.Formed():
                 self._formed = True

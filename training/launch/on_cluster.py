@@ -1,7 +1,7 @@
 """`dyntrain launch` on a node of a cluster: the cluster runs the job.
 
 The node's program passes the command to the coordinator, all nodes start their workers with it, and tags and groups
-decide who trains. This process only shows what happens: the job continues whatever becomes of its terminal.
+decide which nodes train. This process only shows the job's events and output; the job does not depend on this process.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dyntrain.training.ledger import EventTail
 from dyntrain.training.protocol.launch_desk import SOCKET, VARIABLE, Reply, ToEnd, ToLaunch, ask
 
 LOOK_SECONDS = 0.2
-AGAIN_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 WAIT_SECONDS = 60.0  # for the end of the previous launch
-LAST_SECONDS = 2.0  # without output, once the job is over: the script may still print
+LAST_SECONDS = 2.0  # without output after the job's end, as the script may still print
 MOST_AT_ONCE = 1024 * 1024
-FORWARDED_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "KMP_AFFINITY")  # what launchers forward
+FORWARDED_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "KMP_AFFINITY")  # as MXNet's launchers do
 FORWARDED_PREFIXES = ("MXNET_",)
 INTERRUPTED = 130
 
@@ -51,8 +51,9 @@ def forwarded_environment() -> dict[str, str]:
 
 
 def launch_on_cluster(path: Path, plan: OnCluster) -> int:
-    """Launch and follow the job. 0: it finished; 1: it failed or was ended; 130: it goes on, unobserved. Raises
-    LaunchError.
+    """Launch and follow the job. Raises LaunchError.
+
+    Returns 0 if the job finished, 1 if it failed or was ended, 130 if it continues after Ctrl-C.
     """
     request = uuid.uuid4().hex
     directory_here = Path.cwd()
@@ -73,14 +74,14 @@ def launch_on_cluster(path: Path, plan: OnCluster) -> int:
 
 
 def _ask_repeatedly(path: Path, question: ToLaunch | ToEnd, patience: float = 0.0) -> Reply:
-    """Ask the node's program; for `patience` seconds again, while the refusal may pass. Raises LaunchError."""
+    """Ask the node's program; repeat for `patience` seconds while the refusal is temporary. Raises LaunchError."""
     deadline = time.monotonic() + patience
     last_refusal = ""
     while (reply := _answer(path, question)).passing and time.monotonic() < deadline:
         if reply.refused != last_refusal:
             _say(f"{reply.refused}; asking again for {patience:.0f} s")
         last_refusal = reply.refused
-        time.sleep(AGAIN_SECONDS)
+        time.sleep(RETRY_SECONDS)
     if reply.refused:
         raise LaunchError(reply.refused)
     return reply
@@ -115,22 +116,22 @@ class _JobStreams:
         self._output = log.stat().st_size if log.exists() else 0
 
     def events(self) -> list[events.Event]:
-        """New events, as far as this version knows them."""
+        """New events, without those that this version does not know."""
         try:
             return self._tail.next(skip_unknown=True)
         except OSError:
             return []
 
-    def copy(self, to: BinaryIO) -> bool:
+    def copy(self, output: BinaryIO) -> bool:
         """Copy new output; returns whether there was any."""
         text, self._output = _read(Path(self.reply.log), self._output)
-        to.write(text)
-        to.flush()
+        output.write(text)
+        output.flush()
         return bool(text)
 
 
 def _read(path: Path, start: int) -> tuple[bytes, int]:
-    """Read new output; from the start if the file was cut."""
+    """Read new output; from the start if the file was truncated."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -142,7 +143,7 @@ def _read(path: Path, start: int) -> tuple[bytes, int]:
 
 
 def _follow(streams: _JobStreams, end: Callable[[], object]) -> int:
-    """Show the job's events and output until it ends; returns the exit code."""
+    """Show the job's events and output until the job ends; returns the exit code."""
     code: int | None = None
     last_output = time.monotonic()
     lines = LauncherLines()
@@ -150,7 +151,7 @@ def _follow(streams: _JobStreams, end: Callable[[], object]) -> int:
     while code is None or time.monotonic() - last_output < LAST_SECONDS:
         try:
             while begin:
-                _say(begin.pop())  # here, since a reader may press Ctrl-C at once
+                _say(begin.pop())  # inside the try, since the user may press Ctrl-C at once
             if streams.copy(sys.stdout.buffer):
                 last_output = time.monotonic()
             for event in streams.events():
@@ -170,7 +171,7 @@ def _follow(streams: _JobStreams, end: Callable[[], object]) -> int:
 
 
 def _confirms_end() -> bool:
-    """Ask whether to end the job; no without a terminal, or at a second Ctrl-C."""
+    """Ask whether to end the job. Without a terminal, or at a second Ctrl-C, the answer is no."""
     if not sys.stdin.isatty():
         return False
     try:

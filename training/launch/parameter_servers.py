@@ -1,7 +1,7 @@
 """Scripts that start a distributed TensorFlow 1 training.
 
-On each host they start a parameter server and a worker for each GPU, or one without GPUs. The training script gets its
-role by the flags of that time's examples: `--ps_hosts`, `--worker_hosts`, `--job_name`, `--task_index`.
+On each host a script starts a parameter server and a worker for each GPU, or one worker without GPUs. The training
+script gets its role by the flags of that time's examples: `--ps_hosts`, `--worker_hosts`, `--job_name`, `--task_index`.
 
 This training is not elastic, and only a signal ends a parameter server.
 """
@@ -17,11 +17,11 @@ from dyntrain.training.launch.hosts import decode_text, lines_of
 
 SERVER_PORT, FIRST_WORKER_PORT = 2222, 2230
 MOST_GPUS = 64
-HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"  # it becomes the name of a file
+HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"  # a host's name is also a file's name
 
 
 class TrainerError(ValueError):
-    """Invalid hosts; says what is wrong."""
+    """Invalid hosts; the message says what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:
     return hosts
 
 
-def scripts(training: Training, others: Sequence[str] = ()) -> dict[str, str]:
+def scripts(training: Training, idle_hosts: Sequence[str] = ()) -> dict[str, str]:
     """A `bash` script for each host, which starts its processes with their logs and returns at once.
 
-    `others` get a script that only prints a line: nodes that joined since the count was taken.
+    `idle_hosts` are nodes that joined after the hosts were listed; their script only prints a line.
     """
-    idle = {host: f"echo {quote(f'{host} has no part in this training')}\n" for host in others}
+    idle = {host: f"echo {quote(f'{host} has no part in this training')}\n" for host in idle_hosts}
     return idle | {host: _script(training, number) for number, host in enumerate(training.hosts)}
 
 
@@ -66,10 +66,10 @@ def _script(training: Training, number: int) -> str:
 
 
 def _start(training: Training, role: str, task: int, gpu: str) -> str:
-    """Line of shell that starts a process. All streams are redirected, or `ssh` would wait for it."""
+    """Shell command that starts one process. All streams are redirected, or `ssh` would wait for the process."""
     servers = [f"{host}:{SERVER_PORT}" for host in training.hosts]
     workers = [f"{host}:{FIRST_WORKER_PORT + i}" for host in training.hosts for i in range(training.gpus or 1)]
-    part = [f"--ps_hosts={','.join(servers)}", f"--worker_hosts={','.join(workers)}", f"--job_name={role}"]
-    command = join([*training.command, *part, f"--task_index={task}"])
+    role_flags = [f"--ps_hosts={','.join(servers)}", f"--worker_hosts={','.join(workers)}", f"--job_name={role}"]
+    command = join([*training.command, *role_flags, f"--task_index={task}"])
     log = quote(f"{training.log_dir}/{role}{task}")
     return f"CUDA_VISIBLE_DEVICES='{gpu}' nohup {command} </dev/null >{log} 2>&1 &"

@@ -24,7 +24,7 @@ from dyntrain.training.launch.hosts import (
     HostError,
     Line,
     address_of,
-    is_here,
+    is_local_address,
     reachable_address,
     read_lines,
     resolve_hosts,
@@ -38,7 +38,7 @@ from dyntrain.training.worker.channel.objects import variable
 ALL, SLOTS = "all", "slots"
 TENSORBOARD_PACKAGES, HOROVOD_PACKAGES = ("tensorboard",), ("horovod",)
 NO_COMMAND = "no training command: put it after the options, as in: ... python train.py"
-# options that also apply on a cluster; -n and -H repeat what it has
+# options that also apply on a cluster; -n and -H only repeat the cluster's own
 _LAUNCH_OPTIONS = (
     "num_workers",
     "hostfile",
@@ -55,7 +55,7 @@ _LAUNCH_OPTIONS = (
 
 
 class LaunchError(ValueError):
-    """The command line, the host file or a host is wrong; says which, and what to do."""
+    """The command line, the host file or a host is wrong; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ class Plan:
     checkpoint_dir: Path | None
     events: Path | None
     state_transfer: Literal["encrypted", "clear"]
-    serving: Literal["base", "all"] = "base"  # all: hosts that join too
+    serving: Literal["base", "all"] = "base"  # all: also on hosts that join later
     dt_scripts: bool = False
     tensorboard: str | None = None
     resume: bool = False
     master: str = ""  # the base host that runs the coordinator; "": the first
     destinations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of ssh, by address
-    workers_per_node: int | None = 1  # None: from the host file's slots=, else one
+    workers_per_node: int | None = 1  # None: by the host file's slots=, or one
     slots: Mapping[str, int] = field(default_factory=dict)  # from the host file, by address
 
 
@@ -98,7 +98,7 @@ def parse(argv: Sequence[str] | None) -> Plan:
 def is_for_cluster(argv: Sequence[str] | None, workers: str | None) -> bool:
     """Whether a launch on a cluster's node is for the cluster, whose hosts are in the file `workers`.
 
-    Otherwise it is for other hosts, or for this machine alone.
+    Other launches are for other hosts, or for this machine alone.
     """
     args = _parser().parse_args(argv)
     lists_own_nodes = args.hostfile is None or (
@@ -117,7 +117,7 @@ class OnCluster:
 
 
 def parse_for_cluster(argv: Sequence[str] | None) -> OnCluster:
-    """Parse it. Raises LaunchError, also for options that the cluster's configuration decides."""
+    """Parse that command line. Raises LaunchError, also for options that the cluster's configuration decides."""
     parser = _parser()
     args = parser.parse_args(argv)
     options = [
@@ -143,13 +143,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_processes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--num-workers", type=int, help="base hosts: the first so many of the host file")
+    parser.add_argument(
+        "-n", "--num-workers", type=int, help="number of base hosts, taken from the start of the host file"
+    )
     parser.add_argument(
         "-s",
         "--num-servers",
         metavar="{N,all}",
-        help="base hosts that also serve, by default all of them; all: those that join serve as well, and the loss of "
-        "any host restarts the workers",
+        help="number of base hosts with a parameter server; default: all base hosts. With all, hosts that join later "
+        "have one too, and the loss of any host restarts the workers",
     )
     parser.add_argument(
         "-H", "--hostfile", type=Path, help="one host a line; default with --launcher local: loopback addresses"
@@ -159,15 +161,15 @@ def _add_processes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers-per-node",
         metavar="{N,slots}",
-        help="worker processes a host, such as one for each GPU; slots: as many as the host file's slots= say, which "
-        "is the default with --engine horovod; else 1",
+        help="worker processes on each host, such as one for each GPU; slots: the numbers of slots= in the host file, "
+        "which is the default with --engine horovod; otherwise 1",
     )
     parser.add_argument(
         "--env",
         action="append",
         default=[],
         metavar="NAME[:VALUE]",
-        help="for all processes; without a value, this shell's",
+        help="variable for all processes; without a value, this shell's value",
     )
     parser.add_argument("--env-server", action="append", default=[], metavar="NAME:VALUE")
     parser.add_argument("--env-worker", action="append", default=[], metavar="NAME:VALUE")
@@ -176,11 +178,13 @@ def _add_processes(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=SOURCE",
-        help="where job.channel(NAME) reads: s3://BUCKET/PREFIX/, or s3://BUCKET/KEY,manifest; any number of them",
+        help="data of job.channel(NAME): s3://BUCKET/PREFIX/, or s3://BUCKET/KEY,manifest; may be repeated",
     )
-    parser.add_argument("--sync-dst-dir", help="copy this directory there on each host first, and run there")
+    parser.add_argument(
+        "--sync-dst-dir", help="first copy this directory to that path on each host, and run the job there"
+    )
     parser.add_argument("--elastic-training-enabled", type=_parse_bool, default=True, metavar="{True,False}")
-    parser.add_argument("--host", help="address that hosts reach this machine at; default: the first host")
+    parser.add_argument("--host", help="address at which the hosts reach this machine; default: the first host")
 
 
 def _add_job(parser: argparse.ArgumentParser) -> None:
@@ -194,25 +198,28 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="worker processes a host keeps ready; each has a worker's memory",
+        help="spare worker processes on each host; each needs a worker's memory",
     )
     parser.add_argument("--port", type=int, default=0, help="port of the coordinator; default: a free one")
     add_clocks(parser)
     parser.add_argument(
-        "--segment-steps", type=int, help="also let membership change every so many steps within an epoch"
+        "--segment-steps", type=int, help="let the membership change also every so many steps within an epoch"
     )
     parser.add_argument(
-        "--boundary", choices=["epoch", "segment"], default="epoch", help="where edits of host_worker take effect"
+        "--boundary",
+        choices=["epoch", "segment"],
+        default="epoch",
+        help="position at which an edit of host_worker takes effect",
     )
     parser.add_argument(
-        "--checkpoint-dir", type=Path, help="where commits are kept, shared by all hosts; default: in this directory"
+        "--checkpoint-dir", type=Path, help="folder for commits, shared by all hosts; default: in this directory"
     )
     add_state_transfer(parser)
     parser.add_argument(
         "--engine",
         choices=get_args(EngineName),
-        help="what sums the gradients: pslite (the default), through servers on the base hosts, or horovod, "
-        "all-reduce among the workers; a script may say it itself",
+        help="engine that sums the gradients: pslite (the default), on servers of the base hosts, or horovod, "
+        "all-reduce among the workers; a script may choose, too",
     )
     parser.add_argument(
         "--ignore",
@@ -223,7 +230,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checks",
         choices=MODES,
-        help="of the script: off; warn (the default), which stops for proven errors; strict, also for warnings",
+        help="checks of the script: off; warn (the default), which stops for proven errors; strict, also for warnings",
     )
     parser.add_argument(
         "--dt-scripts",
@@ -234,7 +241,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tensorboard",
         metavar="LOGDIR",
-        help="write the job's curves there while it trains, in a folder of its name: a folder or s3://BUCKET/PREFIX",
+        help="folder or s3://BUCKET/PREFIX for the job's curves, in a folder of the job's name",
     )
 
 
@@ -244,11 +251,11 @@ def make_plan(args: argparse.Namespace) -> Plan:
         raise LaunchError("-n/--num-workers is missing: give the number of base hosts")
     all_hosts = _read_hosts(args.hostfile, args.num_workers, args.launcher)
     hosts = tuple(host.address for host in all_hosts[: args.num_workers])
-    here = next((host.address for host in all_hosts if is_here(host.address)), None)
-    if here is None and args.host is None and args.launcher == "ssh":
+    local_address = next((host.address for host in all_hosts if is_local_address(host.address)), None)
+    if local_address is None and args.host is None and args.launcher == "ssh":
         raise LaunchError(
             f"host file {args.hostfile} does not name this machine: launch on one of its hosts, or give --host with "
-            "an address of this machine that they reach"
+            "an address of this machine that these hosts reach"
         )
     command = _command(args)
     for option in ("checkpoint_dir", "events", "sync_dst_dir"):
@@ -278,7 +285,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         servers=servers,
         launcher=args.launcher,
         elastic=args.elastic_training_enabled,
-        host=args.host or here or hosts[0],
+        host=args.host or local_address or hosts[0],
         port=args.port,
         command=command,
         clocks=clocks,
@@ -296,7 +303,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         dt_scripts=args.dt_scripts,
         tensorboard=args.tensorboard,
         resume=args.resume,
-        master=here if here in hosts else hosts[0],
+        master=local_address if local_address in hosts else hosts[0],
         destinations={host.address: host.destination for host in all_hosts},
         workers_per_node=_workers_per_node(args.workers_per_node, args.engine),
         slots={host.address: host.line.slots for host in all_hosts if host.line.slots is not None},
@@ -304,7 +311,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
 
 
 def _command(args: argparse.Namespace) -> tuple[str, ...]:
-    """The command's arguments, also if it is one quoted string, as in MXNet's tutorial. Raises LaunchError."""
+    """The command's arguments, also from one quoted string, as in MXNet's tutorial. Raises LaunchError."""
     if not args.command:
         raise LaunchError(NO_COMMAND)
     try:
@@ -321,7 +328,7 @@ def _servers(text: str, hosts: int) -> int:
 
 
 def _workers_per_node(text: str | None, engine: str | None) -> int | None:
-    """Number of workers; None: by the host file's slots=. Raises LaunchError."""
+    """Number of workers; None if the host file's slots= decide. Raises LaunchError."""
     if text is None:
         return None if engine == "horovod" else 1
     if text == SLOTS:
@@ -347,7 +354,7 @@ def _parse_bool(text: str) -> bool:
 
 
 def _read_hosts(file: Path | None, workers: int, launcher: str) -> list[Host]:
-    """All hosts of the file, each once; the first `workers` are base hosts. Raises LaunchError."""
+    """All hosts of the file, without repetitions; the first `workers` are base hosts. Raises LaunchError."""
     if workers < 1:
         raise LaunchError(f"--num-workers {workers}: must be at least 1")
     if file is None:
@@ -360,10 +367,10 @@ def _read_hosts(file: Path | None, workers: int, launcher: str) -> list[Host]:
             read_lines(file), f"host file {file}", lambda name: address_of(name, by_ssh=launcher == "ssh")
         )
         addresses = [host.address for host in hosts]
-        own = [Host(reachable_address(host.address, addresses), host.line) for host in hosts]
+        reachable = [Host(reachable_address(host.address, addresses), host.line) for host in hosts]
     except (HostError, OSError) as error:
         raise LaunchError(str(error)) from error
-    unique = list({host.address: host for host in reversed(own)}.values())[::-1]
+    unique = list({host.address: host for host in reversed(reachable)}.values())[::-1]
     if len(unique) < workers:
         raise LaunchError(f"host file {file} names {len(unique)} different hosts, -n asks for {workers}")
     return unique

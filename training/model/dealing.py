@@ -12,7 +12,7 @@ from dyntrain.training.model.networks import Key
 
 @dataclass(frozen=True)
 class Dealt:
-    """Bytes of gradients on each server, and in the largest key."""
+    """Bytes of gradients on each server, and of the largest key."""
 
     servers: tuple[int, ...]
     largest: int
@@ -23,11 +23,11 @@ class Dealt:
 
     @property
     def fullest(self) -> int:
-        """Bytes on the server with the most."""
+        """Bytes on the server with the most bytes."""
         return max(self.servers)
 
     @property
-    def least(self) -> int:
+    def emptiest(self) -> int:
         return min(self.servers)
 
 

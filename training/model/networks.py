@@ -30,12 +30,12 @@ def _keys(shapes: Shapes) -> list[Key]:
 
 def _resnet50() -> Shapes:
     yield from ((64, 3, 7, 7), (64,), (64,))
-    given = 64
+    channels = 64
     for blocks, wide in RESNET50_STAGES:
         narrow = wide // 4
         for block in range(blocks):
             yield from (
-                (narrow, given, 1, 1),
+                (narrow, channels, 1, 1),
                 (narrow,),
                 (narrow,),
                 (narrow,),
@@ -43,9 +43,9 @@ def _resnet50() -> Shapes:
             yield from ((narrow, narrow, 3, 3), (narrow,), (narrow,))
             yield from ((wide, narrow, 1, 1), (wide,), (wide,), (wide,))
             if block == 0:
-                yield from ((wide, given, 1, 1), (wide,), (wide,))
-            given = wide
-    yield from ((1000, given), (1000,))
+                yield from ((wide, channels, 1, 1), (wide,), (wide,))
+            channels = wide
+    yield from ((1000, channels), (1000,))
 
 
 def _bert_large() -> Shapes:

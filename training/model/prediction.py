@@ -1,4 +1,4 @@
-"""The formulas, each with its reason. Bytes, seconds, and bytes a second throughout. Pure."""
+"""Formulas for the predicted times, each with its reason. Units are bytes, seconds and bytes a second. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Machines:
 
 @dataclass(frozen=True)
 class Bound:
-    """A predicted time, and the resource `by` which it is limited."""
+    """A predicted time, and the resource `by` which this time is limited."""
 
     seconds: float
     by: str
@@ -44,15 +44,16 @@ def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
 
     A worker pushes all gradients and receives all sums; bytes to and from the server on its own node use the loopback.
     So of the b bytes on a server, (workers - 1) b come in over its node's link, and as many go out; the node's worker
-    sends and receives the bytes of the other servers. In and out are equal and simultaneous, except for one key: the
-    answers for a key begin when the last worker has pushed it, so those for the last key follow everything else.
+    sends and receives the bytes of the other servers. Both directions are equal and simultaneous, except for one key:
+    the answers for a key begin when the last worker has pushed it, so the answers for the last key come at the very
+    end.
     """
-    own = dealt.total - (dealt.fullest if len(dealt.servers) == workers else 0)
-    beside = (workers - 1) * dealt.fullest + dealt.total - dealt.fullest
+    worker_bytes = dealt.total - (dealt.fullest if len(dealt.servers) == workers else 0)
+    server_bytes = (workers - 1) * dealt.fullest + dealt.total - dealt.fullest
     last = (workers - 1) * min(dealt.largest, dealt.fullest)
     return _slowest(
         {
-            "link": (max(own, beside) + last) / machines.link if workers > 1 else 0.0,
+            "link": (max(worker_bytes, server_bytes) + last) / machines.link if workers > 1 else 0.0,
             "connection": dealt.fullest / machines.connection if workers > 1 else 0.0,
             "server": workers * dealt.fullest / machines.serving,
         },
@@ -60,31 +61,31 @@ def exchange(dealt: Dealt, workers: int, machines: Machines) -> Bound:
     )
 
 
-def step_seconds(compute: float, exchanged: float, overlap: float) -> float:
+def step_seconds(compute: float, exchange_seconds: float, overlap: float) -> float:
     """Predict the time of a step.
 
-    `overlap` is the share of the computation during which gradients are already sent: those of the last layers are
-    pushed while the backward pass still runs, and no step begins before all sums are there.
+    `overlap` is the share of the computation during which gradients are already sent: gradients of the last layers are
+    pushed while the backward pass still runs, and no step begins before all sums have arrived.
     """
-    return compute + max(0.0, exchanged - overlap * compute)
+    return compute + max(0.0, exchange_seconds - overlap * compute)
 
 
 def init_seconds(dealt: Dealt, workers: int, machines: Machines) -> float:
     """Predict ps-lite's init, in which its worker 0 sends the servers a value for each key while all others wait.
 
-    Only the memory that the values take is used. Worker 0 may be on any node: at worst on one without a server, or with
-    the emptiest one.
+    The values do not matter, only their size. Worker 0 may be on any node: at worst on a node without a server, or with
+    the emptiest server.
     """
     if workers == 1:
         return 0.0
-    sent = dealt.total - (dealt.least if len(dealt.servers) == workers else 0)
+    sent = dealt.total - (dealt.emptiest if len(dealt.servers) == workers else 0)
     return max(sent / machines.link, dealt.fullest / machines.connection)
 
 
 def state_seconds(state: int, holders: int, joiners: int, machines: Machines) -> float:
     """Predict the state transfer to `joiners`, in chains, one behind each holder.
 
-    Each joiner passes each chunk on as it arrives, so every further joiner in a chain is one chunk later.
+    Each joiner passes on each arriving chunk, so every further joiner in a chain is one chunk later.
     """
     chain = math.ceil(joiners / holders)
     return (state + (chain - 1) * CHUNK) / min(machines.link, machines.connection) if joiners else 0.0
@@ -93,28 +94,28 @@ def state_seconds(state: int, holders: int, joiners: int, machines: Machines) ->
 def pause_seconds(dealt: Dealt, state: int, before: int, after: int, machines: Machines) -> float:
     """Predict the survivors' pause when the number of workers changes from `before` to `after`.
 
-    It lasts from the last step of the old generation to the first of the new one, less one step of the old one (as in
-    the event `pause`). A small state is transferred while ps-lite forms, a large one before.
+    The pause lasts from the last step of the old generation to the first step of the new one, less the time of an old
+    step (as in the event `pause`). A small state is transferred while ps-lite forms, a large one before.
     """
     init = init_seconds(dealt, after, machines)
-    moved = state_seconds(state, before, max(0, after - before), machines)
-    return machines.forming + (init + moved if state > BESIDE_FORMATION else max(init, moved))
+    transfer = state_seconds(state, before, max(0, after - before), machines)
+    return machines.forming + (init + transfer if state > BESIDE_FORMATION else max(init, transfer))
 
 
 def release(dealt: Dealt, workers: int, machines: Machines) -> Bound:
     """Predict the longest release, from the order to push zeros until the last survivor is free.
 
-    In the worst case a worker died before it had pushed anything, and all others wait for all keys. Each survivor
-    pushes zeros for its share of the keys, and receives all sums for its gradients, and those of its share once more. A
-    server's node has a survivor of its own; it sends the others each sum, and the answers to the zeros that they push.
+    In the worst case a worker died before its first push, and all others wait for all keys. Each survivor pushes zeros
+    for its share of the keys. A survivor receives all sums for its gradients, and the sums of its share once more. A
+    server's node has a survivor of its own, and sends the others each sum and the answers to their zeros.
     """
     share = 1 / (workers - 1)
-    own = (1 + share) * (dealt.total - (dealt.least if len(dealt.servers) == workers else 0))
-    beside = (workers - 1 - share) * dealt.fullest
+    worker_bytes = (1 + share) * (dealt.total - (dealt.emptiest if len(dealt.servers) == workers else 0))
+    server_bytes = (workers - 1 - share) * dealt.fullest
     last = 2 * min(dealt.largest, dealt.fullest)
     return _slowest(
         {
-            "link": (max(own, beside) + last) / machines.link,
+            "link": (max(worker_bytes, server_bytes) + last) / machines.link,
             "connection": (1 + share) * dealt.fullest / machines.connection,
             "server": dealt.fullest / machines.serving,
         },

@@ -14,9 +14,12 @@ BASES = (1, 2, 4)
 MOST_WORKERS = 64
 # Not measured here, but from https://github.com/NVIDIA/DeepLearningExamples: one V100 with float32 does 384 images a
 # second in batches of 96 (MxNet/Classification/RN50v1.5), and 7.56 sentences a second in batches of 7
-# (PyTorch/LanguageModeling/BERT, 2019). Other machines differ: the command has an option for it.
+# (PyTorch/LanguageModeling/BERT, 2019). Other machines differ: `dyntrain model` has an option for this time.
 COMPUTE = {"ResNet-50": 0.25, "BERT-large": 0.93}
-COPIES = {"ResNet-50": 2, "BERT-large": 3}  # of the parameters in a state: with SGD's momentum, with Adam's two moments
+COPIES = {
+    "ResNet-50": 2,
+    "BERT-large": 3,
+}  # copies of the parameters in a state, with SGD's momentum or Adam's two moments
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ ALL = Placement(None)
 
 
 def placements(bases: Sequence[int]) -> tuple[Placement, ...]:
-    return (*(Placement(each) for each in bases), ALL)
+    return (*(Placement(count) for count in bases), ALL)
 
 
 @dataclass(frozen=True)
@@ -63,16 +66,16 @@ def dealt(network: str, servers: int) -> Dealt:
 
 
 def row(network: str, workers: int, placement: Placement, machines: Machines, compute: float, overlap: float) -> Row:
-    """Predict one row; its pause is that of one joining worker."""
+    """Predict one row; the pause is for one joining worker."""
     load = dealt(network, placement.servers(workers))
-    exchanged = exchange(load, workers, machines)
-    step = step_seconds(compute, exchanged.seconds, overlap)
+    exchange_bound = exchange(load, workers, machines)
+    step = step_seconds(compute, exchange_bound.seconds, overlap)
     return Row(
         network,
         workers,
         placement,
-        exchanged.seconds,
-        exchanged.by,
+        exchange_bound.seconds,
+        exchange_bound.by,
         step,
         compute / step,
         pause_seconds(load, COPIES[network] * load.total, workers - 1, workers, machines),
@@ -98,22 +101,22 @@ def rows(
 
 
 def bottleneck_from(network: str, placement: Placement, machines: Machines, compute: float) -> int | None:
-    """The least number of workers from which on the exchange takes longer than the computation.
+    """The smallest number of workers from which the exchange takes longer than the computation.
 
-    None if it does not up to `MOST_WORKERS`.
+    None if the exchange is shorter up to `MOST_WORKERS`.
     """
-    beyond = None
+    bottleneck = None
     for workers in range(MOST_WORKERS, 1, -1):
         if placement.servers(workers) > workers:
             break
         if exchange(dealt(network, placement.servers(workers)), workers, machines).seconds <= compute:
             break
-        beyond = workers
-    return beyond
+        bottleneck = workers
+    return bottleneck
 
 
 def advice(network: str, bases: Sequence[int], machines: Machines, compute: float) -> list[str]:
-    """A sentence for each placement: from how many workers on the exchange dominates a step."""
+    """A sentence for each placement, with the number of workers from which the exchange dominates a step."""
     limits = {placement: bottleneck_from(network, placement, machines, compute) for placement in placements(bases)}
     return [
         f"{network}, servers on {_words(placement)}: "

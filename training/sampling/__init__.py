@@ -1,1 +1,1 @@
-"""Which samples a worker takes, and how batch and statistics follow the number of workers. Pure."""
+"""A worker's samples in each step, and the batch, rate and statistics by the number of workers. Pure."""

@@ -1,11 +1,11 @@
-"""How the batch and the learning rate follow the number of workers. Pure.
+"""The batch and the learning rate as functions of the number of workers. Pure.
 
 `FixedGlobal`: the batch over all workers is constant, and so is the rate: the number of workers does not change the
 mathematics. `PerWorker`: the batch grows with the workers, and the rate in proportion to it (the linear scaling rule of
-Goyal et al., arXiv 1706.02677). Not at once: momentum still contains the noise of the small batch, so the rate follows
-a ramp (Lin et al., Dynamic Mini-batch SGD, arXiv 1904.12043). MXNet's SGD keeps the rate inside its buffer (v = m v -
-rate * gradient), where a new rate reaches old gradients only if the buffer is scaled by the ratio of the rates: the
-momentum correction of Goyal et al., section 3.
+Goyal et al., arXiv 1706.02677). The rate does not jump: momentum still contains the noise of the small batch, so the
+rate follows a ramp (Lin et al., Dynamic Mini-batch SGD, arXiv 1904.12043). MXNet's SGD keeps the rate inside its buffer
+(v = m v - rate * gradient), where a new rate reaches old gradients only if the buffer is scaled by the ratio of the
+rates: the momentum correction of Goyal et al., section 3.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class FixedGlobal:
 class PerWorker:
     """Steps of `batch` samples on each worker.
 
-    The script's rate is meant for `base_workers`, by default `job.size`. `ramp`: samples over which the rate goes to
-    its new value, None for an epoch. `correct_momentum`: scale the momentum with the rate.
+    The script's rate is meant for `base_workers`, by default `job.size`. `ramp` is the number of samples over which
+    the rate goes to its new value, None for an epoch. `correct_momentum` scales the momentum with the rate.
     """
 
     batch: int
@@ -63,11 +63,11 @@ class PerWorker:
         return self.base_workers or 1
 
     def of_size(self, size: int) -> PerWorker:
-        """Copy for a script whose numbers are for `size` workers. Raises ValueError if `base_workers` differs."""
+        """Return a copy for a script whose rate is for `size` workers. Raises ValueError if `base_workers` differs."""
         if size > 1 and self.base_workers not in (None, size):
             raise ValueError(
-                f"base_workers={self.base_workers} beside ElasticJob.join(size={size}): both say for how many workers "
-                "the script's rate is, so give one of them"
+                f"base_workers={self.base_workers} and ElasticJob.join(size={size}) differ: both say for how many "
+                "workers the script's rate is, so give only one"
             )
         return replace(self, base_workers=self.base_workers or size)
 
@@ -105,9 +105,7 @@ class Ramp:
         return self.start + (self.goal - self.start) * progress / self.length
 
     def towards(self, goal: float, samples: int, length: int) -> Ramp:
-        """Ramp from the current factor to a new goal, so the rate never jumps, also within a ramp. An equal goal
-        changes nothing.
-        """
+        """Ramp from the current factor to a new goal, so that the rate never jumps. An equal goal changes nothing."""
         return self if goal == self.goal else Ramp(self.factor(samples), goal, samples, length)
 
 
@@ -115,8 +113,8 @@ class Ramp:
 class WorkerRate:
     """State of a trainer's rate and schedule.
 
-    `factor`: of the rate at the last update; `samples`: trained on so far; `unit`: samples that the script's schedule
-    counts as one update.
+    `factor` is that of the rate at the last update, `samples` is the number of trained samples, and `unit` is the
+    number of samples that the script's schedule counts as one update.
     """
 
     unit: int
@@ -126,11 +124,11 @@ class WorkerRate:
 
     @property
     def updates(self) -> int:
-        """Number of updates for the script's schedule, however many workers made them."""
+        """Number of updates for the script's schedule, independent of the number of workers."""
         return -(-self.samples // self.unit)
 
     def heading_for(self, goal: float, length: int) -> WorkerRate:
-        """State that moves from here to `goal` times the rate, over `length` samples."""
+        """State whose factor moves to `goal` over the next `length` samples."""
         return replace(self, ramp=self.ramp.towards(goal, self.samples, length))
 
     def after(self, samples: int) -> WorkerRate:

@@ -1,9 +1,9 @@
-"""Which samples each worker takes in each step: a pure function of (seed, epoch, position, members).
+"""Each worker's samples in each step: a pure function of (seed, epoch, position, members).
 
 The samples of an epoch are a permutation of `range(samples)` drawn from (seed, epoch). A step takes the next
-`global_batch` of it, the last step of an epoch the rest. A worker's share is a contiguous slice by its number. So
-whatever the membership does, every index is taken exactly once an epoch: nothing is padded, and only what a script
-itself discards is dropped.
+`global_batch` samples, and the last step of an epoch the remaining ones. A worker's share is a contiguous slice, by the
+worker's number. So every index is taken exactly once an epoch, under any membership. No batch is padded, and no sample
+is dropped unless the script discards it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ Indices = npt.NDArray[np.int64]
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Indices:
-    """Order of an epoch, shape (samples,). PCG64's stream is stable over NumPy releases, also for a job resumed
-    elsewhere.
-    """
+    """Order of an epoch, shape (samples,). PCG64's numbers are the same in all NumPy releases and on all machines."""
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(samples)
 
 
@@ -30,7 +28,7 @@ def batch_size(samples: int, global_batch: int, offset: int) -> int:
 def share(order: Indices, global_batch: int, offset: int, number: int, workers: int, whole: int = 1) -> Indices:
     """Slice of the step at `offset` for worker `number` of `workers`, in multiples of `whole` samples.
 
-    It is empty when there are fewer of these than workers.
+    The slice may be empty if there are fewer such multiples than workers.
     """
     if not 0 <= number < workers:
         raise ValueError(f"worker number {number} is not in 0..{workers - 1}")
@@ -55,7 +53,7 @@ def after_step(position: Position, samples: int, global_batch: int) -> Position:
 def is_boundary(position: Position, first_step: int, segment_steps: int | None, within: int = 1) -> bool:
     """Whether membership may change at `position`, in a generation that began at step `first_step`.
 
-    `within`: also if it might have changed up to so many steps earlier, where something had to be waited for.
+    With `within` above 1, a boundary that was due up to `within - 1` steps earlier also counts.
     """
     if position.offset == 0:
         return position.step != first_step

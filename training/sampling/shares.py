@@ -11,17 +11,17 @@ from dyntrain.training.sampling.batching import Batching, PerWorker
 from dyntrain.training.sampling.shard_order import ShardOrder
 from dyntrain.training.sampling.sharding import Indices, after_step, batch_size, epoch_order, share
 
-ORDERS_KEPT = 2  # loading ahead reaches into the next epoch
+ORDERS_KEPT = 2  # prefetching reaches into the next epoch
 
 
 @dataclass
 class Shares:
-    """Samples of each step, for `epochs` epochs of `samples` samples, with `sequence` in the order of their shards.
+    """Samples of each step, for `epochs` epochs of `samples` samples; `sequence` is the order of their shards, if any.
 
-    `drawn_from`: each epoch takes its samples out of so many, in whole batches of the script's; the order decides which
-    are left out. `drawn`: batches of an epoch of any size, if the script has its own sampler. `shift`: from an epoch's
-    place in the job to the script's number of it, by which its order is drawn. `begins`: first step of the generation,
-    of an update of `group` batches, in which the shares are made unequal (see `_rows`); None: they stay equal.
+    `drawn_from` is the dataset's size, if an epoch leaves some samples out; the order decides which. `drawn` returns an
+    epoch's batches if the script has its own sampler. `shift` is added to an epoch's number in the job; the sum is the
+    script's number, by which the order is drawn. `begins` is the generation's first step, of an update of `group`
+    batches, in which the shares are made unequal (see `_rows`); with None, all shares are equal.
     """
 
     samples: int
@@ -34,79 +34,81 @@ class Shares:
     shift: int = 0
     begins: int | None = None
     group: int = 1
-    _orders: dict[int, tuple[Indices, Indices | None]] = field(default_factory=dict)  # and where its batches end
+    _orders: dict[int, tuple[Indices, Indices | None]] = field(
+        default_factory=dict
+    )  # an epoch's order, and the ends of its batches
 
     def step_samples(self, workers: int) -> int:
         """Samples of a full step, over all workers."""
         return self.batching.over(workers)
 
-    def size(self, at: Position, workers: int) -> int:
-        """Samples of the step at `at`, over all workers."""
-        ends = self._order(at.epoch)[1]
+    def size(self, position: Position, workers: int) -> int:
+        """Samples of the step at `position`, over all workers."""
+        ends = self._order(position.epoch)[1]
         if ends is None:
-            return batch_size(self.samples, self.step_samples(workers), at.offset)
-        return int(ends[self.batch_number(at, workers)]) - at.offset
+            return batch_size(self.samples, self.step_samples(workers), position.offset)
+        return int(ends[self.batch_number(position, workers)]) - position.offset
 
-    def batch_number(self, at: Position, workers: int) -> int:
-        """Number of the batch at `at` in its epoch."""
-        ends = self._order(at.epoch)[1]
+    def batch_number(self, position: Position, workers: int) -> int:
+        """Number of the batch at `position` in its epoch."""
+        ends = self._order(position.epoch)[1]
         return (
-            at.offset // self.step_samples(workers) if ends is None else int(np.searchsorted(ends, at.offset, "right"))
+            position.offset // self.step_samples(workers)
+            if ends is None
+            else int(np.searchsorted(ends, position.offset, "right"))
         )
 
-    def after(self, at: Position, workers: int) -> Position:
+    def after(self, position: Position, workers: int) -> Position:
         """Position one step later."""
-        return after_step(at, self.samples, self.size(at, workers))
+        return after_step(position, self.samples, self.size(position, workers))
 
-    def take(self, at: Position, number: int, workers: int) -> tuple[Indices, bool]:
-        """Samples of worker `number`, and whether it spectates.
+    def take(self, position: Position, number: int, workers: int) -> tuple[Indices, bool]:
+        """Samples of worker `number`, and whether the worker spectates.
 
-        A worker without a sample in a step gets one of another worker's, whose gradient counts nothing: so every
-        worker's script takes the same path.
+        A spectating worker has no sample of its own in a step. Such a worker gets another worker's sample, whose
+        gradient is not counted, so that every worker's script takes the same path.
         """
-        batch, rows, spectates = self.divide(at, number, workers)
+        batch, rows, spectates = self.divide(position, number, workers)
         return batch[rows], spectates
 
-    def ahead(self, at: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield for each step from `at` to the job's end: (epoch number, all workers' samples, this worker's indices in
-        them).
-        """
-        while at.epoch < self.epochs:
-            batch, rows, _ = self.divide(at, number, workers)
-            yield self.shift + at.epoch, batch, rows
-            at = self.after(at, workers)
+    def ahead(self, position: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
+        """Yield (epoch, all workers' samples, indices of this worker's) for each step until the job's end."""
+        while position.epoch < self.epochs:
+            batch, rows, _ = self.divide(position, number, workers)
+            yield self.shift + position.epoch, batch, rows
+            position = self.after(position, workers)
 
-    def divide(self, at: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
+    def divide(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
         """Same as `take`, as (all workers' samples, indices of this worker's, whether it spectates)."""
-        size = self.size(at, workers)
-        batch = self._order(at.epoch)[0][at.offset : at.offset + size]
-        own = self._rows(at, size, number, workers)
-        return (batch, own, False) if len(own) else (batch, np.arange(min(self._whole, size)), True)
+        size = self.size(position, workers)
+        batch = self._order(position.epoch)[0][position.offset : position.offset + size]
+        own_rows = self._rows(position, size, number, workers)
+        return (batch, own_rows, False) if len(own_rows) else (batch, np.arange(min(self._whole, size)), True)
 
-    def tries(self, at: Position) -> bool:
-        """Whether it is the first step of a generation or an epoch, where a script may begin to use another loss."""
-        return self.begins is not None and (at.step == self.begins or at.offset == 0)
+    def tries(self, position: Position) -> bool:
+        """Whether a generation or an epoch starts at `position`, where a script may begin to use another loss."""
+        return self.begins is not None and (position.step == self.begins or position.offset == 0)
 
-    def _rows(self, at: Position, size: int, number: int, workers: int) -> Indices:
+    def _rows(self, position: Position, size: int, number: int, workers: int) -> Indices:
         """Indices of this worker's share.
 
-        Where all shares of a step that `tries` would be equal, the first worker takes one sample from the last one. So
-        it shows whether a script that passes `step` a constant (as Horovod's scripts do) counts its samples, or divides
-        its loss by their number. In the last batch of the first update the last worker takes one from the first
-        instead, since `step` may get that batch's size.
+        If all shares of a step that `tries` would be equal, the first worker takes one sample from the last worker. The
+        unequal shares show whether a script that passes a constant to `step` (as Horovod's scripts do) counts its
+        samples, or divides its loss by their number. In the last batch of the first update, the last worker takes one
+        from the first worker instead, since `step` may get that batch's size.
         """
         rows, takers = np.arange(size), min(size, workers)
-        last = self.begins is not None and at.step == self.begins + self.group - 1 != self.begins
-        more = -1 if last else int(self.tries(at))
-        if not more or size % takers or takers < 2 or isinstance(self.batching, PerWorker):
+        last = self.begins is not None and position.step == self.begins + self.group - 1 != self.begins
+        moved = -1 if last else int(self.tries(position))
+        if not moved or size % takers or takers < 2 or isinstance(self.batching, PerWorker):
             return share(rows, size, 0, number, workers, self._whole)
-        ends = [k * size // takers + more * (0 < k < takers) for k in range(takers + 1)]
+        ends = [k * size // takers + moved * (0 < k < takers) for k in range(takers + 1)]
         ends += [size] * (workers - takers)  # spectators
         return rows[ends[number] : ends[number + 1]]
 
     @property
     def _whole(self) -> int:
-        """Unit in which shares are cut: a script that discards short batches expects whole ones."""
+        """Unit in which shares are cut: a script that discards short batches expects whole batches."""
         return self.batching.batch if self.drawn_from is not None and isinstance(self.batching, PerWorker) else 1
 
     def _order(self, epoch: int) -> tuple[Indices, Indices | None]:
@@ -130,12 +132,12 @@ class Shares:
 class Excerpt(Shares):
     """Copy of other shares, as if each batch were `batch`, and this worker's share its `rows`."""
 
-    def __init__(self, of: Shares, batch: Indices, rows: Indices) -> None:
-        super().__init__(**{each.name: getattr(of, each.name) for each in fields(of)})
+    def __init__(self, shares: Shares, batch: Indices, rows: Indices) -> None:
+        super().__init__(**{attribute.name: getattr(shares, attribute.name) for attribute in fields(shares)})
         self._batch, self._share = batch, rows
 
-    def divide(self, at: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
+    def divide(self, position: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
         return self._batch, self._share, False
 
-    def size(self, at: Position, workers: int) -> int:
+    def size(self, position: Position, workers: int) -> int:
         return len(self._batch)

@@ -1,9 +1,9 @@
 """Running statistics (BatchNorm's mean and variance) averaged over the workers. Pure sums.
 
-Each worker sees its own share, so its running statistics drift from the others'. Averaged, they are those of all
-samples together: the mean weighted by samples, and the variance by the law of total variance, which needs the squares
-of the means too. Workers exchange one vector of doubles that can be summed: [weight, weight * mean, weight * (variance
-+ mean^2)]. A lost worker adds nothing, including its weight, so the result stays right.
+Each worker sees its own share, so its running statistics drift from those of the others. The averages are those of all
+samples together: the mean is weighted by samples, and the variance follows from the law of total variance, which also
+needs the squares of the means. Workers exchange one vector of doubles that can be summed: [weight, weight * mean,
+weight * (variance + mean^2)]. A lost worker adds neither values nor weight, so the result stays right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole numbers that scripts pass. Pure."""
+"""Conversion of whole numbers that scripts pass. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
-    """Convert to int, also 64.0 (as of `256 / 4`) and NumPy's numbers. Raises ValueError with name and value."""
+    """Convert to int; `value` may be 64.0, as from `256 / 4`, or of NumPy. Raises ValueError with name and value."""
     number = None
     if isinstance(value, float | np.floating):
         number = int(value) if value.is_integer() else None

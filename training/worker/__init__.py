@@ -8,25 +8,24 @@ damaged commit, and the job continues from the previous one at *its* position.
 **The safe state** (`handover`, `safe_state`). Before a survivor reports that it is prepared, its state is in memory
 that its supervisor allocated and that each of its workers inherits: buffers used in turn, and reused. The worker that
 commits also packs the state there at each boundary, even while an earlier commit is still being written. Workers
-announce it in the hello, not in the message `Prepared`, so that a coordinator that was restarted knows it too.
+announce the safe state in the hello, not in `Prepared`, so that a restarted coordinator also knows of the state.
 
-**The pause of a change** is: check in, leave the old group while the state is copied, a round in which all report that
-they are out and safe, ps-lite's create (with a fixed wait of 0.1 s inside it) and init (one barrier for all keys), a
-round that compares digests, and a first step that allocates its buffers again. Everything else runs in parallel: the
-state is sent, installed and digested while ps-lite forms; commits are written at a lower priority. Every `pause` event
-says how long each part took.
+**The pause of a change** has these parts. The workers check in, and leave the old group while the state is copied. All
+report that they have left and are safe. ps-lite creates the new group (with a fixed wait of 0.1 s) and initialises the
+keys (one barrier). The workers compare digests; their first step allocates its buffers again. Everything else runs in
+parallel: the state is sent, installed and digested while ps-lite forms the group, and commits are written at a lower
+priority. Every `pause` event has the duration of each part.
 
 **Shares** are a pure function of (seed, epoch, position, members): step s takes the next `global_batch` of the epoch's
 permutation; a worker's share is a slice chosen by the coordinator's number for it. Nothing is padded or dropped. The
 gradient is the sum over the global batch divided by its size, so the number of workers does not change the mathematics.
 
 **Statistics** of BatchNorm are averaged before each boundary. They are summed under a key after those of the gradients,
-in a step of their own, so that survivors of a loss in the middle of it are released as in any step. They are not in the
-digest.
+in a step of their own: if a worker is lost in this step, the survivors are released as in any step. The statistics are
+not in the digest.
 
-**Release.** In `dist_sync` a server counts the requests for a key and does not ask who sent them, so a blocked
+**Release.** In `dist_sync` a server counts the requests for a key without regard to their senders. So a blocked
 survivor's control thread can push the zeros that a dead worker owed (`session/generation/release.py` decides, `step`
-does it). On Horovod nobody can contribute for a dead worker, and nobody needs to: the control thread aborts the
-all-reduce, and the training thread then either has all sums or reports them as lost. A worker that lost the sums of a
-step that another worker applied fetches that worker's state.
+pushes). On Horovod, the control thread aborts the all-reduce instead, and the training thread then either has all sums
+or reports them as lost. A worker that lost the sums of a step that another worker applied fetches that worker's state.
 """

@@ -6,52 +6,52 @@ from types import TracebackType
 
 
 class Unrecoverable(Exception):
-    """Mixed into an error for which a restart of the workers would lead to the same error, or would hide it."""
+    """Base class of errors that a restart of the workers would repeat or hide."""
 
 
 class Refused(ValueError):
-    """One worker has found that what the script does is not right over several workers.
+    """One worker has found that the script would not train correctly over several workers.
 
-    Before a loop's first step a restart does not help. Later the other workers have made steps of the same script, so
-    the fault may be this worker's alone.
+    Before a loop's first step, a restart does not help. Later, the other workers have made steps with the same script,
+    so the fault may be this worker's alone.
     """
 
 
 class RefusedByAll(Refused, Unrecoverable):
-    """An error that every worker finds at once."""
+    """A refusal that every worker raises, not only one."""
 
 
-OURS = "dyntrain."
-ROOMS = ("loop", "script", "data", "state")
-FACE = ("dyntrain.training.job", *(f"dyntrain.training.worker.{room}" for room in ROOMS))
+PACKAGE_PREFIX = "dyntrain."
+CHECKING_FOLDERS = ("loop", "script", "data", "state")
+CHECKING_MODULES = ("dyntrain.training.job", *(f"dyntrain.training.worker.{room}" for room in CHECKING_FOLDERS))
 
 
-def by_the_job(error: BaseException) -> bool:
-    """Whether the code that checks what a script asks of the job raised it, and not the script's own lines."""
+def raised_by_checks(error: BaseException) -> bool:
+    """Whether dyntrain's checks of the script raised the error, and not the script's own code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     raised_in = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
-    return isinstance(error, ValueError | RuntimeError) and raised_in.startswith(FACE)
+    return isinstance(error, ValueError | RuntimeError) and raised_in.startswith(CHECKING_MODULES)
 
 
 def trace_for_people(error: BaseException) -> TracebackType | None:
-    """Return the traceback to show: for the job's own errors and refusals only the script's lines, otherwise all."""
-    ours = type(error).__module__.startswith(OURS)
-    if not (ours or isinstance(error, Unrecoverable) or by_the_job(error)):
+    """Return the traceback to show: for dyntrain's own errors only the script's lines, otherwise all lines."""
+    from_dyntrain = type(error).__module__.startswith(PACKAGE_PREFIX)
+    if not (from_dyntrain or isinstance(error, Unrecoverable) or raised_by_checks(error)):
         return error.__traceback__
     lines: list[TracebackType] = []
     trace = error.__traceback__
     while trace is not None:
-        if not str(trace.tb_frame.f_globals.get("__name__")).startswith(OURS):
+        if not str(trace.tb_frame.f_globals.get("__name__")).startswith(PACKAGE_PREFIX):
             lines.append(trace)
         trace = trace.tb_next
-    following = None
+    shown = None
     for line in reversed(lines):
-        following = TracebackType(following, line.tb_frame, line.tb_lasti, line.tb_lineno)
-    return following or error.__traceback__
+        shown = TracebackType(shown, line.tb_frame, line.tb_lasti, line.tb_lineno)
+    return shown or error.__traceback__
 
 
 def past_help(error: BaseException, *, before_steps: bool) -> bool:
-    """Whether a restart cannot fix it; `before_steps` says that the current loop has made no step yet."""
+    """Whether a restart cannot fix the error; `before_steps` says that the current loop has made no step yet."""
     return isinstance(error, Unrecoverable) or (before_steps and isinstance(error, Refused))

@@ -1,26 +1,28 @@
-"""Temporary replacement of attributes of other people's modules and classes."""
+"""Temporary replacement of attributes of modules and classes of other libraries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-Attribute = tuple[Any, str, Callable[[Any], Any]]  # owner, name, function from the present value to its replacement
+Attribute = tuple[Any, str, Callable[[Any], Any]]  # owner, name, function from the original value to its replacement
 
 
 class Replaced:
-    def __init__(self) -> None:
-        self._before: dict[tuple[int, str], tuple[Any, bool]] = {}
+    """The attributes that are replaced at present, with their original values."""
 
-    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        own = name in vars(owner)  # otherwise a class inherits it
-        before = vars(owner)[name] if own else getattr(owner, name)
-        self._before.setdefault((id(owner), name), (before, own))
-        setattr(owner, name, make(before))
+    def __init__(self) -> None:
+        self._originals: dict[tuple[int, str], tuple[Any, bool]] = {}
+
+    def replace(self, owner: Any, name: str, make_replacement: Callable[[Any], Any]) -> None:
+        is_own = name in vars(owner)  # otherwise the owner inherits the attribute
+        original = vars(owner)[name] if is_own else getattr(owner, name)
+        self._originals.setdefault((id(owner), name), (original, is_own))
+        setattr(owner, name, make_replacement(original))
 
     def put_back(self, owner: Any, name: str) -> None:
-        before, own = self._before.pop((id(owner), name))
-        if own:
-            setattr(owner, name, before)
+        original, is_own = self._originals.pop((id(owner), name))
+        if is_own:
+            setattr(owner, name, original)
         else:
             delattr(owner, name)

@@ -1,5 +1,6 @@
-"""Python imports this when it starts, for `dyntrain.training.dt_scripts`. The machine's own sitecustomize, which this
-one hides, comes first.
+"""Python imports this file when it starts, for `dyntrain.training.dt_scripts`.
+
+The machine's own sitecustomize, which this file hides, is executed first.
 """
 
 import sys
@@ -15,7 +16,7 @@ if hidden is not None and hidden.loader is not None:
     hidden.loader.exec_module(module)
 try:
     from dyntrain.training.dt_scripts.hook import install_hook
-except ImportError:  # another Python of the machine, which trains nothing
+except ImportError:  # a Python of the machine that does not train
     pass
 else:
     install_hook()

@@ -1,4 +1,4 @@
-"""Array functions for the folders that import no MXNet. Another framework would take MXNet's place here."""
+"""Array functions for the folders that import no MXNet. Another framework would replace MXNet here."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def is_array(value: object) -> bool:
 
 
 def doubles(numbers: Iterable[float]) -> Any:
-    """Return a float64 array of them, which the engine can sum."""
+    """Return a float64 array of the numbers, which the engine can sum."""
     return mx.nd.array(numbers, dtype="float64")
 
 
 def numbers_of(array: Any) -> Any:
-    """Return a NumPy array; waits until the values are computed."""
+    """Return the array's values as a NumPy array, once they are computed."""
     return array.asnumpy() if is_array(array) else np.asarray(array)
 
 
 def number(value: Any) -> float:
-    """Return a float, also from an array of one element. Raises ValueError for an array of more."""
+    """Return the value as a float. Raises ValueError for an array of more than one element."""
     return float(value.asnumpy().item() if is_array(value) else value)
 
 
@@ -36,7 +36,7 @@ def zeros(shape: Sequence[int], dtype: Any, like: Any = None) -> Any:
 
 
 def on_host(array: Any) -> Any:
-    """Return a copy in the host's memory."""
+    """Return a copy of the array in the host's memory."""
     return array.copyto(mx.cpu())
 
 
@@ -47,5 +47,5 @@ def rows_of(array: Any, axis: int, first: int, end: int) -> Any:
 
 
 def wait_for_all() -> None:
-    """Wait for all that this process computes."""
+    """Wait until all array operations of this process are done."""
     mx.nd.waitall()

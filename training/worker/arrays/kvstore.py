@@ -1,4 +1,4 @@
-"""The kvstore that a Gluon Trainer holds for the whole job, while the generations behind it come and go."""
+"""The kvstore that a Gluon Trainer uses for the whole job, through all generations (groups of workers)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mxnet.kvstore import KVStoreBase
 class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
     """Sums gradients through the engine's present generation; without an engine, only over this worker's devices.
 
-    The optimizer never runs on the servers: momentum there cannot be read back, so it could reach neither a commit nor
-    a joiner.
+    The optimizer never runs on the servers: momentum there cannot be read back, so no commit and no joiner could get
+    the momentum.
     """
 
     type = "elastic"
@@ -26,7 +26,7 @@ class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
         self._engine = engine
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Copy locally: all workers have held the same state since the generation was formed."""
+        """Copy `value` on this worker only: all workers have held the same state since the generation was formed."""
         source = value[0] if isinstance(value, list) else value
         for target in out if isinstance(out, list) else [out]:
             if target is not source:
@@ -50,4 +50,4 @@ class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
         return False
 
     def set_optimizer(self, optimizer: Any) -> None:
-        raise NotImplementedError("the optimizer runs on the workers: pass update_on_kvstore=False or leave it out")
+        raise NotImplementedError("the optimizer runs on the workers: pass update_on_kvstore=False, or omit it")

@@ -1,4 +1,4 @@
-"""Datasets of the records in RecordIO objects, as bytes."""
+"""Datasets whose samples are the records of RecordIO objects in S3, as bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 from botocore.config import Config
-from dyntrain.training.feed.listing import reading, side_by_side
+from dyntrain.training.feed.listing import in_parallel, reading
 from dyntrain.training.feed.places import ChannelError, S3Object
 from dyntrain.training.feed.stream import ObjectStream
 from dyntrain.training.host import aws
@@ -22,7 +22,7 @@ from dyntrain.training.worker.channel.objects import objects_of
 from mxnet import gluon  # isort: skip
 
 log = logging.getLogger(__name__)
-MOST_OPEN = 128  # connections of a process, one for each object that it reads in turn
+MOST_OPEN = 128  # open connections of a process: one for each object that is being read
 SETTINGS = Config(
     connect_timeout=5,
     read_timeout=20,
@@ -36,7 +36,7 @@ def make_client() -> Any:
 
 
 class Streams:
-    """The open objects of this process. A forked process opens its own; the least recently used are closed."""
+    """The open objects of this process. A fork opens its own objects. The least recently used are closed."""
 
     def __init__(self, connect: Callable[[], Any] = make_client) -> None:
         self.connect = connect
@@ -58,7 +58,7 @@ class Streams:
 
 
 class S3Records(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
-    """The records of one object, each as it was written."""
+    """The records of one object, as the bytes that were written."""
 
     def __init__(self, source: S3Object, starts: np.ndarray[Any, np.dtype[np.int64]], streams: Streams) -> None:
         self._source, self._starts, self._streams = source, starts, streams
@@ -77,7 +77,7 @@ class S3Records(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
 
 
 def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]:
-    """Return one dataset for each object of a channel. Raises ChannelError, and what botocore raises."""
+    """Return one dataset for each object of a channel. Raises ChannelError and botocore's errors."""
     streams = streams or Streams()
     s3 = streams.connect()
 
@@ -86,14 +86,14 @@ def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]
             return bytes(s3.get_object(Bucket=index.bucket, Key=index.key)["Body"].read())
 
     objects = objects_of(s3, source)
-    indexes = side_by_side(read, [index for _, index in objects])
+    indexes = in_parallel(read, [index for _, index in objects])
     return [
         S3Records(data, starts_of(text, index, data.size), streams)
         for (data, index), text in zip(objects, indexes, strict=True)
     ]
 
 
-def starts_of(text: bytes, where: object, size: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def starts_of(text: bytes, index_name: object, size: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return where the records of an object of `size` bytes begin, ascending, from the text of its index.
 
     The index has one line `KEY<tab>OFFSET` for each record; a key may have spaces. Where several records have the same
@@ -105,12 +105,12 @@ def starts_of(text: bytes, where: object, size: int) -> np.ndarray[Any, np.dtype
         if not tab or not offset.strip().isdigit() or int(offset) >= size:
             shown = line.decode("utf-8", "replace")
             raise ChannelError(
-                f"{where} is no index of RecordIO, line {number}: {shown!r} is no KEY<tab>OFFSET below {size}"
+                f"{index_name} is no RecordIO index: line {number}, {shown!r}, is not KEY<tab>OFFSET below {size}"
             )
         offsets.append(int(offset))
         keys.add(key.strip())
     if len(set(offsets)) < len(offsets) or not offsets:
-        raise ChannelError(f"{where} is no index of RecordIO: its offsets must be different, and one at least")
+        raise ChannelError(f"{index_name} is no RecordIO index: it must have at least one offset, and no offset twice")
     if len(keys) < len(offsets):
-        log.warning("%s: %d keys name %d records, of which all are read", where, len(keys), len(offsets))
+        log.warning("%s: %d keys name %d records; all records are read", index_name, len(keys), len(offsets))
     return np.sort(np.array(offsets, np.int64))

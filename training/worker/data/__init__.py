@@ -1,1 +1,1 @@
-"""A worker's samples: which and in what order, how processes prefetch them, and their random draws."""
+"""A worker's samples: their choice and order, the processes that prefetch them, and their random draws."""

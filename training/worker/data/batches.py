@@ -27,7 +27,7 @@ class ArrayBatches:
     def __init__(self, *arrays: Any) -> None:
         lengths = {len(array) for array in arrays}
         if len(lengths) != 1:
-            raise ValueError(f"the arrays must have one length, they have {sorted(lengths)}")
+            raise ValueError(f"the arrays must have equal lengths, but have {sorted(lengths)}")
         self._arrays: Sequence[Any] = [
             np.asarray(array.asnumpy() if hasattr(array, "asnumpy") else array) for array in arrays
         ]

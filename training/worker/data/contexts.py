@@ -1,4 +1,4 @@
-"""A worker's contexts: its GPUs, or the CPU. Not yet run on a GPU; several contexts have been run, on CPUs."""
+"""A worker's MXNet contexts: its GPUs, or the CPU. Several contexts have been run on CPUs, but none on a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GPU_COUNT_VARIABLE = "DEEPLEARNING_WORKER_GPU_COUNT"
 def choose_contexts(gpus: str | None) -> list[Any]:
     """Return the contexts of a `--gpus` option like `0,1`. Raises ValueError for an invalid one.
 
-    Without the option, as many GPUs as the node's environment says; without either, the CPU.
+    Without the option, DEEPLEARNING_WORKER_GPU_COUNT says how many GPUs to use. If that is not set, the CPU is used.
     """
     if gpus is None:
         count = os.environ.get(GPU_COUNT_VARIABLE) or "0"
@@ -25,7 +25,7 @@ def choose_contexts(gpus: str | None) -> list[Any]:
         return [mx.gpu(i) for i in range(int(count))] or [mx.cpu()]
     numbers = [part.strip() for part in gpus.split(",") if part.strip()]
     if not all(number.isdecimal() for number in numbers):
-        raise ValueError(f"--gpus {gpus!r}: numbers with commas between them, as in 0,1")
+        raise ValueError(f"--gpus {gpus!r}: give numbers with commas between them, as in 0,1")
     return [mx.gpu(int(number)) for number in numbers] or [mx.cpu()]
 
 
@@ -37,6 +37,6 @@ def spread(batch: Sequence[Any], contexts: Sequence[Any]) -> list[tuple[Any, ...
     size, parts = len(batch[0]), min(len(contexts), len(batch[0]))
     cuts = [i * size // parts for i in range(parts + 1)]
     return [
-        tuple(array[a:b].as_in_context(context) for array in batch)
-        for a, b, context in zip(cuts, cuts[1:], contexts, strict=False)
+        tuple(array[first:end].as_in_context(context) for array in batch)
+        for first, end, context in zip(cuts, cuts[1:], contexts, strict=False)
     ]

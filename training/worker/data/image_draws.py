@@ -1,10 +1,11 @@
 """MXNet's random image operators, seeded for each sample at the cost of two thread switches.
 
-Seeding MXNet's generators takes 1.2 ms, about as long as decoding a JPEG. Nearly all of it is for the 1,024 generators
-of operators that draw in parallel, which image operators do not use. Each thread has its own generators, and an
-environment variable says how many sets of parallel ones. Zero is allowed, but an operator that needs one then divides
-by zero. So a thread without any runs these operators and nothing else. They draw what they would draw on the calling
-thread with the same seed. Seen in `src/resource.cc` and `src/operator/image/image_random-inl.h` of MXNet 1.9.1.
+Seeding MXNet's generators takes 1.2 ms, about as long as decoding a JPEG. Nearly all of that time is for the 1,024
+generators of parallel operators, which image operators do not use. Each thread has its own generators, and an
+environment variable sets the number of its parallel ones. With zero, an operator that needs a parallel generator
+divides by zero. So a thread without parallel generators runs the image operators and nothing else. With the same seed,
+its draws are those of the calling thread. Sources: `src/resource.cc` and `src/operator/image/image_random-inl.h` of
+MXNet 1.9.1.
 """
 
 from __future__ import annotations
@@ -47,54 +48,54 @@ DRAW = (
 
 
 class ImageDraws:
-    """The image draws of a loading process, created once, after the fork.
+    """Runs a loading process's random image operators on a thread of their own. Create one instance, after the fork.
 
     `numpy_modes` says whether MXNet has NumPy's semantics for shapes, and for arrays.
     """
 
     def __init__(self, numpy_modes: tuple[bool, bool]) -> None:
         self._thread, self._seed = ThreadPoolExecutor(1), 0
-        self._fresh = self._on = False
-        with _no_parallel_generators():
-            self._thread.submit(self._begin, numpy_modes).result()
+        self._seed_pending = self._enabled = False
+        with _without_parallel_generators():
+            self._thread.submit(self._start_thread, numpy_modes).result()
         replaced = Replaced()
         for module in (mx.nd.image, mx.nd.numpy_extension.image, mx.npx.image):
             for name in OPERATORS:
                 replaced.replace(module, name, self._on_the_thread)
-        replaced.replace(gluon.HybridBlock, "_call_cached_op", self._one_by_one)
+        replaced.replace(gluon.HybridBlock, "_call_cached_op", self._unfused)
 
     def seed(self, number: int) -> None:
         """Seed the operators' draws from now on, as `mx.random.seed(number)` would."""
-        self._seed, self._fresh, self._on = number, True, True
+        self._seed, self._seed_pending, self._enabled = number, True, True
 
     def stop(self) -> None:
-        """Let the operators draw on the calling thread from now on."""
-        self._on = False
+        """Run the operators on the calling thread from now on."""
+        self._enabled = False
 
     @staticmethod
-    def _begin(numpy_modes: tuple[bool, bool]) -> None:
+    def _start_thread(numpy_modes: tuple[bool, bool]) -> None:
         mx.util.set_np(*numpy_modes)
         mx.random.seed(0)  # creates this thread's generators
 
     def _on_the_thread(self, operator: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **options: Any) -> Any:
-            if self._fresh:
+            if self._seed_pending:
                 mx.random.seed(self._seed)
-                self._fresh = False
+                self._seed_pending = False
             return operator(*args, **options)
 
         @functools.wraps(operator)
         def draws(*args: Any, **options: Any) -> Any:
-            return self._thread.submit(run, *args, **options).result() if self._on else operator(*args, **options)
+            return self._thread.submit(run, *args, **options).result() if self._enabled else operator(*args, **options)
 
         return draws
 
-    def _one_by_one(self, cached: Callable[..., Any]) -> Callable[..., Any]:
-        """Run a block's children one by one: `transforms.Compose` would fuse them into one operator on one thread."""
+    def _unfused(self, cached: Callable[..., Any]) -> Callable[..., Any]:
+        """Run a block's children one by one: `transforms.Compose` would fuse the children into one operator."""
 
         @functools.wraps(cached)
         def calls(block: Any, *args: Any) -> Any:
-            if not self._on or not _has_draws(block):
+            if not self._enabled or not _has_draws(block):
                 return cached(block, *args)
             active, block._active = block._active, False
             try:
@@ -110,7 +111,7 @@ def _has_draws(block: Any) -> bool:
 
 
 @contextmanager
-def _no_parallel_generators() -> Iterator[None]:
+def _without_parallel_generators() -> Iterator[None]:
     before = os.environ.get(COPIES)
     os.environ[COPIES] = "0"
     try:

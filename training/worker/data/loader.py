@@ -24,7 +24,7 @@ from dyntrain.training.worker.data.loader_processes import (
     unpack,
 )
 from dyntrain.training.worker.data.padding import Padding
-from dyntrain.training.worker.data.seeded import Key, SampleError, SeededDataset, together
+from dyntrain.training.worker.data.seeded import Key, SampleError, SeededDataset, key_of_batch
 from dyntrain.training.worker.data.shards import Shards
 from mxnet.gluon.data import dataloader
 from mxnet.io import DataIter
@@ -45,7 +45,7 @@ class Load:
     indices: Indices
     rows: Indices | None = None
 
-    def same(self, other: Load) -> bool:
+    def equals(self, other: Load) -> bool:
         return (
             (self.seed, self.epoch) == (other.seed, other.epoch)
             and np.array_equal(self.indices, other.indices)
@@ -57,7 +57,7 @@ class Load:
         return [(self.seed, self.epoch, index) for index in self.indices.tolist()]
 
     def cut(self, batch: Any) -> Any:
-        """Return this load's rows of `batch`. Raises ValueError if an array has not one row for each sample."""
+        """Return this load's rows of `batch`. Raises ValueError if an array does not have one row for each sample."""
         return batch if self.rows is None else _cut(batch, len(self.indices), slice(self.rows[0], self.rows[-1] + 1))
 
 
@@ -65,7 +65,7 @@ class Loader:
     """A replacement of `gluon.data.DataLoader` for `epoch.batches(...)`, made by `job.loader`.
 
     Without `processes`, batches are loaded when they are used, one at a time. `whole_batch` is None if the script did
-    not say.
+    not give it.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Loader:
         self._timeout, self._pinned = timeout, pinned
         self.samples, self.batch_size, self.discards = len(dataset), batch_size, discards
         self.batches: Callable[[], Iterator[Any]] | None = None
-        """Of the epoch at hand; set by the job."""
+        """Iterates over the batches of the current epoch; set by the job."""
         self.place: Callable[[], tuple[int, bool]] | None = None
         self.sampler, self.whole_batch = sampler, bool(whole_batch)
         self.sequence = dataset.order if isinstance(dataset, Shards) and sampler is None else None
@@ -105,7 +105,7 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """Iterate over `epoch.batches(loader)` of the current epoch. Raises TypeError if no job made the loader."""
         if self.batches is None:
-            raise TypeError("a loader that no job made: go through epoch.batches(loader)")
+            raise TypeError("this loader was not made by job.loader(): iterate over epoch.batches(loader)")
         return self.batches()
 
     @property
@@ -121,7 +121,7 @@ class Loader:
     @property
     def _place(self) -> tuple[int, bool]:
         if self.place is None:
-            raise TypeError("a loader that no job made has no place in an epoch")
+            raise TypeError("this loader was not made by job.loader(), so it has no place in an epoch")
         return self.place()
 
     @property
@@ -132,7 +132,7 @@ class Loader:
     def take(self, loads: Iterator[Load]) -> Any:
         """Return the batch of the first of `loads`, and prefetch the following ones.
 
-        `loads` follow from the present membership; what was prefetched for another membership is dropped.
+        `loads` follow from the present membership; batches prefetched for another membership are dropped.
         """
         if self._processes is None:
             return self._load_here(next(loads))
@@ -141,7 +141,7 @@ class Loader:
         return self._pin(self._result(self._processes, load, packed))
 
     def load(self, load: Load) -> Any:
-        """Load one batch without regard to the prefetched ones."""
+        """Load one batch, independent of the prefetched batches."""
         if self._processes is None:
             return self._load_here(load)
         return self._pin(self._result(self._processes, load, self._submit(self._processes, load)))
@@ -150,15 +150,15 @@ class Loader:
         dataset = SeededDataset(self.dataset)
         samples = [dataset[key] for key in load.keys]
         if self.whole_batch:
-            dataset.seed(together(load.keys))
+            dataset.seed(key_of_batch(load.keys))
         batch = self._batchify(samples)
         self._padding.check(samples, batch, self._batchify)
         return self._pin(load.cut(batch))
 
     def expect(self, loads: Iterator[Load]) -> None:
-        """Start to prefetch the loads that will be taken next, in parallel to what the caller waits for.
+        """Start to prefetch the batches that will be taken next.
 
-        Without processes it does nothing. Errors are raised when the batches are taken.
+        Without processes nothing is prefetched. Errors are raised when the batches are taken.
         """
         if self._processes is not None:
             with suppress(LoaderBroken):
@@ -170,11 +170,11 @@ class Loader:
         return bool(self._queue)
 
     def _load_ahead(self, processes: LoaderProcesses, loads: Iterator[Load]) -> None:
-        wanted = list(islice(loads, self._prefetch + 1))
-        if not all(load.same(one) for (load, _), one in zip(self._queue, wanted, strict=False)):
+        next_loads = list(islice(loads, self._prefetch + 1))
+        if not all(load.equals(next_load) for (load, _), next_load in zip(self._queue, next_loads, strict=False)):
             self.drop()
         self._dropped = release(self._dropped)
-        for load in wanted[len(self._queue) :]:
+        for load in next_loads[len(self._queue) :]:
             self._queue.append((load, self._submit(processes, load)))
 
     def drop(self) -> None:
@@ -187,18 +187,18 @@ class Loader:
         try:
             return processes.submit(load.keys)
         except BrokenExecutor as error:
-            raise LoaderBroken(_GONE) from error
+            raise LoaderBroken(_PROCESS_ENDED) from error
 
     def _result(self, processes: LoaderProcesses, load: Load, packed: Packed) -> Any:
         try:
             while (result := packed.result(self._timeout)) is None:  # discarded along with others of the same processes
                 packed = self._submit(processes, load)
         except BrokenExecutor as error:
-            raise LoaderBroken(_GONE) from error
+            raise LoaderBroken(_PROCESS_ENDED) from error
         except TimeoutError as error:
             raise LoaderBroken(
                 f"the samples {load.indices.tolist()} of epoch {load.epoch} were not loaded in {self._timeout:g} s: "
-                "is the storage slow, or shared memory full? timeout=... gives them longer"
+                "is the storage slow, or shared memory full? Raise timeout=... to wait longer"
             ) from error
         return load.cut(unpack(result))
 
@@ -219,24 +219,24 @@ def _cut(batch: Any, samples: int, rows: slice) -> Any:
     if not shape or shape[0] != samples:
         raise ValueError(
             f"whole_batch=True: batchify_fn made {type(batch).__name__}{'' if shape is None else f' of {shape}'} "
-            f"out of {samples} samples; it must make arrays whose first axis is the samples', numbers, or lists or "
-            "tuples of them"
+            f"out of {samples} samples; it must return arrays with one row for each sample, numbers, or lists or "
+            "tuples of these"
         )
     return batch[rows]
 
 
 def samples_of(dataset: Any) -> int:
-    """Return the dataset's length. Raises TypeError if it has batches of its own, or no samples by index."""
+    """Return the dataset's length. Raises TypeError for a dataset with its own batches, or without samples by index."""
     if isinstance(dataset, dataloader.DataLoader):
         raise TypeError(
-            "a gluon DataLoader has batches of its own: make it with job.loader(...), which takes the same arguments"
+            "a gluon DataLoader makes batches of its own: use job.loader(...), which takes the same arguments"
         )
     if isinstance(dataset, Loader):
         return dataset.samples
     if isinstance(dataset, DataIter):
         raise TypeError(
-            f"{type(dataset).__name__} divides its data once, by the number of workers there are when it is made: "
-            "gluon.data.vision.ImageRecordDataset reads the same RecordIO file, gluon.data.ArrayDataset the same arrays"
+            f"{type(dataset).__name__} divides its data only once, among the workers of that moment: use "
+            "gluon.data.vision.ImageRecordDataset for a RecordIO file, gluon.data.ArrayDataset for arrays"
         )
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise TypeError(
@@ -246,35 +246,35 @@ def samples_of(dataset: Any) -> int:
     return len(dataset)
 
 
-def as_gluons(samples: int, batch_size: int | None, shuffle: bool, last_batch: str, batch_sampler: Any) -> bool:
+def discards_last(samples: int, batch_size: int | None, shuffle: bool, last_batch: str, batch_sampler: Any) -> bool:
     """Whether an incomplete last batch is left out.
 
     Raises ValueError for DataLoader arguments that would mean something else here.
     """
     if batch_sampler is not None and (batch_size is not None or last_batch != "keep"):
         raise ValueError(
-            "batch_sampler= says what is in each batch: no batch_size= and last_batch= beside it. What trainer.step() "
-            "is told, where that is a constant, is job.epochs(..., global_batch=...)"
+            "batch_sampler= defines each batch: omit batch_size= and last_batch=. If trainer.step() gets a constant, "
+            "pass that as job.epochs(..., global_batch=...)"
         )
     if not shuffle:
         raise ValueError(
-            "shuffle=False: the job draws the order of each epoch. Data that has to be read in order is Shards([...])"
+            "shuffle=False: the job draws the order of each epoch. Use Shards([...]) for data with a fixed order"
         )
     if last_batch == "keep":
         return False
     if last_batch != "discard":
         raise ValueError(
-            f"last_batch={last_batch!r}: 'keep' trains on the last batch though it is short, 'discard' leaves it out"
+            f"last_batch={last_batch!r}: pass 'keep' to train on a short last batch, 'discard' to leave it out"
         )
     if batch_size is None or samples < batch_size:
         raise ValueError(
             f"last_batch='discard' with batch_size={batch_size} of {samples} samples: there is no whole batch; give "
-            "a batch_size that is not larger"
+            "a smaller batch_size"
         )
     return True
 
 
-_GONE = "a loading process has ended by itself: killed for want of memory, or crashed inside a library?"
+_PROCESS_ENDED = "a loading process ended unexpectedly: killed for lack of memory, or crashed inside a library?"
 
 
 def make_loader(
@@ -294,6 +294,6 @@ def make_loader(
             f"num_workers ({workers}) and prefetch ({prefetch}) must not be negative, timeout ({timeout}) above 0"
         )
     processes = LoaderProcesses(dataset, batchify, workers, whole_batch) if workers else None
-    ahead = 2 * workers if prefetch is None else prefetch
+    batches_ahead = 2 * workers if prefetch is None else prefetch
     pin = None if pinned is None else mx.context.cpu_pinned(pinned)
-    return Loader(dataset, batchify, processes, ahead, timeout, pin, whole_batch=whole_batch, **options)
+    return Loader(dataset, batchify, processes, batches_ahead, timeout, pin, whole_batch=whole_batch, **options)

@@ -22,7 +22,7 @@ from dyntrain.training.host.allocator import keep_freed_memory
 from dyntrain.training.host.parentage import die_with_parent
 from dyntrain.training.worker.data.image_draws import ImageDraws
 from dyntrain.training.worker.data.padding import Padding
-from dyntrain.training.worker.data.seeded import FORESEEN, Key, SampleError, WatchedDataset, together
+from dyntrain.training.worker.data.seeded import CHECKS_AHEAD, Key, SampleError, WatchedDataset, key_of_batch
 from mxnet.gluon.data import dataloader
 
 START_SECONDS = 120
@@ -36,12 +36,12 @@ Packed = Future[bytes | None]  # None: the batch was dropped meanwhile
 class LoaderProcesses:
     """`count` loading processes, forked by the constructor.
 
-    Construct it on a thread that lives as long as they do, before the job is joined or between two loops, while this
-    process is in no group: ps-lite's threads do not survive a fork.
+    Construct it before the job is joined or between two loops, while this process is in no group: ps-lite's threads do
+    not survive a fork. The constructing thread must live as long as the processes.
 
-    It uses an executor instead of Gluon's pool: an executor reports when a process has ended (the pool would wait for
-    its batch for ever), and does not start another in the middle of the job. With `whole_batch`, what `batchify` draws
-    follows from the batch; None means that the script did not say.
+    An executor is used instead of Gluon's pool: the executor reports when a process has ended, while the pool would
+    wait for the batch for ever. An executor also starts no process in the middle of the job. With `whole_batch`, the
+    random draws of `batchify` follow from the batch; None means that the script does not say.
     """
 
     def __init__(self, dataset: Any, batchify: Batchify | None, count: int, whole_batch: bool | None = False) -> None:
@@ -54,7 +54,7 @@ class LoaderProcesses:
         self._folder = tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-")
         work = _Work(
             os.getpid(),
-            WatchedDataset(dataset, 1 if whole_batch else FORESEEN),
+            WatchedDataset(dataset, 1 if whole_batch else CHECKS_AHEAD),
             batchify or dataloader.default_mp_batchify_fn,
             self._ticket,
             (mx.util.is_np_shape(), mx.util.is_np_array()),
@@ -62,7 +62,7 @@ class LoaderProcesses:
             bool(whole_batch),
             Padding(batchify, whole_batch),
         )
-        mx.nd.waitall()  # MXNet's engine must be idle when the fork copies it
+        mx.nd.waitall()  # MXNet's engine must be idle during the fork
         self._executor = ProcessPoolExecutor(count, context, work.begin)
         self._executor.submit(os.getpid).result(START_SECONDS)
 
@@ -74,14 +74,15 @@ class LoaderProcesses:
         return self._executor.submit(_fetch, self._ticket.value, list(keys))
 
     def drop(self, futures: Sequence[Packed]) -> list[Packed]:
-        """Nobody wants these any more; what is being loaded is left at its next sample. Returns those that are, or are
-        done, for `release`.
+        """Cancel loads that are no longer needed; a load in progress stops at its next sample.
+
+        Returns the futures that were in progress or done, for `release`.
         """
         self._ticket.value += 1
         return [future for future in futures if not future.cancel()]
 
     def close(self) -> None:
-        """Kill the processes at once, even one that hangs in its dataset. Does nothing in a fork of their owner."""
+        """Kill the processes at once, even one that hangs in its dataset. In a fork of the owner, does nothing."""
         if os.getpid() != self._owner:
             return
         processes = list((self._executor._processes or {}).values())
@@ -91,27 +92,27 @@ class LoaderProcesses:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def sweep(where: Path) -> None:
+def sweep(parent: Path) -> None:
     """Remove the folders that were left by loading processes of this user whose worker was killed.
 
     The batches themselves are in unnamed shared memory, which is freed with the processes.
     """
-    for folder in where.glob(f"{FOLDER}*-*"):
+    for folder in parent.glob(f"{FOLDER}*-*"):
         pid = folder.name.removeprefix(FOLDER).partition("-")[0]
         try:
             if pid.isdecimal() and folder.stat().st_uid == os.getuid() and not Path("/proc", pid).exists():
                 shutil.rmtree(folder, ignore_errors=True)
-        except FileNotFoundError:  # another worker has removed it meanwhile
+        except FileNotFoundError:  # another worker has removed the folder meanwhile
             continue
 
 
 def unpack(packed: bytes) -> Any:
-    """Unpickle a batch from a loading process. No bytes come from outside: the pipe is this process's own."""
+    """Unpickle a batch from a loading process. The bytes come only from this process's own pipe."""
     return pickle.loads(packed)  # noqa: S301
 
 
 def release(dropped: Sequence[Packed]) -> list[Packed]:
-    """Free the shared memory of dropped batches, by unpacking them; return those that are not loaded yet."""
+    """Free the shared memory of dropped batches, by unpacking them; return the batches that are not loaded yet."""
     for future in dropped:
         if future.done() and future.exception() is None and (packed := future.result()) is not None:
             unpack(packed)
@@ -127,7 +128,7 @@ class _Dropped(Exception):
 
 @dataclass
 class _Work:
-    """What a loading process inherits by the fork, so that none of it has to be pickled."""
+    """The data that a loading process inherits by the fork, and that therefore needs no pickling."""
 
     parent: int
     dataset: WatchedDataset
@@ -137,7 +138,7 @@ class _Work:
     folder: str
     whole_batch: bool
     padding: Padding
-    mine: int = 0  # ticket of the current batch
+    batch_ticket: int = 0  # of the current batch
     keys: Sequence[Key] = ()  # of the current batch
 
     def begin(self) -> None:
@@ -153,14 +154,14 @@ class _Work:
         self.dataset.begin(ImageDraws(self.numpy_modes))
 
     def __getitem__(self, key: Key) -> Any:
-        if self.ticket.value != self.mine:
+        if self.ticket.value != self.batch_ticket:
             raise _Dropped
         return self.dataset[key]
 
-    def joined(self, samples: list[Any]) -> Any:
+    def batch_of(self, samples: list[Any]) -> Any:
         samples = self.dataset.checked(self.keys, samples)
         if self.whole_batch:
-            self.dataset.seed(together(self.keys))
+            self.dataset.seed(key_of_batch(self.keys))
         try:
             batch = self.batchify(samples)
         except Exception as error:
@@ -174,9 +175,9 @@ _work: _Work | None = None
 
 def _fetch(ticket: int, keys: list[Key]) -> bytes | None:
     assert _work is not None
-    _work.mine, _work.keys = ticket, keys
+    _work.batch_ticket, _work.keys = ticket, keys
     try:
-        return bytes(dataloader._worker_fn(keys, _work.joined))
+        return bytes(dataloader._worker_fn(keys, _work.batch_of))
     except _Dropped:
         return None
     except SampleError as error:

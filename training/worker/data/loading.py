@@ -1,4 +1,4 @@
-"""What a job's loaders load next: this worker's batches, which follow from the position and the membership."""
+"""The batches that a job's loaders load next, by the position and the membership."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from dyntrain.training.worker.data.sampled import SampledBatches
 
 
 class Loading:
+    """The loaders of a job, and this worker's share of their batches."""
+
     def __init__(self) -> None:
         self.loaders: list[Loader] = []
         self._shares = Shares(0, 0, 0, FixedGlobal(1))
@@ -28,20 +30,20 @@ class Loading:
 
     @property
     def sequence(self) -> ShardOrder | None:
-        """The order that the loaders' shards require, or None. Raises ValueError if they require different ones."""
-        wanted = {loader.sequence for loader in self.loaders if loader.sequence is not None}
-        if len(wanted) > 1:
+        """The order that the loaders' shards require, or None. Raises ValueError for different orders."""
+        sequences = {loader.sequence for loader in self.loaders if loader.sequence is not None}
+        if len(sequences) > 1:
             raise ValueError(
-                f"loaders of different shards ({'; '.join(sorted(map(str, wanted)))}): an epoch has one order, so they "
-                "must have the same lengths, and be as many at once"
+                f"loaders with different Shards ({'; '.join(sorted(map(str, sequences)))}): an epoch has one order, so "
+                "give all the same lengths and the same at_once"
             )
-        return next(iter(wanted), None)
+        return next(iter(sequences), None)
 
     def sampled(self, seed: int) -> SampledBatches | None:
-        """Return the batches of the loaders' own sampler, or None. Raises ValueError for two, or an unfit one."""
+        """Return the batches of the loaders' sampler, or None. Raises ValueError for two or an unusable one."""
         samplers = {id(loader.sampler): loader for loader in self.loaders if loader.sampler is not None}
         if len(samplers) > 1:
-            raise ValueError("loaders with two batch samplers: an epoch has one order, so give both the same one")
+            raise ValueError("loaders with two batch samplers: an epoch has one order, so give all the same sampler")
         loader = next(iter(samplers.values()), None)
         return None if loader is None else SampledBatches(loader.sampler, loader.samples, seed)
 
@@ -59,8 +61,8 @@ class Loading:
     def expect(self, position: Position, number: int, workers: int) -> None:
         """Prefetch the first batches of a generation while it is formed.
 
-        Only loaders in use prefetch, or a single one. A joiner has none in use yet, and only the script knows with
-        which of several loaders it will begin.
+        A single loader prefetches; of several, only those in use. A joiner has no loader in use yet, and only its
+        script knows which loader comes first.
         """
         used = self.loaders if len(self.loaders) == 1 else [loader for loader in self.loaders if loader.in_use]
         for loader in used:
@@ -71,8 +73,8 @@ class Loading:
             loader.close()
 
     def _loads(self, loader: Loader, position: Position, number: int, workers: int) -> Iterator[Load]:
-        for epoch, batch, own in self._shares.ahead(position, number, workers):
-            for rows in parts(own, self._at_most):
+        for epoch, batch, own_rows in self._shares.ahead(position, number, workers):
+            for rows in parts(own_rows, self._at_most):
                 yield self._load(loader, epoch, batch, rows)
 
     def _load(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Load:

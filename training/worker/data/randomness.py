@@ -1,8 +1,8 @@
 """Random numbers that do not depend on restarts: at each boundary the generators are seeded from the job's position.
 
-MXNet's generators can be seeded but not read, so no commit can hold their state. It need not: after a boundary they
-depend on (seed, step, worker's number) alone, and a job that continues from a commit draws what it would have drawn
-without the interruption.
+MXNet's generators can be seeded but not read, so no commit can hold their state. No commit needs their state: after a
+boundary, draws depend on (seed, step, worker's number) alone. So a job that continues from a commit draws the same
+numbers as without the interruption.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
 
 
 def draws_as(number: int) -> int:
-    """The number of the worker whose draws this worker makes: its own; under `dyntrain check` the same for all."""
+    """Return the number that seeds this worker's draws: its own, or under `dyntrain check` the same for all."""
     trial = order()
     return number if trial is None else int(trial.other_draws)
 
 
 def begin_alike() -> None:
-    """Seed NumPy and Python alike in every process, so that draws before the loop are the same on all workers.
+    """Seed NumPy and Python equally in every process, so that draws before the loop are the same on all workers.
 
     An example of such draws are random features. NumPy's and Python's initial seeds differ between processes; MXNet's
-    does not. A script's own seed overrides this one.
+    does not. A script's own seed overrides this seed.
     """
     np.random.seed(0)
     random.seed(0)
@@ -47,8 +47,8 @@ def begin_alike() -> None:
 
 def shared_generator(seed: int, epoch: int, step: int | None, name: str) -> np.random.Generator:
     """Return a generator that is the same on all workers, for a step, or for a whole epoch if `step` is None."""
-    where = [0, epoch] if step is None else [1, step]
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *where, zlib.crc32(name.encode())])))
+    scope = [0, epoch] if step is None else [1, step]
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *scope, zlib.crc32(name.encode())])))
 
 
 def drawn_for(

@@ -1,8 +1,8 @@
-"""The batches of a script's own batch sampler, e.g. by length, by number of words, or in sequence.
+"""The batches of a script's own batch sampler, such as one that groups sentences by length.
 
-A sampler may shuffle in place, or have a generator of its own, so its batches of epoch 5 depend on the earlier passes.
-So the batches of epoch 5 are those of a sampler's sixth pass on every worker: a joiner iterates through the passes that
-it missed. NumPy's and Python's global generators are seeded before each pass.
+A sampler may shuffle in place, or have a generator of its own, so its batches depend on its earlier passes. On every
+worker, the batches of epoch 5 are those of the sampler's sixth pass: a joiner iterates through the passes that it
+missed. NumPy's and Python's global generators are seeded before each pass.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ import numpy as np
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.worker.refused import Refused
 
-KEPT = 2  # passes, as prefetched batches may already be of the next epoch
+KEPT_PASSES = 2  # prefetched batches may already be of the next epoch
 
 TWICE = (
-    "{name} gives sample {sample} twice in an epoch: each may count once. For samples drawn with replacement, make the "
-    "draws the dataset: SimpleDataset(drawn).transform(lambda i: data[int(i)], lazy=True)"
+    "{name} gives sample {sample} twice in an epoch: each may count once. To draw with replacement, make a "
+    "dataset of the draws: SimpleDataset(drawn).transform(lambda i: data[int(i)], lazy=True)"
 )
 
 CHANGED = (
-    "{name} gives other batches than where job.epochs() began: batches are drawn ahead, also on workers that join "
-    "later. Let it draw and count its epochs in its __iter__, not set_epoch()"
+    "{name} gives other batches than when job.epochs() began: batches are drawn ahead, also on workers that join "
+    "later. Let the sampler draw and count its epochs in its __iter__, not set_epoch()"
 )
 
 
 class SampledBatches:
     """The batches of a sampler over `samples` indices.
 
-    Raises ValueError if they cannot be divided among workers, or would differ between workers.
+    Raises ValueError if the batches cannot be divided among workers, or would differ between workers.
     """
 
     def __init__(self, sampler: Any, samples: int, seed: int) -> None:
         self._name = f"batch_sampler={type(sampler).__name__}"
         self._samples, self._seed = samples, seed
-        self._given, self._fresh = sampler, self._copy(sampler)
+        self._script_sampler, self._unused_copy = sampler, self._copy(sampler)
         self._sampler, self._next = self._copy(sampler), 0  # a copy, and the number of its next pass
         self._passes: dict[int, list[Indices]] = {}
         self.taken = 0  # samples of an epoch
         first = self.batches(0)
         self._first = _checksum(first)
-        if self._first_now() != self._first:
+        if self._first_checksum() != self._first:
             raise ValueError(
-                f"{self._name} draws other batches each time: each worker draws them by itself, so they may follow "
-                "from random, np.random or a seeded generator of its own alone"
+                f"{self._name} draws other batches each time, but every worker must draw the same. Use only "
+                "random, np.random or a seeded generator"
             )
         self.largest = max(map(len, first))
         self._summary = f"batches of {type(sampler).__name__} ({self._first:08x})"
@@ -62,10 +62,11 @@ class SampledBatches:
         """Return the indices of each batch of the epoch."""
         if epoch not in self._passes:
             if epoch < self._next:
-                self._sampler, self._next = self._copy(self._fresh), 0
+                self._sampler, self._next = self._copy(self._unused_copy), 0
             while self._next <= epoch:
                 drawn, self._next = self._pass(self._sampler, self._next), self._next + 1
-            self._passes = {**{kept: self._passes[kept] for kept in sorted(self._passes)[1 - KEPT :]}, epoch: drawn}
+            latest = sorted(self._passes)[1 - KEPT_PASSES :]
+            self._passes = {**{number: self._passes[number] for number in latest}, epoch: drawn}
         return self._passes[epoch]
 
     def refuse_changed(self) -> None:
@@ -74,21 +75,21 @@ class SampledBatches:
         Only copies of the sampler are iterated, so an unchanged one still yields the same first pass.
         """
         try:
-            same = self._first_now() == self._first
+            same = self._first_checksum() == self._first
         except ValueError:  # e.g. another number of samples
             same = False
         if not same:
             raise Refused(CHANGED.format(name=self._name))
 
-    def _first_now(self) -> int:
-        return _checksum(self._pass(self._copy(self._given), 0))
+    def _first_checksum(self) -> int:
+        return _checksum(self._pass(self._copy(self._script_sampler), 0))
 
     def _copy(self, sampler: Any) -> Any:
         try:
             return copy.deepcopy(sampler)
         except TypeError as error:
             raise ValueError(
-                f"{self._name} cannot be copied ({error}): give what can be gone through once for each epoch, as a "
+                f"{self._name} cannot be copied ({error}): give an iterable that can be copied, as a "
                 "gluon.data.BatchSampler or a list of lists of indices"
             ) from error
 
@@ -97,7 +98,7 @@ class SampledBatches:
             batches = [self._indices(batch) for batch in sampler]
         taken = np.concatenate(batches) if batches else np.zeros(0, np.int64)
         if not len(taken) or min(map(len, batches)) == 0:
-            raise ValueError(f"{self._name}: no batch of an epoch may be empty, and there must be one")
+            raise ValueError(f"{self._name}: an epoch must have at least one batch, and no empty batch")
         if taken.min() < 0 or taken.max() >= self._samples:
             raise ValueError(
                 f"{self._name} gives index {taken.max() if taken.min() >= 0 else taken.min()}, the dataset has "
@@ -109,8 +110,8 @@ class SampledBatches:
         self.taken = self.taken or len(taken)
         if len(taken) != self.taken:
             raise ValueError(
-                f"{self._name} gives {len(taken)} samples in epoch {epoch}, and gave {self.taken} in the first one: "
-                "all epochs must have as many (last_batch='rollover' has not)"
+                f"{self._name} gives {len(taken)} samples in epoch {epoch}, but {self.taken} in the first: "
+                "all epochs must have equally many, unlike with last_batch='rollover'"
             )
         return batches
 
@@ -118,8 +119,8 @@ class SampledBatches:
         indices = np.asarray(batch.asnumpy() if hasattr(batch, "asnumpy") else batch)
         if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
             raise ValueError(
-                f"{self._name} gives {batch!r} for a batch, which must be a list of samples' numbers: where it gives "
-                "one sample after another, batch_sampler=gluon.data.BatchSampler(sampler, batch_size)"
+                f"{self._name} gives {batch!r} for a batch, which must be a list of sample numbers. For a "
+                "sampler of single samples, use batch_sampler=gluon.data.BatchSampler(sampler, batch_size)"
             )
         return indices.astype(np.int64)
 
@@ -133,13 +134,13 @@ def _checksum(batches: list[Indices]) -> int:
 
 @contextmanager
 def seeded(seed: int, epoch: int) -> Iterator[None]:
-    """Seed the global generators of NumPy and Python within the context, and restore them afterwards."""
-    python, numpys = random.getstate(), np.random.get_state()
-    one, other = np.random.SeedSequence([seed, epoch], spawn_key=(1,)).generate_state(2)
-    random.seed(int(one))
-    np.random.seed(int(other))
+    """Seed the global generators of NumPy and Python within the context; restore their states afterwards."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    python_seed, numpy_seed = np.random.SeedSequence([seed, epoch], spawn_key=(1,)).generate_state(2)
+    random.seed(int(python_seed))
+    np.random.seed(int(numpy_seed))
     try:
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpys)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)

@@ -1,7 +1,7 @@
 """Datasets whose random draws depend on the sample alone.
 
-Augmentation draws from the generators of Python, NumPy and MXNet. They are seeded from (seed, epoch, index) before each
-sample, so that a sample is the same on any worker, in any process, and when it is loaded again.
+Augmentation draws from the generators of Python, NumPy and MXNet. Before each sample, these are seeded from
+(seed, epoch, index), so that a sample is the same on any worker, in any process, and when it is loaded again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.worker.data.image_draws import ImageDraws
 
 Key = tuple[int, int, int]  # seed, epoch, index
-FORESEEN = 64  # batches whose check draws are computed in advance
-_ONE = (1, 1, 1)
-_TOGETHER = 1 << 62  # above every sample's index
+CHECKS_AHEAD = 64  # batches whose expected check draw is computed in advance
+_PIXEL_SHAPE = (1, 1, 1)
+_BATCH_OFFSET = 1 << 62  # above every sample's index
 
 
 class SampleError(RuntimeError):
-    """A sample could not be loaded; the message says which and why."""
+    """A sample could not be loaded; the message names the sample and the reason."""
 
 
 class SeededDataset:
-    """The samples of `dataset` by key."""
+    """The samples of `dataset` by key (seed, epoch, index); seeds all generators before each sample."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -40,7 +40,7 @@ class SeededDataset:
         return self._load(key, words)
 
     def seed(self, key: Key) -> None:
-        """Seed all generators for draws that follow."""
+        """Seed all generators for the following draws."""
         words = _words(key)
         mx.random.seed(words[2])
         random.seed(words[0])
@@ -59,58 +59,58 @@ class WatchedDataset(SeededDataset):
     """A SeededDataset that seeds MXNet's generators only if needed, for a process where nothing else draws from them.
 
     Seeding them takes 1.2 ms a sample, about as long as decoding a JPEG. Few transforms draw from them except the image
-    operators, which `ImageDraws` seeds. So the generators are not seeded until a transform has drawn from them. That is
-    checked after each batch; the first batch with such a draw is loaded again.
+    operators, which `ImageDraws` seeds. So the generators are seeded only once a transform has drawn from them.
+    After each batch a draw shows whether one has; the first such batch is loaded again.
     """
 
-    def __init__(self, dataset: Any, foreseen: int = FORESEEN) -> None:
+    def __init__(self, dataset: Any, checks_ahead: int = CHECKS_AHEAD) -> None:
         super().__init__(dataset)
-        self._drawn, self._ahead = False, foreseen
-        self._foreseen: list[tuple[float, float]] = []
+        self._has_drawn, self._checks_ahead = False, checks_ahead
+        self._expected: list[tuple[float, float]] = []
         self._images: ImageDraws | None = None
 
     def begin(self, images: ImageDraws) -> None:
         self._images = images
 
     def __getitem__(self, key: Key) -> Any:
-        if self._drawn:
+        if self._has_drawn:
             return super().__getitem__(key)
-        if not self._foreseen:
-            self._foresee()
+        if not self._expected:
+            self._compute_checks()
         words = _words(key)
         if self._images is not None:
             self._images.seed(words[2])
         return self._load(key, words)
 
     def checked(self, keys: Sequence[Key], samples: list[Any]) -> list[Any]:
-        """Return the samples of a batch's keys, loaded again if they have drawn from MXNet's unseeded generators."""
+        """Return the samples of a batch, loaded again if one has drawn from MXNet's unseeded generators."""
         if self._images is not None:
             self._images.stop()
-        if self._drawn or _draw() == self._foreseen.pop():
+        if self._has_drawn or _draw() == self._expected.pop():
             return samples
-        self._drawn = True
+        self._has_drawn = True
         return [self[key] for key in keys]
 
     def seed(self, key: Key) -> None:
         super().seed(key)
-        self._foreseen.clear()
+        self._expected.clear()
 
-    def _foresee(self) -> None:
+    def _compute_checks(self) -> None:
         mx.random.seed(0)
-        self._foreseen = [_draw() for _ in range(self._ahead)][::-1]
+        self._expected = [_draw() for _ in range(self._checks_ahead)][::-1]
         mx.random.seed(0)
 
 
-def together(keys: Sequence[Key]) -> Key:
+def key_of_batch(keys: Sequence[Key]) -> Key:
     """Return the key for draws that are made for all samples of a batch at once."""
     seed, epoch, index = keys[0]
-    return seed, epoch, _TOGETHER + index
+    return seed, epoch, _BATCH_OFFSET + index
 
 
 def _draw() -> tuple[float, float]:
     """Draw from each of the two kinds of generator that MXNet's operators use: any earlier draw changes the result."""
-    one = mx.nd.image.random_brightness(mx.nd.ones(_ONE), 0.0, 1.0)
-    return one.asnumpy().item(), mx.nd.random.uniform(shape=1).asnumpy().item()
+    image = mx.nd.image.random_brightness(mx.nd.ones(_PIXEL_SHAPE), 0.0, 1.0)
+    return image.asnumpy().item(), mx.nd.random.uniform(shape=1).asnumpy().item()
 
 
 def _words(key: Key) -> tuple[int, int, int]:

@@ -17,9 +17,9 @@ from dyntrain.training.sampling.shard_order import ShardOrder
 class Shards(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
     """Concatenated datasets, e.g. the `RecordFileDataset`s of one data set's parts.
 
-    A `job.loader` reads each of them in sequence, and over all workers `at_once` of them in turn. Which ones are read
-    together is drawn again for each epoch. Choose `at_once` at least as large as the number of workers: then no worker
-    skips records that another one reads.
+    A `job.loader` reads each shard in sequence. The workers together read `at_once` shards at a time, in an order drawn
+    for each epoch. Choose `at_once` at least as large as the number of workers: then no worker skips records that
+    another one reads.
     """
 
     def __init__(self, shards: Sequence[Any], at_once: int = 16) -> None:
@@ -35,8 +35,8 @@ class Shards(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
             raise IndexError(f"record {index} of {len(self)}")
-        which = bisect_right(self._ends, index)
-        return self._shards[which][index - (self._ends[which - 1] if which else 0)]
+        shard = bisect_right(self._ends, index)
+        return self._shards[shard][index - (self._ends[shard - 1] if shard else 0)]
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Shards:
         """Transform all shards, like Gluon's `transform`; the result has the same order."""

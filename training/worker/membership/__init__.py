@@ -1,1 +1,1 @@
-"""A worker's part in membership: the coordinator's connection, steps that can be voided, the handover of state."""
+"""A worker's membership: its connection to the coordinator, steps that can be voided, and the handover of state."""

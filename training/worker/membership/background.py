@@ -25,13 +25,13 @@ class Stopwatch:
 
 
 def in_background(work: Callable[[], T]) -> Future[T]:
-    """Run `work` on a daemon thread; its result or error becomes the future's."""
+    """Run `work` on a daemon thread; return a future with its result or error."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001  # the future hands it to its caller
+        except BaseException as error:  # noqa: BLE001  # the future raises the error in its caller
             # Future, error and frames form a reference cycle, which would keep the frames' blocks of state alive.
             traceback.clear_frames(error.__traceback__)
             future.set_exception(error)

@@ -1,7 +1,7 @@
 """A worker's connection to its coordinator: one thread reads, the training thread writes and waits for orders.
 
-The connection may drop while the worker trains; then the worker reconnects and repeats its last unanswered message,
-until its patience has passed (`Clocks`). A worker that the coordinator no longer knows gets `Refused` and ends; its
+The connection may drop while the worker trains. Then the worker reconnects and repeats its last unanswered message,
+for at most `Clocks.patience` seconds. A worker that the coordinator no longer knows gets `Refused` and ends; its
 supervisor starts a new one.
 """
 
@@ -48,22 +48,22 @@ class CoordinatorLost(RuntimeError):
 
 
 def read_control_file() -> ControlFile | None:
-    """Return what the supervisor wrote for this worker, or None if the script was started alone.
+    """Return the supervisor's file for this worker, or None if the script was started alone.
 
-    Raises OSError if the file cannot be read, and ValueError if it is damaged.
+    Raises OSError if the file cannot be read, and ValueError if the file is damaged.
     """
     path = os.environ.get(CONTROL_FILE_VARIABLE)
     return ControlFile.model_validate_json(Path(path).read_text()) if path else None
 
 
-OWN = random.SystemRandom()  # `random` is the script's: a draw from it here would change the script's draws
+OWN_RANDOM = random.SystemRandom()  # not `random`: a draw from the global generator would change the script's draws
 
 
 class CoordinatorClient:
     """The connection to the coordinator, kept up by a reading thread.
 
     `urgent` is called on the reading thread with the orders that must not wait for the training thread. `safe` is
-    called at each (re)connection and returns this node's newest safe state. Without `clocks`, those of the control file
+    called at each connection, and returns this node's newest safe state. Without `clocks`, the control file's clocks
     apply.
     """
 
@@ -93,7 +93,9 @@ class CoordinatorClient:
             if awaits_answer:
                 self._dialogue.sent(message)
             if self._connection is not None:
-                with contextlib.suppress(WebSocketException, OSError):  # the reading thread sees it too, and reconnects
+                with contextlib.suppress(
+                    WebSocketException, OSError
+                ):  # the reading thread gets the same error, and reconnects
                     self._connection.send(encode(message))
 
     def enter(self, terms: LoopTerms, generation: int | None) -> None:
@@ -148,13 +150,15 @@ class CoordinatorClient:
                             self._connection = None
                         # patience counts from the end of the last connection
                         down_since, delay = time.monotonic(), 0.1
-            except ValidationError as error:  # its text would quote the message and the tokens in it
-                log.warning("coordinator at %s: it sent something that is no %s", self._control.url, error.title)
+            except ValidationError as error:  # the error's text would contain the message and its tokens
+                log.warning("coordinator at %s: it sent a message that is no valid %s", self._control.url, error.title)
             except (WebSocketException, OSError, ValueError) as error:
                 log.info("coordinator at %s: %s", self._control.url, error)
             if time.monotonic() - down_since > self._clocks.patience:
                 raise CoordinatorLost(f"no coordinator at {self._control.url} for {self._clocks.patience:.0f} s")
-            self._done.wait(spread(delay, OWN.random(), 0.5))  # spread, as all workers of the job reconnect at once
+            self._done.wait(
+                spread(delay, OWN_RANDOM.random(), 0.5)
+            )  # spread, as all workers of the job reconnect at once
             delay = min(2.0, delay * 2)
 
     def _listen(self, line: BlockingConnection) -> None:
@@ -164,7 +168,7 @@ class CoordinatorClient:
             if self._closed:
                 return
             hello = self._hello.model_copy(
-                update={**self._dialogue.where(), "identity": self._control.identity, "safe": safe}
+                update={**self._dialogue.hello_fields(), "identity": self._control.identity, "safe": safe}
             )
             line.send(encode(answer(challenge, hello, self._control.token)))
             if self._dialogue.pending is not None:
@@ -187,9 +191,9 @@ class CoordinatorClient:
             self._closed = True
             raise CoordinatorLost(order.reason)
         with self._lock:
-            news = self._dialogue.hears(order)
-        if not news:
-            log.info("heard twice, or too late: %s", order.type)
+            is_new = self._dialogue.accept(order)
+        if not is_new:
+            log.info("ignored a repeated or outdated order: %s", order.type)
         elif isinstance(order, Urgent):
             self._urgent(order)
         else:

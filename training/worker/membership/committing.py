@@ -1,4 +1,4 @@
-"""Commits of this worker: written in a thread of their own during training, one at a time."""
+"""Writes the commits of this worker during training, one at a time, in a thread of their own."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dyntrain.training.layout import JobFolder
 from dyntrain.training.protocol.messages import CommitFailed, Committed, Position
 from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitStore
 
-QUIET = 10  # niceness of the thread that writes a commit
+COMMIT_NICENESS = 10  # niceness of the thread that writes a commit
 log = logging.getLogger(__name__)
 
 
 class Committing:
-    """Writes commits; `say` reports the outcome of each to the coordinator."""
+    """Writes commits; `say` sends the outcome of each commit to the coordinator."""
 
     def __init__(self, folder: JobFolder, say: Callable[[Committed | CommitFailed], object]) -> None:
         self._folder, self._say = folder, say
-        self._store: CommitStore | None = None  # set by the first generation's order, which says where
+        self._store: CommitStore | None = None  # created at the first generation's order, which has the directory
         self._thread: threading.Thread | None = None
 
     def store(self, checkpoint_dir: str | None) -> CommitStore:
@@ -47,7 +47,9 @@ class Committing:
 
     def _write(self, generation: int, position: Position, block: memoryview, keep: Collection[str] | None) -> None:
         assert self._store is not None
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), QUIET)  # of this thread: steps go first
+        os.setpriority(
+            os.PRIO_PROCESS, threading.get_native_id(), COMMIT_NICENESS
+        )  # only of this thread, so that training comes first
         try:
             name = self._store.write(position.step, generation, block, keep)
         except CheckpointError as error:

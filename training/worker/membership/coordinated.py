@@ -1,4 +1,4 @@
-"""Membership of a worker under a coordinator: it stands by, forms generations, checks in at boundaries, leaves."""
+"""Membership of a worker under a coordinator: admission, forming of generations, check-in at boundaries, leaving."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ from dyntrain.training.worker.membership.committing import Committing
 from dyntrain.training.worker.membership.handover import Handover, JobState
 from dyntrain.training.worker.membership.membership import Key, Membership
 from dyntrain.training.worker.membership.step import StepGuard
-from dyntrain.training.worker.refused import Refused, Unrecoverable, by_the_job, past_help, trace_for_people
+from dyntrain.training.worker.refused import Refused, Unrecoverable, past_help, raised_by_checks, trace_for_people
 from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from dyntrain.training.worker.transfer.fetching import TransferError
 
-STATISTICS = "statistics"  # the key after those of the gradients
+STATISTICS = "statistics"  # name of the key after the gradients' keys
 PROGRESS_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # between two checks for another order, while the state is fetched
 log = logging.getLogger(__name__)
@@ -83,7 +83,9 @@ class CoordinatedMembership(Membership):
         )
         self._intents = IntentLog(folder.ledger, name_of(control.instance_id, control.slot), os.getpid())
         self._generation = 0
-        self._writes = False  # valid once the loop is over: the coordinator chooses, as the last step may lose worker 0
+        self._writes = (
+            False  # whether this worker's script writes files; the coordinator chooses at the end of the loop
+        )
         self._loop = 0  # number of the script's loop over epochs
         self._holds = False  # whether this process holds the state that the next loop begins with
         self._taken = 0  # samples of this worker since the last proceed
@@ -93,12 +95,12 @@ class CoordinatedMembership(Membership):
         self._first = False  # the next step is the generation's first
         self._phases: dict[str, float] = {}  # seconds of the current membership change, by phase
         self._survivor = False
-        self._hook()
+        self._install_hook()
 
     @property
     def _client(self) -> CoordinatorClient:
         if self._connection is None:
-            raise RuntimeError("the job is entered before anything is said to its coordinator")
+            raise RuntimeError("there is no connection to the coordinator yet: call enter() first")
         return self._connection
 
     @property
@@ -133,7 +135,7 @@ class CoordinatedMembership(Membership):
             self._control = read_control_file() or self._control  # the coordinator may have been restarted
         self._state, self.over, self.stopping = state, False, False
         values = 1 + 2 * len(state.statistics()[0])
-        # The statistics' key comes last, so that it changes the number of no other key.
+        # The statistics' key comes last, so that the numbers of the other keys do not change.
         self._keys = [*state.gradient_keys, *keys, *([(STATISTICS, (values,), "float64")] if values > 1 else [])]
         self._numbers = {name: number for number, (name, _, _) in enumerate(self._keys)}
         terms = LoopTerms(
@@ -153,7 +155,7 @@ class CoordinatedMembership(Membership):
         else:
             self._handover.go_on(state)
             self._client.enter(terms, self._generation if self._holds else None)
-        # no timeout, as admission may take an hour: the supervisor ends this process with the job
+        # no timeout, as admission may take an hour; the supervisor ends this process with the job
         order = self._client.order()
         if isinstance(order, Leave):
             if self._holds:
@@ -182,7 +184,7 @@ class CoordinatedMembership(Membership):
         )
         self._handover.open(self._control.job, state)
         self._connection = CoordinatorClient(self._control, hello, self._guard.handle, safe=self._handover.newest)
-        log.info("standing by for job %s of cluster %s", self._control.job, self._control.cluster)
+        log.info("waiting for admission to job %s of cluster %s", self._control.job, self._control.cluster)
 
     def _loop_over(self, order: LoopOver) -> Position:
         """End the script's loop over epochs. The job ends with the script, unless another loop follows."""
@@ -195,7 +197,7 @@ class CoordinatedMembership(Membership):
         return order.position
 
     def script_ended(self) -> None:
-        if self.over and not self.told_failure and not self.ended:
+        if self.over and not self.failure_reported and not self.ended:
             self._client.say(ScriptEnded(generation=self._generation if self._holds else None), awaits_answer=True)
             with contextlib.suppress(CoordinatorLost):
                 # No timeout: another worker's script may still run, and an export after the last loop may take any
@@ -234,7 +236,9 @@ class CoordinatedMembership(Membership):
         return self._go_on(position)
 
     def _go_on(self, position: Position) -> Position:
-        order = self._client.order()  # bounded by the coordinator: it restarts this worker when another does not come
+        order = (
+            self._client.order()
+        )  # the coordinator bounds the wait: it restarts this worker if another worker does not come
         self._phases = {"check_in": time.monotonic() - self._stepped}
         if isinstance(order, Form):
             self._survivor = True
@@ -242,18 +246,18 @@ class CoordinatedMembership(Membership):
             position = self._form(order)
         elif isinstance(order, Leave):
             self._leave(order)
-            if not order.finished or order.generation != self._generation:  # it ended on steps that were undone
+            if not order.finished or order.generation != self._generation:  # the job ended with steps that were undone
                 raise SystemExit(0)
         elif isinstance(order, Proceed):
             self._proceed(order, position, None)
         elif isinstance(order, LoopOver):
             position = self._loop_over(order)
         else:
-            raise CoordinatorLost(f"expected the word how to go on from the boundary, got {order.type}")
+            raise CoordinatorLost(f"expected an order at the boundary, got {order.type}")
         return position
 
     def _form(self, order: Form) -> Position:
-        """Form this generation, or a later one that is ordered in its place; return the position where it begins."""
+        """Form the ordered generation, or a later one that replaces it; return the generation's first position."""
         while isinstance(answer := self._formed(order), Form):
             order = answer
         if isinstance(answer, Leave):
@@ -262,36 +266,36 @@ class CoordinatedMembership(Membership):
         return order.position if answer is None else self._loop_over(answer)
 
     def _formed(self, order: Form) -> Form | Leave | LoopOver | None:
-        """Form one generation; return None, or the order that came instead.
+        """Form one generation; return None, or the order that replaced this one.
 
         Another order comes when a member was lost meanwhile, or this worker is no longer wanted.
         """
         began = time.monotonic()
         self._generation = order.generation
         commits = self._commits.store(order.checkpoint_dir)
-        preparation = self._handover.prepare(order, commits, self._tell_of_fetching(order.generation))
+        preparation = self._handover.prepare(order, commits, self._fetching_reporter(order.generation))
         self._engine.dissolve()
         self._phases["teardown"] = time.monotonic() - began
         prepared: Prepared | CommitUnreadable = Prepared(generation=order.generation)
-        waiting = time.monotonic()
+        waiting_since = time.monotonic()
         try:
             while not preparation.safe_within(LOOK_SECONDS):
                 if self._client.has_order:  # another member was lost, and this generation is void
-                    return _instead(self._client.order(), order)
-        except TransferError as error:  # the coordinator decides, in bounded time, what follows
+                    return _replacing_order(self._client.order(), order)
+        except TransferError as error:  # the coordinator sends the next order in bounded time
             log.warning("%s", error)
-            return _instead(self._client.order(), order)
+            return _replacing_order(self._client.order(), order)
         except CommitDamaged as error:  # reported now, while all can still form from another state
             prepared = CommitUnreadable(
                 generation=order.generation, name=order.safe or order.commit or "", reason=str(error)
             )
-        self._phases["safe"] = time.monotonic() - waiting
-        waiting = time.monotonic()
+        self._phases["safe"] = time.monotonic() - waiting_since
+        waiting_since = time.monotonic()
         self._client.say(prepared, awaits_answer=True)
-        answer = self._client.order()  # bounded by the coordinator: it goes on without whoever is not prepared
+        answer = self._client.order()  # the coordinator bounds the wait: it leaves out members that are not prepared
         if not isinstance(answer, Go):
-            return _instead(answer, order)
-        self._phases["wait"] = time.monotonic() - waiting
+            return _replacing_order(answer, order)
+        self._phases["wait"] = time.monotonic() - waiting_since
         self.expects(order.position, order.number, order.workers)
         self._phases |= self._engine.form(order.environment, self._keys)
         formed = time.monotonic()
@@ -309,28 +313,28 @@ class CoordinatedMembership(Membership):
             background=kept.seconds,
         )
         self._client.say(formation, awaits_answer=True)
-        answer = self._client.order()  # bounded by the coordinator's formation deadline
+        answer = self._client.order()  # the coordinator's formation deadline bounds the wait
         if not isinstance(answer, Proceed):
-            return _instead(answer, order)
+            return _replacing_order(answer, order)
         self._phases["agree"] = time.monotonic() - formed - self._phases["state"]
         self._handover.release(order)
         self._first = True
         self._proceed(answer, order.position, kept.block)
         return None
 
-    def _tell_of_fetching(self, generation: int) -> Callable[[int, int], None]:
+    def _fetching_reporter(self, generation: int) -> Callable[[int, int], None]:
         reported_at = 0.0
 
-        def tell(received: int, size: int) -> None:
+        def report(received: int, size: int) -> None:
             nonlocal reported_at
             if (now := time.monotonic()) - reported_at >= PROGRESS_SECONDS:
                 reported_at = now
                 self._client.say(Fetching(generation=generation, received=received, size=size))
 
-        return tell
+        return report
 
     def _proceed(self, order: Proceed, position: Position, block: memoryview | None) -> None:
-        self._guard.stands(position)
+        self._guard.set_position(position)
         is_writing = self._commits.is_writing
         if order.commit and (self._handover.keeps or not is_writing):
             block = self._handover.keep(self._generation, position) if block is None else block
@@ -363,8 +367,8 @@ class CoordinatedMembership(Membership):
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
         return self._guard.apply(after, update, reaches)
 
-    def all_have_it(self, again: Callable[[], bool]) -> bool:
-        return self._guard.all_have_it(again)
+    def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
+        return self._guard.all_have_sums(exchange_again)
 
     def reach(self, after: Position) -> bool:
         return self._guard.reach(after)
@@ -375,17 +379,17 @@ class CoordinatedMembership(Membership):
             return
         vector = doubles(weighted(means, variances, self._taken))
 
-        def take() -> None:
+        def set_averages() -> None:
             if (result := averaged(numbers_of(vector))) is not None:
                 self._state.set_statistics(*result)
 
-        # As a step of its own that ends at the position where it begins: if a worker is lost in it, the survivors are
+        # This is a step of its own, without a change of position: if a worker is lost in the step, the survivors are
         # released as in any step.
         self._guard.run(
             position,
             lambda: self._engine.kvstore.pushpull(STATISTICS, vector),
             [vector],
-            take,
+            set_averages,
             first=len(self._keys) - 1,
         )
 
@@ -425,13 +429,13 @@ class CoordinatedMembership(Membership):
             )
 
     def failed(self, error: BaseException) -> None:
-        """Report the error to the coordinator, once. Before `enter` it is only in the process's output."""
-        known = self.told_failure or self._connection is None
-        if known or isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
+        """Report the error to the coordinator, once. Before `enter`, the error is only in the process's output."""
+        needs_no_report = self.failure_reported or self._connection is None
+        if needs_no_report or isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
             return
-        self.told_failure = True
-        if (beside := self.in_hand()) and not isinstance(error, Refused | Unrecoverable):
-            error.add_note(beside)
+        self.failure_reported = True
+        if (batch_note := self.in_hand()) and not isinstance(error, Refused | Unrecoverable):
+            error.add_note(batch_note)
         self._client.say(
             ScriptFailed(
                 generation=self._generation,
@@ -442,30 +446,30 @@ class CoordinatedMembership(Membership):
             )
         )
 
-    def _hook(self) -> None:
-        """Install an exception hook, to report what a script raises outside of the job's own functions.
+    def _install_hook(self) -> None:
+        """Install an exception hook that reports errors raised outside of the job's own functions.
 
-        Before `enter`, the exit code says that a restart would not help, if the job raised the error.
+        Before `enter`, the exit code after an error of the job's checks says that a restart would not help.
         """
         before = sys.excepthook
 
-        def tell(kind: type[BaseException], error: BaseException, _: Any) -> None:
+        def report(kind: type[BaseException], error: BaseException, _: Any) -> None:
             self.failed(error)
             before(kind, error, trace_for_people(error))
-            if self._connection is None and by_the_job(error):
+            if self._connection is None and raised_by_checks(error):
                 raise SystemExit(REFUSED)
 
-        sys.excepthook = tell
+        sys.excepthook = report
 
     def close(self) -> None:
-        self._engine.abandon()  # after an error, gradients may stay in flight for ever: the exit must not wait for them
+        self._engine.abandon()  # after an error, gradients may stay in flight for ever; the exit must not wait for them
         self._handover.close()
         self._intents.close()
         if self._connection is not None:
             self._connection.close()
 
 
-def _instead(answer: FromCoordinator, order: Form) -> Form | Leave | LoopOver:
+def _replacing_order(answer: FromCoordinator, order: Form) -> Form | Leave | LoopOver:
     if isinstance(answer, Form | Leave | LoopOver):
         return answer
-    raise CoordinatorLost(f"while generation {order.generation} was formed: got {answer.type}")
+    raise CoordinatorLost(f"unexpected order while generation {order.generation} was formed: {answer.type}")

@@ -1,8 +1,8 @@
 """A worker's side of the dialogue with the coordinator, over any number of connections. Pure.
 
-A connection may break between any two messages, so the coordinator repeats what it cannot know to have arrived, and the
-worker repeats its unanswered message. Duplicates are dropped here: each order is accepted once, and only while it
-answers what the worker waits for.
+A connection may break between any two messages, so the coordinator repeats orders that may not have arrived, and the
+worker repeats its unanswered message. Duplicates are dropped here: each order is accepted once, and only at the stage
+of the worker to which the order belongs.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from dyntrain.training.protocol.wire import FromCoordinator, FromWorker
 
 
 class Dialogue:
+    """The worker's place in the dialogue, from the messages that were sent and the orders that were accepted."""
+
     def __init__(self) -> None:
         self.generation: int | None = None  # the last one that this worker was ordered to form
         self.pending: FromWorker | None = None  # the sent message that no order has answered yet
@@ -52,8 +54,8 @@ class Dialogue:
             return "creates" if self._position is None else "trains"
         return "prepares"
 
-    def where(self) -> dict[str, Any]:
-        """Return the fields of a hello that say where this worker is."""
+    def hello_fields(self) -> dict[str, Any]:
+        """Return the fields of a hello with this worker's place in the dialogue."""
         return {
             "generation": self.generation,
             "stage": self.stage,
@@ -62,15 +64,15 @@ class Dialogue:
         }
 
     def sent(self, message: FromWorker) -> None:
-        """Note a message to repeat on the next connection until it is answered.
+        """Note a message to repeat on the next connection, until an order answers the message.
 
-        A message about an earlier generation is not noted: nobody will answer it.
+        A message about an earlier generation is not noted, as no order will answer it.
         """
         if getattr(message, "generation", None) == self.generation:
             self.pending = message
 
-    def hears(self, order: FromCoordinator) -> bool:
-        """Whether the order is new, noting it; any other must not reach the training thread."""
+    def accept(self, order: FromCoordinator) -> bool:
+        """Note the order; return whether it is new. The training thread must not get any other order."""
         match order:
             case Form(generation=generation):
                 return self._form(generation)
@@ -124,14 +126,14 @@ class Dialogue:
     def _proceed(self, order: Proceed) -> bool:
         if order.generation != self.generation:
             return False
-        at = (
+        expected = (
             self.pending.position
             if isinstance(self.pending, CheckIn)
             else order.position
             if isinstance(self.pending, Formed)
             else None
         )
-        if at != order.position:
+        if expected != order.position:
             return False
         self.pending, self._position = None, order.position
         return True

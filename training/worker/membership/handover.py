@@ -1,9 +1,9 @@
-"""A worker's state at a boundary: where it comes from, where it is kept, and how joiners get it.
+"""A worker's state at a boundary: its source, its safe copy, and its transfer to joiners.
 
-At a membership change all of it runs in parallel to the training thread, which leaves the old group and waits for
+At a membership change this work runs in parallel to the training thread, which leaves the old group and waits for
 ps-lite in the meantime. A worker that holds the state copies it into its supervisor's memory before it reports that it
-is prepared: after the order to go, nobody may be left to copy it. At other boundaries the worker that commits keeps its
-state there too, where it survives a restart long before it is on slow storage.
+is prepared: after the order `Go`, no worker may be left to copy the state. At other boundaries, the worker that commits
+also keeps a copy there, which survives a restart long before the commit is on slow storage.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from dyntrain.training.worker.transfer.feed import Feed
 from dyntrain.training.worker.transfer.fetching import Request, Superseded, fetch
 from dyntrain.training.worker.transfer.server import StateServer
 
-NEWEST_SECONDS = 5.0  # a worker has thirty for its hello to the coordinator
+NEWEST_SECONDS = 5.0  # limit for reading the newest safe state; the hello must be sent within 30 s
 # A state of at most so many bytes is fetched while ps-lite forms the group, which keeps its transfer out of the pause.
-# A larger one is fetched before: a joiner that is slow or lost can then stay out without a restart of others.
+# A larger state is fetched before: a slow or lost joiner can then be left out without a restart of the others.
 BESIDE_FORMATION = 256 << 20
 
 
 class WrongState(RuntimeError):
-    """The process holds the state of another step than the one that it is to hand over; names the step."""
+    """The process holds the state of another step than the ordered one."""
 
 
 class JobState(Protocol):
@@ -69,26 +69,26 @@ class Kept:
 
     block: memoryview
     digest: str
-    checks: tuple[tuple[str, str], ...]  # (name, checksum) of each array that it covers
+    checks: tuple[tuple[str, str], ...]  # (name, checksum) of each compared array
     seconds: dict[str, float]
 
 
 class Preparation:
-    """Obtains the state of one generation's first position, on a thread of its own; `state` is its result."""
+    """Obtains the state of one generation's first position, on a thread of its own; `state` is the result."""
 
-    def __init__(self, work: Callable[[threading.Event], Kept], needs_nothing: bool) -> None:
+    def __init__(self, work: Callable[[threading.Event], Kept], can_fetch_later: bool) -> None:
         self._safe = threading.Event()
-        if needs_nothing:
-            self._safe.set()  # others hold the state, and it can be fetched during the formation
+        if can_fetch_later:
+            self._safe.set()  # the state can be fetched from other workers during the formation
         self.state: Future[Kept] = in_background(lambda: work(self._safe))
-        safe = self._safe  # a cycle through self would keep the state's memory in use until it is collected
+        safe = self._safe  # a cycle through self would keep the state's memory until garbage collection
         self.state.add_done_callback(lambda _: safe.set())
 
     def safe_within(self, seconds: float) -> bool:
         """Wait until this worker may report that it is prepared; return False after `seconds`.
 
-        It is prepared when its death would not lose the state, and nothing that takes long is missing. Raises the
-        error of the work, if it has failed by then.
+        A worker is prepared when its death would not lose the state, and no long work is left. If the work has failed
+        by then, its error is raised.
         """
         safe = self._safe.wait(seconds)
         if self.state.done():
@@ -102,11 +102,11 @@ class Handover:
         self._server = StateServer(control.private_ip)
         self._memory = inherited_memory()
         self._safe = SafeStates((), control.job)
-        # guards the state and its memory: the work for an order to form that was withdrawn may still run
+        # guards the state and its memory, as the work for a withdrawn order may still run
         self._installing = threading.Lock()
         self._generation = 0
-        self.sealing: Future[None] = Future()  # of the state that was kept last; nobody has to wait for it
-        self._position = START  # of the state in memory
+        self.sealing: Future[None] = Future()  # of the state that was kept last; no caller has to wait
+        self._position = START  # position of the state in memory
 
     @property
     def port(self) -> int:
@@ -114,7 +114,7 @@ class Handover:
         return self._server.port
 
     def open(self, job: str, state: JobState) -> None:
-        """Prepare the memory of this job's safe states, before the worker stands by."""
+        """Prepare the memory of this job's safe states, before the worker waits for admission."""
         self._safe = SafeStates(self._memory, job)
         self.go_on(state)
 
@@ -126,16 +126,16 @@ class Handover:
         with self._installing:
             self._state = state
         size = state.nbytes
-        # filling new memory takes time, which there is until the worker is admitted
+        # filling new memory takes time, so it is done before the worker is admitted
         in_background(lambda: self._reserve(size))
 
     @property
     def keeps(self) -> bool:
         """Whether there is memory that outlives this process."""
-        return self._safe.there
+        return self._safe.has_memory
 
     def newest(self) -> SafeCopy | None:
-        """Return the latest safe state of this node, whichever process left it.
+        """Return the latest safe state of this node, by any of its processes.
 
         Returns None if there is none, or while a state is being loaded from slow storage.
         """
@@ -164,13 +164,13 @@ class Handover:
         if not (small := self._state.nbytes <= BESIDE_FORMATION):
             on_progress(
                 0, self._state.nbytes
-            )  # the coordinator waits according to the size, also while the state is read from storage
+            )  # the coordinator's time limit depends on the size, also while the state is read from storage
         return Preparation(lambda safe: self._obtain(order, commits, safe, on_progress), order.fetch and small)
 
     def keep(self, generation: int, position: Position) -> memoryview:
         """Return a copy of the state at a boundary, to be committed.
 
-        It is safe a moment later: its seal is set in the background, during the next step.
+        The copy becomes a safe state a moment later: it is sealed in the background, during the next step.
         """
         with self._installing:
             block = self._state.pack(position, self._safe.allocate)
@@ -178,7 +178,7 @@ class Handover:
         return block
 
     def release(self, order: Form) -> None:
-        """Stop offering the state, once all have formed with it."""
+        """Stop offering the state, once all members have formed with it."""
         self._server.withdraw(order.generation)
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class Handover:
         with self._installing:
             self._safe.reserve(size)
 
-    def _room(self, size: int) -> memoryview:
+    def _allocate(self, size: int) -> memoryview:
         with self._installing:
             return self._safe.allocate(size)
 
@@ -205,7 +205,7 @@ class Handover:
             watch.lap("transfer")
         with self._installing:
             if order.generation != self._generation:
-                raise Superseded(f"generation {order.generation} was taken back")
+                raise Superseded(f"generation {order.generation} was withdrawn")
             if fetched:
                 self._position = self._state.install(fetched.block)
                 watch.lap("install")
@@ -214,8 +214,8 @@ class Handover:
                 watch.lap("load")
             if self._position.step != order.position.step:  # e.g. the job restarts, and this process is an old one
                 raise WrongState(
-                    f"the state in memory is of step {self._position.step}, not {order.position.step}: a fresh "
-                    "process has to go on"
+                    f"the state in memory is of step {self._position.step}, not {order.position.step}: a new "
+                    "process must continue the job"
                 )
             feed = fetched or self._packed(order)
             watch.lap("copy")
@@ -240,7 +240,7 @@ class Handover:
             generation=order.generation,
             token=order.transfer_token.get_secret_value(),
             sources=[(source.host, source.port) for source in order.sources],
-            allocate=self._room,
+            allocate=self._allocate,
             share=lambda feed: self._server.offer(order.generation, feed),
             wanted=lambda: order.generation == self._generation,
             on_progress=on_progress,
@@ -251,7 +251,7 @@ class Handover:
     def _load(self, order: Form, commits: CommitStore) -> Position:
         """Install the ordered safe state or commit; return its position.
 
-        Raises CommitDamaged if it is lost, and CheckpointError if it may be readable later.
+        Raises CommitDamaged if that is lost, and CheckpointError if that may be readable later.
         """
         if order.safe:
             return self._state.install(self._safe.read(order.safe))

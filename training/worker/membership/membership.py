@@ -1,6 +1,6 @@
 """The membership interface that the training loop uses, as implemented by a worker that is alone.
 
-`Membership.join()` returns the coordinated one under a supervisor, otherwise one that is always alone.
+Under a supervisor, `Membership.join()` returns a CoordinatedMembership, otherwise a Membership.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dyntrain.training.worker.membership.client import read_control_file
 from dyntrain.training.worker.membership.handover import JobState
 
 Key = tuple[str, tuple[int, ...], str]  # name, shape, dtype
-PLACES = (
-    "enter", "boundary", "rejoin", "step", "exchange", "apply", "all_have_it", "reach", "average_statistics", "intend",
-    "stepped", "finished", "script_ended", "failed", "close",
+COORDINATED_METHODS = (
+    "enter", "boundary", "rejoin", "step", "exchange", "apply", "all_have_sums", "reach", "average_statistics",
+    "intend", "stepped", "finished", "script_ended", "failed", "close",
 )  # fmt: skip
 
 
@@ -31,22 +31,22 @@ class Membership:
     shared = False  # whether there can be others
     probes = False  # whether the first batch is tried in children of this process
     stopping = False  # whether the script wants the job to end at the next boundary
-    told_failure = False  # whether the coordinator was told what the script raised
-    over = False  # whether the loop has ended, at the end of its epochs or where it was stopped
+    failure_reported = False  # whether the script's error was reported to the coordinator
+    over = False  # whether the loop has ended, after its epochs or by a stop
     ended = False  # whether the job has ended: no other loop can follow
     numbered = True  # whether this worker has a rank yet
-    local_rank, local_size, cross_rank = 0, 1, 0  # place among its node's workers, their number, node's number
+    local_rank, local_size, cross_rank = 0, 1, 0  # place among its node's workers, number of these, number of the node
     starts = START  # where the current or next loop over epochs begins
 
     def __init__(self, kvstore: ElasticKVStore) -> None:
         self.kvstore = kvstore
-        self.findings = Findings()  # of the rules, about this process's script
+        self.findings = Findings()  # of the checks, about this process's script
         self.segment_steps: int | None = None
         self.first_step = 0
         self.expects: Callable[[Position, int, int], None] = lambda position, number, workers: None
-        """Told where the next generation begins, and as which number of how many workers, while it is being formed."""
+        """Called while a generation forms, with its position, this worker's number and the number of workers."""
         self.in_hand: Callable[[], str | None] = lambda: None
-        """What the script has of a batch, to stand beside an error of its own."""
+        """Describes the script's part of the batch, as a note to an error of the script."""
         self._metrics: dict[str, tuple[float, float]] = {}
 
     @property
@@ -57,13 +57,13 @@ class Membership:
 
     @property
     def writes(self) -> bool:
-        """Whether this worker's script writes files for all workers. Raises RuntimeError while that is unknown."""
+        """Whether this worker's script writes files for all workers. Raises RuntimeError while unknown."""
         return True
 
     @staticmethod
     def join(kind: str, engine: str | None = None) -> Membership:
         """Return this process's membership. Raises ValueError for an unknown engine, ImportError for a missing one."""
-        from dyntrain.training.worker.membership.coordinated import CoordinatedMembership  # which is one of these
+        from dyntrain.training.worker.membership.coordinated import CoordinatedMembership  # a subclass of this class
 
         name, control = engine_name(engine), read_control_file()
         if control is None:
@@ -85,8 +85,8 @@ class Membership:
     ) -> Position:
         """Block until this worker is a member, or the loop is `over` already; return the job's position.
 
-        What all workers must have in common is sent to the coordinator. `keys` are those that are summed besides the
-        gradients. `drawn_from` is the dataset's number of samples, if an epoch leaves some out. `another` says whether
+        The terms that all workers must share are sent to the coordinator. `keys` are summed besides the gradients.
+        `drawn_from` is the dataset's number of samples, if an epoch leaves some out. `another` says whether
         the script may have another loop.
         """
         self.over = self.stopping = False
@@ -124,37 +124,38 @@ class Membership:
         """Push, and wait for the sums in `arrays`, which are in the order of `keys`.
 
         Returns False if nothing was pushed or the sums are lost; then a new generation follows. After True, `apply`
-        must follow, which knows whether the sums are valid. `aside` says that these are not a step's gradients, whose
-        time is measured.
+        must follow, which knows whether the sums are valid. `aside` says that the arrays are not a step's
+        gradients, so their time is not measured.
         """
         push()
         return True
 
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
-        """Update with the sums of the last exchange. Returns False if they are void.
+        """Update with the sums of the last exchange. Returns False if the sums are void.
 
-        `after` is the job's position after the step. Unless `reaches` is true, the job is there only after `reach`.
+        `after` is the job's position after the step. If `reaches` is false, the job is at `after` only
+        once `reach` is called.
         """
         update()
         return True
 
-    def all_have_it(self, again: Callable[[], bool]) -> bool:
-        """Whether every survivor has the sums of the last exchange; `again` makes one more exchange to find out."""
+    def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
+        """Whether every survivor has the sums of the last exchange; one more, `exchange_again`, shows that."""
         return True
 
     def reach(self, after: Position) -> bool:
-        """Complete a step after all its updates. Returns False if it is void, so that they must be undone."""
+        """Complete a step after all its updates. Returns False if the step is void: undo its updates."""
         return True
 
     def average_statistics(self, position: Position) -> None:
         """Set BatchNorm's running statistics to those of all workers' samples since the last boundary.
 
-        All workers must call it at the same boundary.
+        All workers must call this method at the same boundary.
         """
 
     def forked(self, leave: Callable[..., NoReturn]) -> None:
-        """Prepare a forked child, for which nobody waits: calls that would reach other workers call `leave` instead."""
-        for name in PLACES:
+        """Prepare a forked child, which must not reach other workers: methods that would do so call `leave` instead."""
+        for name in COORDINATED_METHODS:
             setattr(self, name, leave)
 
     @property
@@ -172,7 +173,7 @@ class Membership:
         """Uncount the `count` samples of a void step."""
 
     def stepped(self, position: Position) -> None:
-        """Report that a step's update is issued; `position` is after it."""
+        """Report that a step's update is issued; `position` is after the step."""
 
     def record(self, name: str, total: float, count: float) -> None:
         before = self._metrics.get(name, (0.0, 0.0))
@@ -183,11 +184,11 @@ class Membership:
         self.starts = position.next_loop
 
     def script_ended(self) -> None:
-        """Report that no other loop follows, and block until all workers have; also called at the process's exit."""
+        """Report that no other loop follows, and block until all workers have reported this; also called at exit."""
         self.ended = True
 
     def failed(self, error: BaseException) -> None:
-        """Report what the script raised before the process ends."""
+        """Report the script's error before the process ends."""
 
     def close(self) -> None:
         """Release everything; safe to call twice."""

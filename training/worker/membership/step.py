@@ -1,7 +1,7 @@
 """The worker's side of the release protocol: steps that can be voided while the training thread is blocked in ps-lite.
 
 The training thread calls `run`; meanwhile the control thread handles `Abort`, `Pump` and `StepVerdict` (MXNet's calls
-release the GIL). See `dyntrain.training.session.generation.release` for the protocol and why it works.
+release the GIL). See `dyntrain.training.session.generation.release` for the protocol and its reasons.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from dyntrain.training.protocol.wire import FromWorker
 from dyntrain.training.worker.membership.window import Key, share_of, windows_of
 from dyntrain.training.worker.membership.zeros import Zeros
 
-# One of so many steps is measured. Its pushes do not overlap with its backward pass, and all workers wait for that: so
-# all measure the same step.
+# One of so many steps is measured. In that step, pushes do not overlap with the backward pass, which delays all
+# workers. So all workers measure the same step.
 OWN_STEPS = 32
 OWN_MEASURED = 15
-# When an answer is overdue by so long, another zero is pushed. The time adapts to the speed of the links.
+# When an answer is overdue by so many seconds, another zero is pushed. The time adapts to the speed of the links.
 ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.2, 2.0
 LOOK_SECONDS = 0.005  # between two checks for answers in flight
 
@@ -50,16 +50,16 @@ class StepGuard:
         self._generation = 0
         self._phase: Literal["out", "issue", "wait", "held", "failed"] = "out"
         self._answered = 0
-        self._exchanges = 0  # of this generation, completed
+        self._exchanges = 0  # completed exchanges of this generation
         self._numbers: Sequence[int] = ()  # of the keys that are pushed
         self._arrays: Sequence[Any] = ()
-        self._wait_for_push: Callable[[], None] = lambda: None  # waits until they are pushed
-        self._zeros: Zeros | None = None  # of this generation, made at the first push of zeros
+        self._wait_for_push: Callable[[], None] = lambda: None  # waits until the arrays are pushed
+        self._zeros: Zeros | None = None  # this generation's zeros, created at their first push
         self._applied = Position(epoch=0, offset=0, step=0)
         self._verdict: StepVerdict | None = None
         self.aborted = False
         self._own_seconds: deque[float] = deque(maxlen=OWN_MEASURED)
-        self._summed: float | None = None  # when the sums of the previous exchange had arrived
+        self._summed: float | None = None  # time when the sums of the previous exchange had arrived
         self._measured: int | None = None  # the last group of OWN_STEPS steps that has its measurement
         self._exchange_seconds = 0.0  # of the last exchange of gradients
 
@@ -73,7 +73,7 @@ class StepGuard:
     def own_seconds(self) -> float | None:
         """Seconds of this worker's own work in a step, without waiting for others; None if not measured yet.
 
-        It is the median of the last few measurements, since a single step may have shared its processor.
+        The value is the median of the last few measurements, as a single step may have shared its processor.
         """
         return median(self._own_seconds) if self._own_seconds else None
 
@@ -82,14 +82,14 @@ class StepGuard:
         """The position after the last step that was applied."""
         return self._applied
 
-    def stands(self, position: Position) -> None:
+    def set_position(self, position: Position) -> None:
         """Set the position at a boundary, which may differ from that after the last step, as at the start of an epoch.
 
-        A verdict must not lead back over it.
+        A verdict must not lead back beyond this position.
         """
         with self._changed:
             self._applied = position
-        self._summed = None  # what is waited for at a boundary is not this worker's work
+        self._summed = None  # waiting at a boundary is not this worker's own work
 
     def run(
         self,
@@ -99,7 +99,7 @@ class StepGuard:
         update: Callable[[], None],
         first: int = 0,
     ) -> bool:
-        """Call `exchange` and `apply`, for as many keys as there are `arrays`, from number `first` on."""
+        """Call `exchange` and `apply` for the keys of `arrays`, which are numbered from `first` on."""
         numbers = range(first, first + len(arrays))
         return self.exchange(numbers, push, arrays) and self.apply(after, update)
 
@@ -109,8 +109,8 @@ class StepGuard:
         """Push, and wait for the sums in `arrays`, one for each of the engine's keys `numbers` (ascending).
 
         Returns False if the exchange was not begun or the sums are lost; then a new generation follows. After True the
-        sums may still be void: `apply` knows. `aside` says that these are not a step's gradients, so their time is not
-        measured. The coordinator bounds the waits: it ends the process.
+        sums may still be void: see `apply`. `aside` says that the arrays are not a step's gradients, so their time is
+        not measured. The coordinator ends the process if a wait takes too long.
         """
         if not aside:
             self._measure(arrays)
@@ -121,14 +121,14 @@ class StepGuard:
             self._arrays, self._phase = arrays, "issue"
         began = time.monotonic()
         if len(arrays):
-            self._wait_for_push = self._engine.begin(arrays[0])  # of the first layer, whose gradient is computed last
+            self._wait_for_push = self._engine.begin(arrays[0])  # the first layer's, which is computed last
         push()
         self._enter("wait")
         lost: SumsLost | None = None
         for number, array in zip(numbers, arrays, strict=True):
             try:
                 self._engine.wait(array)
-            except SumsLost as error:  # wait for the remaining arrays too: none may stay in flight
+            except SumsLost as error:  # wait for the remaining arrays too, as none may stay in flight
                 lost = lost or error
                 continue
             with self._changed:
@@ -144,7 +144,7 @@ class StepGuard:
         if not aside:
             self._summed, self._exchange_seconds = ended, ended - began
         elif self._summed is not None:
-            self._summed += ended - began  # spent in waiting for others
+            self._summed += ended - began  # time spent waiting for other workers
         return True
 
     def _fail(self, lost: SumsLost) -> None:
@@ -164,22 +164,22 @@ class StepGuard:
         No other worker affects that time. The first step after a boundary or a formation is not measured, on any
         worker.
         """
-        began, which = self._summed, self._applied.step // OWN_STEPS
-        if began is None or which == self._measured:
+        began, group = self._summed, self._applied.step // OWN_STEPS
+        if began is None or group == self._measured:
             return
         for gradient in gradients:
             gradient.wait_to_read()
-        self._measured = which
+        self._measured = group
         self._own_seconds.append(time.monotonic() - began)
 
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
-        """Update with the sums of the exchange. Returns False if they are void; then a new generation follows.
+        """Update with the sums of the exchange. Returns False if the sums are void; then a new generation follows.
 
         `after` is the position after the whole step. If `reaches` is false, more exchanges belong to the step, and
         `reach` completes it. After True a new generation may follow too: see `aborted`.
         """
         with self._changed:
-            if self.aborted and not self._stands_at_least_at(after):
+            if self.aborted and not self._reached(after):
                 return False
             try:
                 update()  # under the lock, so that an abort finds the step either applied or not
@@ -190,31 +190,31 @@ class StepGuard:
             return True
 
     def reach(self, after: Position) -> bool:
-        """Complete a step after all its updates. Returns False if it is void, so that they must be undone."""
+        """Complete a step after all its updates. Returns False if the step is void: undo its updates."""
         with self._changed:
-            if self.aborted and not self._stands_at_least_at(after):
+            if self.aborted and not self._reached(after):
                 return False
             self._applied = after
             return True
 
-    def all_have_it(self, again: Callable[[], bool]) -> bool:
-        """Whether every survivor has the sums of the last exchange: only then may a script decide by them.
+    def all_have_sums(self, exchange_again: Callable[[], bool]) -> bool:
+        """Whether every survivor has the sums of the last exchange. Only then may a script base decisions on the sums.
 
-        With ps-lite all survivors get them or none. Otherwise `again` makes one more exchange: its success shows that
-        all had completed the last one. If it fails, the verdict says how many exchanges all had completed. The other
-        workers do the same, with the same result.
+        With ps-lite, all survivors get the sums or none does. Otherwise `exchange_again` makes one more exchange. Its
+        success shows that all had completed the last one; after a failure, the verdict says how many exchanges all had
+        completed. The other workers do the same, with the same result.
         """
         if self._engine.release == "zeros":
             return True
         had = self._exchanges
-        if again():
+        if exchange_again():
             return True
         with self._changed:
             self._changed.wait_for(lambda: self._verdict is not None)
             assert self._verdict is not None
             return self._verdict.exchanges >= had
 
-    def _stands_at_least_at(self, after: Position) -> bool:
+    def _reached(self, after: Position) -> bool:
         self._phase = "held"
         self._changed.notify_all()
         self._changed.wait_for(lambda: self._verdict is not None)
@@ -237,7 +237,7 @@ class StepGuard:
             case Abort():
                 with self._changed:
                     self.aborted = True
-                    # issuing only queues work, so it ends by itself
+                    # issuing only queues work, so this phase ends soon
                     self._changed.wait_for(lambda: self._phase != "issue")
                     if self._engine.release == "error":
                         self._engine.break_off()
@@ -245,41 +245,41 @@ class StepGuard:
                     self._questions += 1
                     question, at_once = self._questions, self._phase != "wait" and not self._pumping.locked()
                 if at_once:
-                    self._say_where(order)
-                else:  # first wait for this worker's own gradients, or for zeros that are being pushed
-                    self._beside("abort", lambda: self._say_where_once_pushed(order, question))
+                    self._send_status(order)
+                else:  # wait until this worker's gradients, or zeros, are pushed
+                    self._on_own_thread("abort", lambda: self._send_status_once_pushed(order, question))
             case Where():  # without the lock, which a long update may hold
-                inside, at = self._phase != "out", self._applied
-                self._say(Whereabouts(generation=order.generation, waits=inside, position=at))
+                waits, position = self._phase != "out", self._applied
+                self._say(Whereabouts(generation=order.generation, waits=waits, position=position))
             case Pump():
                 question = self._questions
-                self._beside("pump", lambda: self._pump(order, question))
+                self._on_own_thread("pump", lambda: self._pump(order, question))
             case StepVerdict():
                 with self._changed:
                     self._verdict = order
                     self._changed.notify_all()
 
-    def _beside(self, name: str, work: Callable[[], None]) -> None:
+    def _on_own_thread(self, name: str, work: Callable[[], None]) -> None:
         """Run `work` on a thread of its own, off the control thread.
 
-        The work takes turns, and stops if a later abort has made it void: what it would touch may be gone.
+        Such threads take turns. The work stops if a later abort has made it void, as its arrays may no longer exist.
         """
         threading.Thread(target=work, name=name, daemon=True).start()
 
-    def _say_where_once_pushed(self, order: Abort, question: int) -> None:
+    def _send_status_once_pushed(self, order: Abort, question: int) -> None:
         with self._pumping:
             if question != self._questions:
                 return
-            keys, windows = tuple(self._waited_for(order.generation)), 1
+            keys, windows = tuple(self._awaited_arrays(order.generation)), 1
             if keys:
                 self._wait_for_push()
                 self._engine.kvstore.flush()
-                self._engine.kvstore.flush()  # for what was pushed after answers that the first flush brought
+                self._engine.kvstore.flush()  # for parts pushed after the answers to the first flush
                 windows = len(windows_of(self._keys(keys)))
         if question == self._questions:
-            self._say_where(order, keys, windows)
+            self._send_status(order, keys, windows)
 
-    def _say_where(self, order: Abort, keys: tuple[int, ...] = (), windows: int = 1) -> None:
+    def _send_status(self, order: Abort, keys: tuple[int, ...] = (), windows: int = 1) -> None:
         with self._changed:
             if order.generation != self._generation:
                 return
@@ -302,30 +302,32 @@ class StepGuard:
                 return
             began, rounds, store = time.monotonic(), 0, self._engine.kvstore
             zeros = self._zeros = self._zeros or Zeros(store)
-            keys = self._keys(order.keys or tuple(self._waited_for(order.generation)))
+            keys = self._keys(order.keys or tuple(self._awaited_arrays(order.generation)))
             if order.window is not None:
                 keys = windows_of(keys)[order.window]
             if order.fills:
                 zeros.fill(keys)
             else:
-                mine = share_of(keys, order.share, order.shares)
-                arrays = self._waited_for(order.generation)
-                watches = {key.number: store.watch(arrays[key.number]) for key in mine if key.number in arrays}
+                own_keys = share_of(keys, order.share, order.shares)
+                arrays = self._awaited_arrays(order.generation)
+                watches = {key.number: store.watch(arrays[key.number]) for key in own_keys if key.number in arrays}
 
-                def has(key: Key, part: Any) -> bool:
+                def is_answered(key: Key, part: Any) -> bool:
                     waits = key.number in watches and not watches[key.number]()
-                    return not waits or (len(key.parts) > 1 and store.has(part))
+                    return not waits or (len(key.parts) > 1 and store.has_answer(part))
 
                 patience = int(self._round_seconds() / LOOK_SECONDS)
-                rounds = zeros.mend(mine, order.count, order.workers, has, lambda: time.sleep(LOOK_SECONDS), patience)
+                rounds = zeros.mend(
+                    own_keys, order.count, order.workers, is_answered, lambda: time.sleep(LOOK_SECONDS), patience
+                )
         done = Pumped(generation=order.generation, number=order.number, rounds=rounds, seconds=time.monotonic() - began)
         self._say(done)
 
     def _keys(self, numbers: Sequence[int]) -> list[Key]:
         return [Key(number, tuple(self._engine.kvstore.parts_of([number]))) for number in numbers]
 
-    def _waited_for(self, generation: int) -> dict[int, Any]:
-        """Return the array that is waited for, by key number; empty if this worker does not wait."""
+    def _awaited_arrays(self, generation: int) -> dict[int, Any]:
+        """Return the arrays that this worker waits for, by key number; empty if it does not wait."""
         with self._changed:
             waits = self._phase == "wait" and self._generation == generation
             return dict(zip(self._numbers, self._arrays, strict=True)) if waits else {}

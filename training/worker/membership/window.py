@@ -1,6 +1,6 @@
 """Division of the zeros that release blocked workers: into windows, to bound memory, and among the workers. Pure.
 
-The result depends on nothing else, so it is the same on every worker.
+The result depends on the arguments alone, so it is the same on every worker.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-WINDOW_BYTES = 32 << 20  # of zeros that one worker has at a time; a larger key is a window of its own
+WINDOW_BYTES = 32 << 20  # bytes of zeros that a worker has at a time; a larger key is a window of its own
 
 
 @dataclass(frozen=True)
 class Key:
-    """A gradient's key number, and the parts that it is pushed in."""
+    """A gradient's key number, and the parts in which the gradient is pushed."""
 
     number: int
     parts: tuple[Any, ...]
@@ -29,22 +29,22 @@ class Key:
 def windows_of(keys: Sequence[Key], limit: int = WINDOW_BYTES) -> list[list[Key]]:
     """Divide keys, in their order, into windows of at most `limit` bytes; a larger key is a window of its own."""
     windows: list[list[Key]] = []
-    room = 0
+    bytes_left = 0
     for key in keys:
-        if not windows or key.nbytes > room:
+        if not windows or key.nbytes > bytes_left:
             windows.append([])
-            room = limit
+            bytes_left = limit
         windows[-1].append(key)
-        room -= key.nbytes
+        bytes_left -= key.nbytes
     return windows
 
 
 def share_of(keys: Sequence[Key], number: int, shares: int) -> list[Key]:
     """Return the keys that worker `number` of `shares` pushes; all have nearly the same number of bytes."""
-    loads, mine = [0] * shares, list[Key]()
+    loads, own_keys = [0] * shares, list[Key]()
     for key in sorted(keys, key=lambda key: (-key.nbytes, key.number)):
-        least = loads.index(min(loads))
-        loads[least] += key.nbytes
-        if least == number:
-            mine.append(key)
-    return mine
+        least_loaded = loads.index(min(loads))
+        loads[least_loaded] += key.nbytes
+        if least_loaded == number:
+            own_keys.append(key)
+    return own_keys

@@ -1,13 +1,13 @@
 """Zeros that are pushed in place of lost workers, and by survivors that have not pushed a part yet themselves.
 
 A server counts the requests for a part in rounds, and answers a round when it has one request for each worker. Once all
-survivors have pushed a part, its round is answered, or the lost workers owe it at most one request each; so zeros are
-pushed one by one until it is answered, and after each the servers' answers are collected (`Store.flush`), so that not
-one too many is pushed. The parts of a key are pushed one by one, each when the previous one is answered: if a part was
-not answered, a lost worker has pushed none of those after it.
+survivors have pushed a part, its round is answered, or the lost workers owe the round at most one request each. So
+zeros are pushed one by one until the round is answered. After each zero the servers' answers are collected
+(`Store.flush`), so that no surplus zero is pushed. A worker pushes a part of a key when the previous part is answered:
+if a part was not answered, a lost worker has pushed no later part.
 
-A lost worker's request may still be in flight. Then a zero of ours begins a round that nobody else will fill. That
-round is filled up with zeros: before the group is left, every request must be answered.
+A lost worker's request may still be in flight. Then an extra zero begins a new round, to which no other worker
+contributes. The new round is completed with zeros, as every request must be answered before the group is left.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dyntrain.training.worker.membership.window import Key, windows_of
 
 @dataclass
 class _Pushed:
-    """What this worker has pushed for one part: the count, and the requests that are not answered yet."""
+    """The zeros that this worker has pushed for one part: their count, and the unanswered requests."""
 
     count: int = 0
-    open: list[tuple[Any, Callable[[], bool]]] = field(default_factory=list)  # an array must live until its answer
+    open: list[tuple[Any, Callable[[], bool]]] = field(default_factory=list)  # an array must exist until its answer
 
-    def look(self) -> int:
+    def count_unanswered(self) -> int:
         self.open = [each for each in self.open if not each[1]()]
         return len(self.open)
 
@@ -42,9 +42,9 @@ class Zeros:
         self._owed: dict[Any, _Pushed] = {}
 
     def fill(self, keys: Sequence[Key]) -> None:
-        """Push one zero for each part in this worker's own place, at most once; on return the servers have them."""
+        """Push one zero for each part in place of this worker's own gradient, once; wait until the servers have it."""
         for pushed in self._filled.values():
-            pushed.look()  # frees the arrays that are answered
+            pushed.count_unanswered()  # frees the arrays of answered requests
         for part in [part for key in keys for part in key.parts if part not in self._filled]:
             self._filled[part] = _Pushed()
             self._push(self._filled[part], part, 1)
@@ -55,50 +55,52 @@ class Zeros:
         keys: Sequence[Key],
         count: int,
         workers: int,
-        has: Callable[[Key, Any], bool],
+        is_answered: Callable[[Key, Any], bool],
         pause: Callable[[], None],
         patience: int,
     ) -> int:
         """Push zeros until, for each key, this worker's own requests and every zero are answered.
 
-        This worker's own requests are those that `fill` pushed, or those for which `has` says whether a part has its
+        This worker's own requests are those of `fill`; otherwise `is_answered` says whether a part's request has its
         answer. The servers must already have all survivors' requests; the lost workers owe at most `count` for a part.
 
-        When nothing is due, answers or other workers' next parts are in flight: `pause` is called before the next
-        check. After `patience` checks without progress one more zero is pushed for each key; returns how often that
-        was.
+        While no zero is due, answers or other workers' next parts are in flight: `pause` is called before the next
+        check. After `patience` checks without progress, one more zero is pushed for each key; the number of these
+        rounds is returned.
         """
         rounds = 0
         for window in windows_of(keys):
-            before, looks = -1, 0
+            left_before, checks = -1, 0
             while True:
                 self._store.flush()
-                due = [dict(self._due(key, count, workers, has)) for key in window]
+                due = [dict(self._due(key, count, workers, is_answered)) for key in window]
                 if not any(due):
                     break
                 left = sum(1 + len(self._owed[part].open) for parts in due for part in parts)
-                looks, before = (looks + 1 if left == before else 0), left
+                checks, left_before = (checks + 1 if left == left_before else 0), left
                 if not any(each for parts in due for each in parts.values()):
-                    if looks < patience:
+                    if checks < patience:
                         pause()
                     else:
-                        rounds, looks = rounds + 1, 0
+                        rounds, checks = rounds + 1, 0
                         due = [dict.fromkeys(list(parts)[:1], 1) for parts in due]
                 for parts in due:
-                    for part, due_now in parts.items():
-                        self._push(self._owed[part], part, due_now)
+                    for part, zero_count in parts.items():
+                        self._push(self._owed[part], part, zero_count)
         return rounds
 
-    def _due(self, key: Key, count: int, workers: int, has: Callable[[Key, Any], bool]) -> Iterator[tuple[Any, int]]:
+    def _due(
+        self, key: Key, count: int, workers: int, is_answered: Callable[[Key, Any], bool]
+    ) -> Iterator[tuple[Any, int]]:
         """Yield each part with unanswered requests, and the number of zeros to push for it now."""
         first = True
         for part in key.parts:
             filled, owed = self._filled.get(part), self._owed.setdefault(part, _Pushed())
-            is_open = owed.look()
-            answered = has(key, part) if filled is None else not filled.look()
-            if answered or owed.count > is_open:  # the exchange's round is over: open requests are of the next
-                if is_open:
-                    yield part, max(1, workers - is_open)
+            open_requests = owed.count_unanswered()
+            answered = is_answered(key, part) if filled is None else not filled.count_unanswered()
+            if answered or owed.count > open_requests:  # the exchange's round is over: open requests are of the next
+                if open_requests:
+                    yield part, max(1, workers - open_requests)
                 elif not answered:
                     yield part, 0
                 continue

@@ -36,7 +36,7 @@ def close_soon(membership: Membership, seconds: float = UNWINDING) -> None:
 
 
 def _close(membership: Membership) -> None:
-    raised = membership.told_failure or getattr(sys, "last_value", None) is not None  # the latter in a REPL
+    raised = membership.failure_reported or getattr(sys, "last_value", None) is not None  # the latter in a REPL
     if not raised:
         log.error(LEFT)
     membership.close()

@@ -1,4 +1,4 @@
-"""A packed state in memory, its header and its checksum: what a membership change copies, sends and compares."""
+"""The packed state, which a membership change copies, sends and compares: header, checksum and memory."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def header_of(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], in
 def allocate(size: int) -> memoryview:
     """Allocate writable memory with undefined contents.
 
-    NumPy asks for huge pages, so that filling it for the first time takes a tenth of the time that a bytearray takes.
+    NumPy requests huge pages, so the first filling takes a tenth of a bytearray's time.
     """
     return np.empty(size, np.uint8).data
 
 
 def checksum(*parts: bytes | bytearray | memoryview) -> bytes:
-    """Return the XXH3-128 (16 bytes) of the concatenated parts. It detects damage and difference, not forgery."""
+    """Return the XXH3-128 (16 bytes) of the concatenated parts. The checksum detects damage, not forgery."""
     hasher = xxhash.xxh3_128()
     for part in parts:
         hasher.update(part)

@@ -1,4 +1,4 @@
-"""Gradients that accumulate over batches (`grad_req='add'`), as carried over a boundary between two batches."""
+"""Accumulated gradients (`grad_req='add'`) that are carried over a boundary between two batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Carried:
             self._arrays[id(param)] = [gradient.copy() for gradient in param.list_grad()]
 
     def resume(self, takes: bool) -> None:
-        """Set the gradients to the carried sums on the one worker with `takes`, in its first context; else to zero."""
+        """Set the gradients to the carried sums on the first context of the worker with `takes`, otherwise to zero."""
         for param in self.accumulated:
             carried = self._arrays.get(id(param))
             for i, gradient in enumerate(param.list_grad()):
@@ -39,14 +39,14 @@ class Carried:
     def drop_zeroed(self) -> bool:
         """Stop carrying the gradients that the script has set to zero since all workers resumed.
 
-        Returns whether something was carried before and nothing is now.
+        Returns whether nonzero gradients were carried before and none are now.
         """
         held = {id(p): p for p in self.accumulated if id(p) in self._arrays}
-        anything = any(_any(self._arrays[key][0]) for key in held)
+        had_nonzero = any(_has_nonzero(self._arrays[key][0]) for key in held)
         for key, param in held.items():
-            if not any(map(_any, param.list_grad())):
+            if not any(map(_has_nonzero, param.list_grad())):
                 del self._arrays[key]
-        return anything and not any(key in self._arrays for key in held)
+        return had_nonzero and not any(key in self._arrays for key in held)
 
     def drop(self) -> None:
         self._arrays.clear()
@@ -67,5 +67,5 @@ class Carried:
         }
 
 
-def _any(array: Any) -> bool:
+def _has_nonzero(array: Any) -> bool:
     return bool(array.asnumpy().any())

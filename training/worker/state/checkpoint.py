@@ -1,9 +1,9 @@
-"""Commits: files with the training state, safe outside the workers.
+"""Commits: files with the training state, on storage that outlives the workers.
 
-A commit is one file, `<generation>-<step>.commit`: the packed state, then its checksum (`block.checksum`). It is
-written under another name, synced and renamed, so it exists whole or not at all. The coordinator journals the names,
-decides which commit a generation starts from and which ones are kept. So a damaged one is only reported here: to load
-another state in its place would be a silent error.
+A commit is one file, `<generation>-<step>.commit`: the packed state, then its checksum (`block.checksum`). The file
+is written under another name, synced and renamed, so it exists whole or not at all. The coordinator journals the names,
+and decides which commit a generation starts from and which commits are kept. So a damaged commit is only reported here:
+to load another state instead would be a silent error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUFFIX = ".commit"
 
 
 class CheckpointError(RuntimeError):
-    """A commit could not be written or read; the message says which and why."""
+    """A commit could not be written or read; the message names the commit and the reason."""
 
 
 class CommitDamaged(CheckpointError):
@@ -32,8 +32,8 @@ class CommitDamaged(CheckpointError):
 def commit_name(generation: int, step: int) -> str:
     """Return the commit's file name. Names sort by generation first, then by step.
 
-    Generations only grow, steps do not: a generation that starts from an earlier commit must not look older than the
-    commits that it replaces.
+    Generations only grow, but steps may go back: a commit of a generation that started from an earlier commit must sort
+    after the commits that it replaces.
     """
     return f"{generation:06d}-{step:012d}{SUFFIX}"
 
@@ -42,8 +42,8 @@ def superseded(names: Collection[str], written: Sequence[str], keep: Collection[
     """Return the commits of `names` that may be deleted.
 
     `written` are this process's own commits, oldest first; the last one was just written. The coordinator may not have
-    known the last few when it said which to `keep`, so they stay. Newer commits are those of another process, which
-    continued when this one was given up; they stay too.
+    known the last few when it chose which commits to `keep`, so these stay. Commits newer than the last written one
+    belong to a process that replaced this process, so they stay too.
     """
     if keep is None:
         return sorted(names)[:-COMMITS_KEPT]
@@ -52,7 +52,7 @@ def superseded(names: Collection[str], written: Sequence[str], keep: Collection[
 
 
 class CommitStore:
-    """Commits in `directory`, which is created if missing. Raises CheckpointError if it cannot be created."""
+    """Commits in `directory`, which is created if missing. Raises CheckpointError if that is impossible."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -61,7 +61,7 @@ class CommitStore:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError(
-                f"checkpoint directory {directory}: {error.strerror}; free space or name another with --checkpoint-dir"
+                f"checkpoint directory {directory}: {error.strerror}; free space or give another with --checkpoint-dir"
             ) from error
 
     def write(
@@ -71,7 +71,7 @@ class CommitStore:
         block: bytes | bytearray | memoryview,
         keep: Collection[str] | None = None,
     ) -> str:
-        """Write a commit; return its name once it is on disk. For `keep` see `superseded`.
+        """Write a commit; return its name once the commit is on disk. For `keep` see `superseded`.
 
         Raises CheckpointError on failure; the earlier commits are then unchanged.
         """
@@ -88,22 +88,24 @@ class CommitStore:
                 f"commit {name} in {self._directory}: {error.strerror}; the previous commit is intact"
             ) from error
         # Partial files of the previous generation stay: a worker that continued may still be writing one.
-        torn = [path.name for path in self._directory.glob(f".*{SUFFIX}.*") if path.name < f".{generation - 1:06d}"]
+        partial_files = [
+            path.name for path in self._directory.glob(f".*{SUFFIX}.*") if path.name < f".{generation - 1:06d}"
+        ]
         self._written = (*self._written, name)[-COMMITS_KEPT:]
-        for old in [*superseded(self._names(), self._written, keep), *torn]:
-            with contextlib.suppress(OSError):  # the next commit tries again
-                (self._directory / old).unlink()
+        for obsolete in [*superseded(self._names(), self._written, keep), *partial_files]:
+            with contextlib.suppress(OSError):  # the next commit retries
+                (self._directory / obsolete).unlink()
         return name
 
     def read(self, name: str) -> memoryview:
-        """Return the packed state. Raises CommitDamaged, or CheckpointError if it cannot be read at present."""
+        """Return the packed state. Raises CommitDamaged, or CheckpointError if the file cannot be read at present."""
         try:
             raw = (self._directory / name).read_bytes()
         except FileNotFoundError as error:
             raise CommitDamaged(f"commit {name} is not in {self._directory}") from error
         except OSError as error:
             raise CheckpointError(
-                f"commit {name} in {self._directory}: {error.strerror}; mend the directory, nothing in it was changed"
+                f"commit {name} in {self._directory}: {error.strerror}; repair the directory; its files are unchanged"
             ) from error
         block = memoryview(raw)[:-CHECKSUM_BYTES]
         if checksum(block) != raw[-CHECKSUM_BYTES:]:

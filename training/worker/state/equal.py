@@ -1,4 +1,4 @@
-"""Checksums of what must be equal on all workers in a packed state: one for each array, so as to name a difference."""
+"""Checksums of the parts of a packed state that must be equal on all workers: one for each array."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from dyntrain.training.worker.state.block import checksum, header_of
 
 NO_ARRAY = "the position, a rate, the number of updates, or what is summed"
-SUMMED = "summed"  # entry of the job's own values; where workers differ in it, they wait for each other's sums
+SUMMED = "summed"  # entry of the job's own values; workers with different entries would wait for each other's sums
 
 
 def checksums(block: bytes | bytearray | memoryview) -> list[str]:
-    """Return the checksum of what is not an array, then one for each array that must be equal on all workers.
+    """Return one checksum for all plain values, then one for each array that must be equal on all workers.
 
-    Those are the parameters that train or that the script sets, optimizer states, carried gradients and kept arrays.
+    These arrays are parameters that train or that the script sets, optimizer states, carried gradients, kept arrays.
     """
     header, at = header_of(block)
     scalars = dict(header["scalars"])
@@ -23,8 +23,8 @@ def checksums(block: bytes | bytearray | memoryview) -> list[str]:
         # At an epoch's start, one worker's script may have set the epoch's rate already and another's not yet.
         for name in ("values", "untouched"):
             scalars.pop(name, None)
-    alike = [header["layout"], header["position"], scalars, header["own"].get(SUMMED)]
-    sums = [checksum(json.dumps(alike, sort_keys=True).encode()).hex()[:16]]
+    equal_values = [header["layout"], header["position"], scalars, header["own"].get(SUMMED)]
+    sums = [checksum(json.dumps(equal_values, sort_keys=True).encode()).hex()[:16]]
     for name, shape, dtype in header["arrays"]:
         if name.startswith("a"):  # each worker's own arrays, which come last
             break
@@ -35,5 +35,5 @@ def checksums(block: bytes | bytearray | memoryview) -> list[str]:
 
 
 def digest(checksums: Iterable[str]) -> str:
-    """Return sixteen hex digits computed from all of them."""
+    """Return sixteen hex digits, computed from all checksums."""
     return checksum("".join(checksums).encode()).hex()[:16]

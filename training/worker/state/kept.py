@@ -1,10 +1,10 @@
 """A script's own arrays that are part of the state, of any size: e.g. a running average of all weights.
 
-They are looked up again at each read or write, as a script may put another array into its dictionary. If it binds the
-dictionary's name to another dictionary, the job does not keep that one.
+The arrays are looked up at each read or write, as a script may put another array into its dictionary. If the
+script assigns a new dictionary to the variable, the job does not keep the new one.
 
-An average of a net with BatchNorm contains running statistics, recognised by their names. Like the net's, they are each
-worker's own until a boundary.
+An average of a net with BatchNorm contains running statistics, recognised by their names. Like the net's, these are
+each worker's own until a boundary.
 """
 
 from __future__ import annotations
@@ -29,45 +29,45 @@ class NamedArray(NamedTuple):
 
 
 class Kept:
-    """The arrays passed to `job.keep`. Raises ValueError for unfit ones, and later if their shapes have changed."""
+    """The arrays passed to `job.keep`. Raises ValueError for unfit arguments, and later for changed shapes."""
 
-    def __init__(self, *given: Any) -> None:
-        for each in given:
+    def __init__(self, *holders: Any) -> None:
+        for each in holders:
             if isinstance(each, mx.nd.NDArray):
                 raise ValueError(
-                    "job.keep() of an array by itself, which a script's next assignment to the name would replace "
-                    f"unseen: it takes {HOLDS}"
+                    "job.keep() of a single array, which an assignment to the variable would replace unnoticed: "
+                    f"pass {HOLDS}"
                 )
-        self._given = given
+        self._holders = holders
         self._shapes = [(each.label, _shapes(each.copies)) for each in self._named()]
-        if len(self._shapes) < len(given):
-            raise ValueError(f"job.keep() of something with no array in it: it takes {HOLDS}, filled before it is kept")
+        if len(self._shapes) < len(holders):
+            raise ValueError(f"job.keep() of an argument without arrays: pass {HOLDS}, filled before the call")
 
     def arrays(self) -> list[NamedArray]:
         named = self._named()
         if (shapes := [(each.label, _shapes(each.copies)) for each in named]) != self._shapes:
             changed = sorted(f"{label}: {now}" for label, now in shapes if (label, now) not in self._shapes)
             raise ValueError(
-                f"what job.keep() was given has other arrays than at first ({'; '.join(changed) or 'fewer'}): it must "
-                "hold as many, of the same shapes and types, on all workers"
+                f"the arguments of job.keep() have other arrays than at first ({'; '.join(changed) or 'fewer'}): their "
+                "number, shapes and types must stay the same, on all workers"
             )
         return named
 
     def _named(self) -> list[NamedArray]:
-        return [array for i, each in enumerate(self._given) for array in _walk(each, f"job.keep {i}")]
+        return [array for i, each in enumerate(self._holders) for array in _walk(each, f"job.keep {i}")]
 
     def copies(self) -> list[list[Any]]:
         """Return copies of all arrays, for `put_back`."""
         return [[array.copy() for array in each.copies] for each in self.arrays()]
 
-    def put_back(self, kept: Sequence[Sequence[Any]]) -> None:
-        for each, before in zip(self.arrays(), kept, strict=True):
+    def put_back(self, saved: Sequence[Sequence[Any]]) -> None:
+        for each, before in zip(self.arrays(), saved, strict=True):
             for array, copy in zip(each.copies, before, strict=True):
                 overwrite(array, copy)
 
     @property
     def parameters(self) -> list[Any]:
-        return [param for each in self._given for param in _parameters(each)]
+        return [param for each in self._holders for param in _parameters(each)]
 
 
 def _walk(holder: Any, label: str, name: str = "") -> Iterator[NamedArray]:

@@ -1,6 +1,6 @@
-"""A Module's parameters and optimizer state behind a Gluon Trainer's interface, so that both have one state format.
+"""A Module's parameters and optimizer state behind a Gluon Trainer's interface: Gluon's state format is used.
 
-Module binds new arrays for a batch of another size (as in validation), so nothing here is kept beyond a step.
+Module binds new arrays for a batch of another size (as in validation), so no array is kept here beyond a step.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ModuleState:
     def __init__(self, module: Any) -> None:
         self._module = module
 
-    def _now(self) -> TrainingState:
+    def _current_state(self) -> TrainingState:
         module = self._module
         group = module._exec_group
         trained = [
@@ -86,37 +86,37 @@ class ModuleState:
     @property
     def layout(self) -> str:
         """Digest of the parameters' names, shapes and types."""
-        return self._now().layout
+        return self._current_state().layout
 
     @property
     def gradient_keys(self) -> list[tuple[str, tuple[int, ...], str]]:
-        return self._now().gradient_keys
+        return self._current_state().gradient_keys
 
     @property
     def gradients(self) -> list[Any]:
         return [gradients[0] for gradients in self._module._exec_group.grad_arrays if gradients[0] is not None]
 
     def statistics(self) -> tuple[Doubles, Doubles]:
-        return self._now().statistics()
+        return self._current_state().statistics()
 
     def set_statistics(self, means: Doubles, variances: Doubles) -> None:
-        self._now().set_statistics(means, variances)
+        self._current_state().set_statistics(means, variances)
         self._module._params_dirty = True
 
     @property
     def nbytes(self) -> int:
-        return self._now().nbytes
+        return self._current_state().nbytes
 
     def pack(self, position: Position, allocate: Callable[[int], memoryview] = allocate) -> memoryview:
-        return self._now().pack(position, allocate)
+        return self._current_state().pack(position, allocate)
 
     def sampled(self, position: Position) -> tuple[tuple[str, str], ...]:
-        return self._now().sampled(position)
+        return self._current_state().sampled(position)
 
     def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]:
-        return self._now().checks(block)
+        return self._current_state().checks(block)
 
     def install(self, block: bytes | bytearray | memoryview) -> Position:
-        position = self._now().install(block)
+        position = self._current_state().install(block)
         self._module._params_dirty = True  # the host's copies are outdated
         return position

@@ -1,4 +1,4 @@
-"""A worker's safe states: packed at the last boundaries, in its supervisor's memory, for the process that follows it.
+"""A worker's safe states: packed at the last boundaries, in the supervisor's memory, for the worker's next process.
 
 A buffer is one page with the seal, then the packed state. The seal is removed before the buffer is rewritten and set
 again when the state is whole, so a worker may die at any moment. The seal also holds a checksum, which is the state's
@@ -57,7 +57,7 @@ class _Buffer:
         try:
             seal = Seal.model_validate_json(self._memory[:PAGE].rstrip(b"\0"))
         except ValidationError:
-            return None  # empty, or its writer died
+            return None  # the seal is empty, or its writer died
         return seal if PAGE + seal.size <= len(self._memory) else None
 
     @seal.setter
@@ -66,13 +66,13 @@ class _Buffer:
         self._memory[:PAGE] = (seal.model_dump_json().encode() if seal else b"").ljust(PAGE, b"\0")
 
     def reserve(self, size: int) -> None:
-        """Make room for a state of `size` bytes. Raises OSError if the host has too little memory."""
+        """Allocate memory for a state of `size` bytes. Raises OSError if the host has too little memory."""
         length = PAGE + size
         if self._memory is not None and len(self._memory) >= length:
             return
         length += SLACK
         missing = length - os.fstat(self.descriptor).st_size
-        if missing > available() // 2:  # these files have no limit: the kernel would kill a process
+        if missing > available() // 2:  # no limit applies here: the kernel would kill a process
             raise OSError(f"{missing >> 20} MB are wanted, {available() >> 20} MB are free on this host")
         os.posix_fallocate(self.descriptor, 0, length)
         self._map()
@@ -80,22 +80,22 @@ class _Buffer:
     def take(self, size: int) -> memoryview:
         assert self._memory is not None
         view = memoryview(self._memory)[PAGE : PAGE + size]
-        self._views = [*(other for other in self._views if other() is not None), weakref.ref(view)]
+        self._views = [*(known_view for known_view in self._views if known_view() is not None), weakref.ref(view)]
         return view
 
-    def gave(self, block: memoryview) -> bool:
+    def owns(self, block: memoryview) -> bool:
         return any(view() is block for view in self._views)
 
     def _map(self) -> None:
-        # Filled now, not page by page during the copy that all workers wait for.
+        # The pages are filled now, not during the copy, for which all workers wait.
         self._memory = mmap.mmap(self.descriptor, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
 
 class SafeStates:
     """The safe states of one job in the supervisor's buffers `descriptors`.
 
-    Without any, every state is in the worker's own memory, and nothing is safe. Not thread-safe: the caller serialises
-    the calls.
+    Without buffers, every state is in the worker's own memory, and no state is safe. Not thread-safe: the caller
+    serialises the calls.
     """
 
     def __init__(self, descriptors: Sequence[int], job: str) -> None:
@@ -104,21 +104,21 @@ class SafeStates:
         self._warned = False
 
     @property
-    def there(self) -> bool:
+    def has_memory(self) -> bool:
         """Whether states can be made safe: there are buffers, and no reservation has failed."""
         return bool(self._buffers) and not self._warned
 
     def reserve(self, size: int) -> None:
-        """Reserve memory for states of about `size` bytes, so that no membership change waits for it.
+        """Reserve memory for states of about `size` bytes, so that no membership change waits for memory.
 
         The third buffer is for slow commits only, and gets no memory here.
         """
         for buffer in self._buffers[:2]:
-            self._reserved(buffer, size)
+            self._try_reserve(buffer, size)
 
     def newest(self) -> SafeCopy | None:
-        """Return the latest whole state of this job, whichever process left it; only `read` verifies its checksum."""
-        newest = max((seal for buffer in self._buffers if (seal := self._mine(buffer))), key=_age, default=None)
+        """Return the latest whole state of this job, by any process; only `read` verifies its checksum."""
+        newest = max((seal for buffer in self._buffers if (seal := self._seal_of_job(buffer))), key=_age, default=None)
         return (
             SafeCopy(generation=newest.generation, position=newest.position, name=newest.checksum) if newest else None
         )
@@ -129,29 +129,29 @@ class SafeStates:
         The buffer with the newest state is used last.
         """
         free = [buffer for buffer in self._buffers if not buffer.in_use]
-        newest = max(self._buffers, key=lambda buffer: _age(self._mine(buffer)), default=None)
+        newest = max(self._buffers, key=lambda buffer: _age(self._seal_of_job(buffer)), default=None)
         for buffer in sorted(
             free, key=lambda buffer: buffer is newest
-        ):  # a stable sort: the third gets memory only when it is needed
-            if self._reserved(buffer, size):
+        ):  # a stable sort: the third buffer gets memory only when needed
+            if self._try_reserve(buffer, size):
                 buffer.seal = None
                 return buffer.take(size)
         return allocate(size)
 
     def seal(self, block: memoryview, generation: int, position: Position, name: str | None = None) -> None:
-        """Mark the state in `block` as whole; `name` is its checksum, if known.
+        """Mark the state in `block` as whole; `name` is the state's checksum, if known.
 
         Does nothing for a block that is not in a buffer.
         """
         for buffer in self._buffers:
-            if buffer.gave(block):
+            if buffer.owns(block):
                 name = name or checksum(block).hex()
                 buffer.seal = Seal(
                     job=self._job, generation=generation, position=position, size=len(block), checksum=name
                 )
 
     def read(self, name: str) -> memoryview:
-        """Return the safe state of this name. Raises CommitDamaged if it is missing or damaged."""
+        """Return the safe state of this name. Raises CommitDamaged if the state is missing or damaged."""
         for buffer in self._buffers:
             if (seal := buffer.seal) and (seal.job, seal.checksum) == (self._job, name):
                 block = buffer.take(seal.size)
@@ -164,23 +164,23 @@ class SafeStates:
             "the safe state on this host is gone: it was overwritten, or the host's supervisor started again"
         )
 
-    def _mine(self, buffer: _Buffer) -> Seal | None:
+    def _seal_of_job(self, buffer: _Buffer) -> Seal | None:
         seal = buffer.seal
         return seal if seal and seal.job == self._job else None
 
-    def _reserved(self, buffer: _Buffer, size: int) -> bool:
+    def _try_reserve(self, buffer: _Buffer, size: int) -> bool:
         try:
             buffer.reserve(size)
         except OSError as error:
             if not self._warned:
-                log.warning("no shared memory for the state (%s): a restart goes on from the last commit", error)
+                log.warning("no shared memory for the state (%s): a restart continues from the last commit", error)
             self._warned = True
             return False
         return True
 
 
 def _age(seal: Seal | None) -> tuple[int, int]:
-    """Return a sort key, higher for newer: by generation first, as one may begin at an earlier step than the last."""
+    """Return a sort key, higher for newer: by generation first, as a generation may begin at an earlier step."""
     return (seal.generation, seal.position.step) if seal else (-1, -1)
 
 

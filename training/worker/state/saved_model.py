@@ -1,8 +1,8 @@
-"""Files that a training script saves of its model: whole, and each written by one worker of the job.
+"""Model files that a training script saves: complete, and each written by one worker of the job.
 
-The line that saves runs on every worker, mostly at the end of an epoch, with the same file name. A file is written in
-the same folder under another name, synced and renamed, so it exists whole or not at all. A killed writer leaves at most
-its partial file, whose name begins with a dot.
+The script's line that saves runs on every worker, with the same file name. A file is written in the same folder under
+another name, synced and renamed, so the file exists whole or not at all. A killed writer leaves at most its partial
+file, whose name begins with a dot.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Says whether this process is the one that saves. A script without an elastic job saves."""
+    """Says whether this process saves the files. A script without an elastic job saves them."""
 
     def __init__(self) -> None:
         self.chosen = True
@@ -37,7 +37,7 @@ WRITER = Writer()  # a process has one job
 def whole(name: str) -> Iterator[str]:
     """Yield the name to write to; the file is then renamed to `name`.
 
-    For a URL ("s3://...") it yields `name` itself: MXNet creates the file there when it is whole.
+    For a URL ("s3://..."), yields `name` itself: MXNet creates the object once all its data is written.
     """
     if "://" in name:
         yield name
@@ -58,14 +58,18 @@ def whole(name: str) -> Iterator[str]:
 def save_checkpoint(
     prefix: str, epoch: int, symbol: Any, arg_params: Any, aux_params: Any, remove_amp_cast: bool = True
 ) -> None:
-    """Replace `mx.model.save_checkpoint`. The parameters come last: where they exist, the network exists too."""
+    """Replace `mx.model.save_checkpoint`. The parameters come last: their file exists only with the network's file."""
     if not WRITER.chosen:
         return
     if symbol is not None:
         with whole(f"{prefix}-symbol.json") as file:
             symbol.save(file, remove_amp_cast=remove_amp_cast)
     kinds = {"arg": arg_params, "aux": aux_params}
-    host = {f"{kind}:{name}": value.as_in_context(mx.cpu()) for kind, of in kinds.items() for name, value in of.items()}
+    host = {
+        f"{kind}:{name}": value.as_in_context(mx.cpu())
+        for kind, params in kinds.items()
+        for name, value in params.items()
+    }
     saved = f"{prefix}-{epoch:04d}.params"
     with whole(saved) as file:
         mx.nd.save(file, host)

@@ -1,6 +1,6 @@
 """The part of trainers' state that is not arrays: counts, and values that a script may set at any time.
 
-The counts follow from the steps made. The values are rates, decays, which parameters train, and a loss scale.
+The counts follow from the steps. The values are rates, decays, the choice of training parameters, and a loss scale.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dyntrain.training.sampling.batching import WorkerRate
 from dyntrain.training.worker.state.attributes import capture, restore
 from dyntrain.training.worker.state.block import StateError
 
-# Attributes of an optimizer that are not values: MXNet's parameters and names, and the counts, restored in place.
+# Attributes of an optimizer that are not values: parameters, names, and the counts, which `set_counts` restores.
 _NOT_VALUES = frozenset(
     {"param_dict", "idx2name", "sym_info", "_index_update_count", "_all_index_update_counts", "num_update"}
 )
 OTHER_SCHEDULER = (
-    "the trainer had {received} by then, and here it has {own}: set it also on workers that join later (`if epoch >= "
-    "3:`, not `if epoch == 3:`)"
+    "the trainer had {received} at this step, but has {own} here: set the scheduler also on workers that join later "
+    "(`if epoch >= 3:`, not `if epoch == 3:`)"
 )
 
 
@@ -27,10 +27,12 @@ class Scalars:
 
     def __init__(self, trainers: Sequence[Any]) -> None:
         self._trainers = trainers
-        self._others: list[tuple[Any, Any, str]] = []  # (trainer, its scheduler, the kind that was received instead)
+        self._mismatches: list[
+            tuple[Any, Any, str]
+        ] = []  # (trainer, its scheduler, the kind that was received instead)
 
     def captured(self) -> dict[str, Any]:
-        """Return the counts and values of all trainers. Raises Unfit for a value that cannot travel."""
+        """Return the counts and values of all trainers. Raises Unfit for a value that is too large."""
         return {
             "counts": [counts_of(trainer._optimizer) for trainer in self._trainers],
             "values": [values_of(trainer) for trainer in self._trainers],
@@ -44,25 +46,29 @@ class Scalars:
     def restore_values(self, scalars: dict[str, Any]) -> None:
         """Set the values to those of the worker that captured them.
 
-        Where its scheduler is of another kind than this trainer's, this trainer's is left as it is.
+        If the two schedulers are of different kinds, this trainer keeps its own.
         """
         for trainer, values in zip(self._trainers, scalars["values"], strict=True):
-            own, received = trainer._optimizer.lr_scheduler, values.get("scheduler", _kind(trainer))
-            if received != _kind(trainer):
+            own_scheduler, received = (
+                trainer._optimizer.lr_scheduler,
+                values.get("scheduler", _scheduler_class(trainer)),
+            )
+            if received != _scheduler_class(trainer):
                 fields = {name: value for name, value in values["optimizer"].items() if name != "lr_scheduler"}
                 values = {**values, "optimizer": fields}
-                self._others.append((trainer, own, received))
+                self._mismatches.append((trainer, own_scheduler, received))
             set_values(trainer, values)
 
     def lacks_scheduler(self) -> str | None:
         """Return an error message if the script has not yet set a scheduler of the received kind, otherwise None.
 
-        Call it at the first update after a restoration. The result is the same on all workers whose rates are equal.
+        Call this method at the first update after a restoration. The result is the same on all workers whose rates are
+        equal.
         """
-        for trainer, own, received in self._others:
-            if trainer._optimizer.lr_scheduler is own and _kind(trainer) != received:
-                return OTHER_SCHEDULER.format(received=received, own=_kind(trainer))
-        self._others = []
+        for trainer, own_scheduler, received in self._mismatches:
+            if trainer._optimizer.lr_scheduler is own_scheduler and _scheduler_class(trainer) != received:
+                return OTHER_SCHEDULER.format(received=received, own=_scheduler_class(trainer))
+        self._mismatches = []
         return None
 
 
@@ -74,20 +80,20 @@ def counts_of(optimizer: Any) -> list[Any]:
 def set_counts(optimizer: Any, counts: list[Any]) -> None:
     optimizer.num_update, updates = counts
     for device, each in updates:
-        own = optimizer._all_index_update_counts.setdefault(device, {})
-        own.clear()
-        own.update(dict(each))
+        device_counts = optimizer._all_index_update_counts.setdefault(device, {})
+        device_counts.clear()
+        device_counts.update(dict(each))
 
 
 def values_of(trainer: Any) -> dict[str, Any]:
     scaler = getattr(trainer, "_amp_loss_scaler", None)
     return {
         "optimizer": capture(trainer._optimizer, _NOT_VALUES),
-        "scheduler": _kind(trainer),
+        "scheduler": _scheduler_class(trainer),
         "worker rate": rate.numbers if (rate := getattr(trainer, "worker_rate", None)) is not None else None,
         "scale": None if getattr(trainer, "_scale", None) is None else float(trainer._scale),
         "amp": None if scaler is None else [trainer._amp_original_scale, capture(scaler)],
-        # as plain numbers, as JSON takes no NumPy numbers
+        # plain numbers, as JSON has no NumPy numbers
         "parameters": [
             [p.grad_req, float(getattr(p, "lr_mult", 1.0)), float(getattr(p, "wd_mult", 1.0))] for p in trainer._params
         ],
@@ -103,7 +109,7 @@ def set_values(trainer: Any, values: dict[str, Any]) -> None:
         trainer.worker_rate = WorkerRate.of_numbers(values["worker rate"])
     if values["amp"] is not None:
         if getattr(trainer, "_amp_loss_scaler", None) is None:
-            raise StateError("the state is of a script with amp.init_trainer(trainer), which this one did not call")
+            raise StateError("the state is of a script with amp.init_trainer(trainer), which this script did not call")
         trainer._amp_original_scale = values["amp"][0]
         restore(trainer._amp_loss_scaler, values["amp"][1])
     for param, (request, rate, decay) in zip(trainer._params, values["parameters"], strict=True):
@@ -113,7 +119,7 @@ def set_values(trainer: Any, values: dict[str, Any]) -> None:
             param.lr_mult, param.wd_mult = rate, decay
 
 
-def _kind(trainer: Any) -> str:
+def _scheduler_class(trainer: Any) -> str:
     """Return the class name of the trainer's scheduler."""
     scheduler = trainer._optimizer.lr_scheduler
     return "no scheduler" if scheduler is None else type(scheduler).__name__

@@ -21,7 +21,7 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class Slot:
-    """One array of the state. `label` is for people; `name` has no process's counter in it: all workers have it."""
+    """One array of the state. `label` is for messages; `name` is the same on all workers."""
 
     name: str
     label: str
@@ -74,18 +74,18 @@ def _fill(array: Any, raw: Raw) -> None:
     )
 
 
-def overwrite(array: Any, other: Any) -> None:
-    """Copy `other` into `array`, once all pending work on `array` is done."""
+def overwrite(array: Any, source: Any) -> None:
+    """Copy `source` into `array`, once all pending work on `array` is done."""
     as_shaped(array)
-    other.copyto(array)
+    source.copyto(array)
 
 
 def settle(array: Any) -> None:
     """Wait for the pending readers of an array, and then for its pending writers.
 
     A forward pass counts as a reader of a convolution's weights, and yet may rewrite them in another layout; the
-    engine learns of that write only when the pass comes to that layer. After `wait_to_read` alone, the bytes may be
-    moved while they are read: wrong numbers, or a crash of the process.
+    engine learns of that write only when the pass reaches that layer. After `wait_to_read` alone, the bytes may be
+    moved during the read, which gives wrong numbers or crashes the process.
     """
     check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
     array.wait_to_read()
@@ -105,9 +105,9 @@ def as_shaped(array: Any) -> int | None:
 
 
 def in_place(array: Any) -> Raw | None:
-    """Return a view of the array's bytes, with a row for each number, or None if they are in a device's memory.
+    """Return a view of the array's bytes, with a row for each number, or None if the array is in a device's memory.
 
-    It is valid while no work on the array is pending.
+    The view is valid while no work on the array is pending.
     """
     if not array.context.device_type.startswith("cpu"):
         return None
@@ -119,14 +119,14 @@ def in_place(array: Any) -> Raw | None:
 
 
 def same(array: Any, copy: Any) -> bool:
-    """Whether two arrays are equal bit by bit. `copy` is in the host's memory; if `array` is too, it is not copied."""
-    mine, was = in_place(array), in_place(copy)
-    if mine is None:
+    """Whether two arrays are equal bit by bit. `copy` is in the host's memory; an `array` there is not copied."""
+    present, saved = in_place(array), in_place(copy)
+    if present is None:
         settle(array)
-        mine = array.asnumpy()
-    assert was is not None
-    addresses = (ctypes.c_void_p(each.ctypes.data) for each in (mine, was))
-    return bool(_LIBC.memcmp(*addresses, ctypes.c_size_t(was.size)) == 0)
+        present = array.asnumpy()
+    assert saved is not None
+    addresses = (ctypes.c_void_p(raw.ctypes.data) for raw in (present, saved))
+    return bool(_LIBC.memcmp(*addresses, ctypes.c_size_t(saved.size)) == 0)
 
 
 def zeros_like(array: Any) -> Any:
@@ -136,7 +136,7 @@ def zeros_like(array: Any) -> Any:
 
 
 def leaves(state: Any) -> Iterator[Any]:
-    """Yield the arrays in an optimizer state, which is an array, None, or a list or tuple of such."""
+    """Yield the arrays in an optimizer state, which is an array, None, or a list or tuple of these."""
     if isinstance(state, list | tuple):
         for part in state:
             yield from leaves(part)

@@ -44,7 +44,7 @@ class Feed:
 
     @property
     def void(self) -> bool:
-        """Whether nothing more will arrive, as another feed replaced this one or its generation is over."""
+        """Whether no more chunks will arrive, as another feed replaced this feed, or the generation is over."""
         return self._void
 
     def part(self, index: int) -> memoryview:
@@ -71,7 +71,7 @@ class Feed:
         Returns whether one of these holds, after at most `seconds`.
         """
         with self._changed:
-            return self._changed.wait_for(lambda: self._void or self._has(index), seconds)
+            return self._changed.wait_for(lambda: self._void or self._has_arrived(index), seconds)
 
-    def _has(self, index: int) -> bool:
+    def _has_arrived(self, index: int) -> bool:
         return index < self._ready or (index >= self.chunks and self._name is not None)

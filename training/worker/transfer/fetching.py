@@ -16,7 +16,7 @@ from dyntrain.training.worker.state.block import checksum
 from dyntrain.training.worker.transfer.feed import Feed
 from dyntrain.training.worker.transfer.stream import SALT_BYTES, Kind, Receiver, StreamError, exactly, proof, seal
 
-SILENCE = 5.0  # five signs of life: after this silence the source, or its link, counts as dead
+SILENCE = 5.0  # without a sign of life (one a second) for so long, the source or its link counts as dead
 PAUSE = 0.2  # before the next source is tried
 LARGEST_CHUNK = 4 << 20
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class TransferError(RuntimeError):
 
 
 class Superseded(RuntimeError):
-    """Another order has replaced the one that this work was for; nobody waits for its state."""
+    """A later order has replaced the order of this work, whose result is no longer needed."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Request:
     """The parameters of a fetch.
 
     `sources` are (host, port), in the order in which to try them. `allocate` returns memory of a size in bytes. `share`
-    is called with each feed when it begins. `wanted` is called repeatedly; when it returns false the fetch ends.
-    `on_progress` is called with (received, size) in bytes after each chunk. `clear` means without encryption.
+    is called with each new feed. `wanted` is called repeatedly; when it returns false the fetch ends. `on_progress` is
+    called with (received, size) in bytes after each chunk. `clear` means a transfer without encryption.
     """
 
     generation: int
@@ -53,21 +53,21 @@ class Request:
 def fetch(request: Request, seconds: float) -> Feed:
     """Fetch the whole state and verify its checksum.
 
-    When a source is lost, continues with the next one where it stopped. Raises Superseded, and TransferError after
+    When a source is lost, continues with the next source at the same chunk. Raises Superseded, and TransferError after
     `seconds` or if the checksum is wrong.
     """
-    work, deadline, last = _Fetch(request), time.monotonic() + seconds, "nobody was named who has it"
+    work, deadline, last_error = _Fetch(request), time.monotonic() + seconds, "the order names no source"
     for host, port in itertools.cycle(request.sources):
         try:
             return work.take_from(host, port, deadline)
         except OSError as error:
-            last = f"{host}:{port}: {error}"
-            log.info("the state from %s", last)
+            last_error = f"{host}:{port}: {error}"
+            log.info("could not fetch the state from %s", last_error)
         if time.monotonic() + PAUSE > deadline:
             break
         time.sleep(PAUSE)
     raise TransferError(
-        f"state of generation {request.generation}: {work.received} bytes within {seconds:.0f} s; {last}"
+        f"state of generation {request.generation}: {work.received} bytes within {seconds:.0f} s; {last_error}"
     )
 
 
@@ -83,8 +83,8 @@ class _Fetch:
         return self._feed.received if self._feed else 0
 
     def take_from(self, host: str, port: int, deadline: float) -> Feed:
-        """Fetch the rest of the state from one source. Raises OSError if the next source should be tried."""
-        self._look()
+        """Fetch the state's remaining chunks from one source. Raises OSError if the next source should be tried."""
+        self._check_wanted()
         with socket.create_connection((host, port), timeout=self._request.silence) as connection:
             frames = self._greet(connection)
             feed = self._feed = self._feed_for(frames.words(self._next(frames, Kind.WORDS, deadline)))
@@ -96,14 +96,14 @@ class _Fetch:
         if checksum(feed.block).hex() != name:
             feed.end()
             raise TransferError(
-                f"the state of generation {self._request.generation} that came from {host} is not what was sent"
+                f"the state of generation {self._request.generation} arrived damaged from {host}: its checksum is wrong"
             )
         feed.finish(name)
         return feed
 
-    def _look(self) -> None:
+    def _check_wanted(self) -> None:
         if not self._request.wanted():
-            raise Superseded(f"generation {self._request.generation} was taken back")
+            raise Superseded(f"generation {self._request.generation} was withdrawn")
 
     def _greet(self, connection: socket.socket) -> Receiver:
         request, salt = self._request, os.urandom(SALT_BYTES)
@@ -115,24 +115,24 @@ class _Fetch:
             "first": self._feed.ready if self._feed else 0,
         }
         connection.sendall(json.dumps(greeting).encode() + b"\n")
-        theirs = bytes(exactly(connection, memoryview(bytearray(SALT_BYTES))))
-        return Receiver(connection, seal(request.token, salt + theirs, request.clear), LARGEST_CHUNK)
+        server_salt = bytes(exactly(connection, memoryview(bytearray(SALT_BYTES))))
+        return Receiver(connection, seal(request.token, salt + server_salt, request.clear), LARGEST_CHUNK)
 
     def _next(self, frames: Receiver, expected: Kind, deadline: float) -> memoryview:
         while True:
             kind, sealed = frames.next()
-            self._look()
+            self._check_wanted()
             if time.monotonic() > deadline:
-                raise StreamError("the source waits for the state itself")
+                raise StreamError("the source is itself still waiting for the state")
             if kind is expected:
                 return sealed
             if kind is not Kind.WAIT:
-                raise StreamError(f"{kind.name.lower()} came where {expected.name.lower()} belongs")
+                raise StreamError(f"received {kind.name.lower()} instead of {expected.name.lower()}")
 
     def _feed_for(self, words: dict[str, Any]) -> Feed:
-        """Return the present feed if the source continues it, otherwise a new one.
+        """Return the present feed if the source continues that feed, otherwise a new feed.
 
-        With a new feed, the receivers behind this worker start again too.
+        With a new feed, the workers that fetch from this one start again, too.
         """
         try:
             size, chunk, first, origin = (
@@ -142,7 +142,7 @@ class _Fetch:
                 str(words["origin"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise StreamError("the source does not say what it sends") from error
+            raise StreamError("the source's first message lacks the size, chunk, origin or first chunk") from error
         if not (size > 0 and 0 < chunk <= LARGEST_CHUNK):
             raise StreamError(f"the source offers {size} bytes in chunks of {chunk}")
         feed = self._feed

@@ -1,8 +1,8 @@
 """The server that sends the state of the present generation to clients that prove knowledge of its token.
 
-Request: one JSON line {generation, salt, proof, origin, first}. Answer: sixteen bytes of salt, then frames
+The request is one JSON line {generation, salt, proof, origin, first}. The answer is sixteen bytes of salt, then frames
 (`dyntrain.training.worker.transfer.stream`): words {size, chunk, origin, first}, the chunks from `first` on as they
-arrive, words {name}. A closed connection instead means that the request is refused, or the generation is over.
+arrive, words {name}. If the connection is closed instead, the request is refused, or the generation is over.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from dyntrain.training.worker.transfer.stream import (
     send_words,
 )
 
-SIGN_OF_LIFE = 1.0  # between two signs of life, when there is nothing to send
-STALL = 20.0  # a receiver that accepts no chunk for so long counts as gone
+SIGN_OF_LIFE = 1.0  # seconds between two signs of life, when there is no chunk to send
+STALL = 20.0  # seconds without an accepted chunk after which a receiver counts as lost
 REQUEST = 5.0  # limit for the request, and for this worker's own order to form the same generation
-CONNECTIONS = 64  # at once
-REFUSED = 0.5  # pause after a connection could not be accepted
+CONNECTIONS = 64  # at the same time
+ACCEPT_PAUSE = 0.5  # pause after a connection could not be accepted
 log = logging.getLogger(__name__)
 
 
@@ -67,7 +67,7 @@ class StateServer:
             self._changed.notify_all()
 
     def offer(self, generation: int, feed: Feed) -> None:
-        """Offer what the feed has and will receive; a second feed replaces the first."""
+        """Offer the present and later chunks of the feed; a second feed replaces the first."""
         with self._changed:
             if self._offer.generation != generation or self._offer.over:
                 feed.end()
@@ -78,14 +78,14 @@ class StateServer:
             self._changed.notify_all()
 
     def withdraw(self, generation: int) -> None:
-        """Stop offering the state and release its memory, once all members have it."""
+        """Stop offering the state and release its memory, once all members have the state."""
         with self._changed:
             if self._offer.generation == generation:
                 self._end()
 
     def close(self) -> None:
         self._closed = True
-        with contextlib.suppress(OSError):  # otherwise the accepting thread stays, and accepts one more connection
+        with contextlib.suppress(OSError):  # otherwise the accepting thread would accept one more connection
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         with self._changed:
@@ -105,8 +105,8 @@ class StateServer:
             except OSError as error:
                 if self._closed:
                     return
-                log.warning("nobody can be given the state at present: %s", error)
-                time.sleep(REFUSED)
+                log.warning("cannot send the state to other workers at present: %s", error)
+                time.sleep(ACCEPT_PAUSE)
                 continue
             if not self._free.acquire(blocking=False):
                 connection.close()  # a refused client tries again
@@ -115,7 +115,7 @@ class StateServer:
             try:
                 sender.start()
             except RuntimeError as error:  # no more threads can be started
-                log.warning("nobody can be given the state at present: %s", error)
+                log.warning("cannot send the state to other workers at present: %s", error)
                 self._free.release()
                 connection.close()
 
@@ -135,21 +135,21 @@ class StateServer:
         generation, salt = int(request["generation"]), bytes.fromhex(request["salt"])
         origin, first = request["origin"], int(request["first"])
         offer = self._offer_of(generation)
-        shown = str(request["proof"])
+        received_proof = str(request["proof"])
         if offer is None or not hmac.compare_digest(
-            proof(offer.token, generation, request["salt"]).encode(), shown.encode()
+            proof(offer.token, generation, request["salt"]).encode(), received_proof.encode()
         ):
             log.warning("refused a request for the state of generation %d", generation)
             return
         connection.settimeout(STALL)
-        own = os.urandom(SALT_BYTES)
-        connection.sendall(own)
-        closes = seal(offer.token, salt + own, offer.clear)
+        own_salt = os.urandom(SALT_BYTES)
+        connection.sendall(own_salt)
+        connection_seal = seal(offer.token, salt + own_salt, offer.clear)
         if (feed := self._feed_of(offer, connection)) is not None:
             first = first if origin == feed.origin and 0 <= first <= feed.chunks else 0
             words = {"size": len(feed.block), "chunk": feed.chunk, "origin": feed.origin, "first": first}
-            send_words(connection, closes, words)
-            _hand_out(connection, closes, feed, first)
+            send_words(connection, connection_seal, words)
+            _send_chunks(connection, connection_seal, feed, first)
 
     def _offer_of(self, generation: int) -> _Offer | None:
         """Return the offer of a generation, or None if it is over or this worker was not ordered in time to form it."""
@@ -167,25 +167,25 @@ class StateServer:
             send_sign_of_life(connection)
 
 
-def _hand_out(connection: socket.socket, closes: Seal, feed: Feed, first: int) -> None:
+def _send_chunks(connection: socket.socket, connection_seal: Seal, feed: Feed, first: int) -> None:
     for index in range(first, feed.chunks + 1):
         while not feed.wait(index, SIGN_OF_LIFE):
             send_sign_of_life(connection)
         if index < feed.ready:
-            send(connection, closes, Kind.CHUNK, feed.part(index))
+            send(connection, connection_seal, Kind.CHUNK, feed.part(index))
         elif index == feed.chunks and feed.name is not None:
-            send_words(connection, closes, {"name": feed.name})
+            send_words(connection, connection_seal, {"name": feed.name})
         else:
             return  # the feed is void
 
 
 def _line(connection: socket.socket) -> bytes:
-    """Return the request. Raises OSError if it does not arrive whole within REQUEST seconds, or is too long."""
+    """Return the request. Raises OSError if the request does not arrive within REQUEST seconds, or is too long."""
     deadline, line = time.monotonic() + REQUEST, b""
     while not line.endswith(b"\n"):
         connection.settimeout(max(0.001, deadline - time.monotonic()))
-        more = connection.recv(LONGEST_WORDS)
-        line += more
-        if not more or len(line) > LONGEST_WORDS:
-            raise OSError("no request came")
+        received = connection.recv(LONGEST_WORDS)
+        line += received
+        if not received or len(line) > LONGEST_WORDS:
+            raise OSError("no request arrived")
     return line

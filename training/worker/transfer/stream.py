@@ -1,8 +1,8 @@
-"""The frames of one connection: words as JSON, chunks of the state, and signs of life of a sender that waits itself.
+"""The frames of one connection: words as JSON, chunks of the state, and signs of life of a waiting sender.
 
 A connection is encrypted (AES-256-GCM, with a key of its own from the generation's transfer token), or, if the job says
-so, in the clear with a checksum for each frame. Either way a damaged, repeated or missing frame is detected when it is
-opened. The token itself is never sent: the client proves that it knows it.
+so, in the clear with a checksum for each frame. Either way a damaged, repeated or missing frame is detected on
+opening. The token itself is never sent: the client proves its knowledge of the token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NONCE = struct.Struct(">IQ")
 
 
 class StreamError(OSError):
-    """What arrived is not a frame of this connection: damaged, cut short or from a sender without the token."""
+    """The received bytes are no frame of this connection: damaged, cut short or from a sender without the token."""
 
 
 class Kind(IntEnum):
@@ -44,7 +44,7 @@ class Seal(Protocol):
     def close(self, kind: Kind, data: memoryview) -> bytes: ...
 
     def open(self, kind: Kind, sealed: memoryview, into: memoryview) -> None:
-        """Check a frame and write its data into `into`. Raises StreamError if it is damaged or out of order."""
+        """Check a frame and write its data into `into`. Raises StreamError if the frame is damaged or out of order."""
 
 
 class Encrypted:
@@ -62,12 +62,12 @@ class Encrypted:
             raise StreamError("a frame arrived damaged") from error
 
     def _nonce(self, kind: Kind) -> bytes:
-        self._frames += 1  # never repeats under one key: each connection has its own, and only one side sends
+        self._frames += 1  # never repeats under one key: each connection has its own key, and only one side sends
         return _NONCE.pack(kind, self._frames)
 
 
 class InTheClear:
-    """Detects damage, not forgery: for a network that nobody else can reach."""
+    """Detects damage, not forgery: for a network that no other party can reach."""
 
     def __init__(self) -> None:
         self._frames = 0
@@ -114,7 +114,7 @@ def send_words(connection: socket.socket, seal: Seal, words: dict[str, Any]) -> 
 
 
 class Receiver:
-    """Reads frames into one buffer, which grows to the largest size allowed if it must."""
+    """Reads frames into one buffer, which grows to the largest size allowed if needed."""
 
     def __init__(self, connection: socket.socket, seal: Seal, largest: int) -> None:
         self._connection, self._seal, self._largest = connection, seal, max(largest, LONGEST_WORDS) + TAG_BYTES
@@ -123,37 +123,37 @@ class Receiver:
     def next(self) -> tuple[Kind, memoryview]:
         """Return the kind of the next frame and its sealed bytes, valid until the next call. Raises OSError."""
         code, size = _HEAD.unpack(exactly(self._connection, memoryview(bytearray(_HEAD.size))))
-        whole = size == 0 if code == Kind.WAIT else TAG_BYTES <= size <= self._largest
-        if code not in Kind.__members__.values() or not whole:
-            raise StreamError("what arrived is no frame")
+        valid_size = size == 0 if code == Kind.WAIT else TAG_BYTES <= size <= self._largest
+        if code not in Kind.__members__.values() or not valid_size:
+            raise StreamError("the received bytes are no frame")
         if size > len(self._buffer):
             self._buffer = memoryview(bytearray(self._largest))
         return Kind(code), exactly(self._connection, self._buffer[:size])
 
     def words(self, sealed: memoryview) -> dict[str, Any]:
-        """Open a frame of words. Raises StreamError if it is damaged or not a JSON object."""
+        """Open a frame of words. Raises StreamError if the frame is damaged or no JSON object."""
         opened = bytearray(len(sealed) - TAG_BYTES)
         self._seal.open(Kind.WORDS, sealed, memoryview(opened))
         try:
             words = json.loads(opened)
         except ValueError as error:
-            raise StreamError("the other side's words are no JSON") from error
+            raise StreamError("the other side's message is no JSON") from error
         if not isinstance(words, dict):
-            raise StreamError("the other side's words are no JSON object")
+            raise StreamError("the other side's message is no JSON object")
         return words
 
     def chunk(self, sealed: memoryview, into: memoryview) -> None:
-        """Open a chunk directly into its place. Raises StreamError if it is damaged or of another size."""
+        """Write a chunk's data to `into`. Raises StreamError if the chunk is damaged or of another size."""
         if len(sealed) - TAG_BYTES != len(into):
-            raise StreamError(f"a chunk of {len(sealed) - TAG_BYTES} bytes arrived where {len(into)} belong")
+            raise StreamError(f"a chunk of {len(sealed) - TAG_BYTES} bytes arrived instead of {len(into)} bytes")
         self._seal.open(Kind.CHUNK, sealed, into)
 
 
 def exactly(connection: socket.socket, into: memoryview) -> memoryview:
     """Receive until `into` is full. Raises OSError, also if the other side closes the connection before."""
-    got = 0
-    while got < len(into):
-        if not (count := connection.recv_into(into[got:])):
+    received = 0
+    while received < len(into):
+        if not (count := connection.recv_into(into[received:])):
             raise StreamError("the other side closed the connection")
-        got += count
+        received += count
     return into

@@ -71,7 +71,7 @@ def sum_up(
             return pushed and membership.apply(anchor, done)
 
         if exchange(lambda: received.extend(numbers_of(vote).tolist())):
-            sums = received if membership.all_have_it(lambda: exchange(lambda: None)) else []
+            sums = received if membership.all_have_sums(lambda: exchange(lambda: None)) else []
         else:
             sums = []
         if not sums or sums[0] != workers:  # equal on all survivors
