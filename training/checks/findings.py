@@ -1,8 +1,8 @@
-"""The rules' findings in one worker's script, and which rules were silenced, and how.
+"""Findings: reports that a worker's script breaks rules, unless a rule is silenced.
 
-Each finding is reported once, with file and line; those that stop the job are reported together. A rule is silenced on
-a line by `# dyntrain: ignore[DT301]`, in a script by `ElasticJob.join(ignore=("DT301",))`, and for a launch by
-`--ignore DT301`, which reaches workers by their environment.
+Each finding is reported once, with file and line. Findings that stop the job are reported together. A rule is silenced
+on a line by `# dyntrain: ignore[DT301]`, in a script by `ElasticJob.join(ignore=("DT301",))`, and for a launch by
+`--ignore DT301`. The launch option reaches the workers through an environment variable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """A place in a script; `last` is the last line of the statement that begins at `line`."""
+    """Lines of one statement in a script: `line` is its first line, `last` its last line."""
 
     file: str
     line: int
@@ -38,23 +38,31 @@ class Place(NamedTuple):
 
 
 def codes_in(text: str) -> frozenset[str]:
-    """Return the codes of a comma-separated list. Raises ValueError for one that no rule has, or that is fixed."""
+    """Return the rule codes in a comma-separated list.
+
+    Raises ValueError for a code that no rule has, and for a rule that cannot be silenced.
+    """
     return known_codes(part.strip() for part in text.split(",") if part.strip())
 
 
 def known_codes(codes: Iterable[str]) -> frozenset[str]:
-    """Return the codes as a set. Raises ValueError for one that no rule has, or that cannot be silenced."""
+    """Return the rule codes as a set.
+
+    Raises ValueError for a code that no rule has, and for a rule that cannot be silenced.
+    """
     known = frozenset(codes)
     for code in sorted(known):
         if code not in RULES:
-            raise ValueError(f"{code!r} is the code of no rule: `dyntrain check --explain` lists them")
+            raise ValueError(f"no rule has the code {code!r}: `dyntrain check --explain` lists all codes")
         if RULES[code].fixed:
-            raise ValueError(f"{code} cannot be silenced: without it a step has no meaning, or the workers part")
+            raise ValueError(
+                f"{code} cannot be silenced: a step that breaks it has no meaning, or makes the weights diverge"
+            )
     return known
 
 
 def mode_of(text: str) -> Mode:
-    """Return the mode of this name. Raises ValueError for an unknown one."""
+    """Return the mode with this name. Raises ValueError for an unknown name."""
     for mode in MODES:
         if text == mode:
             return mode
@@ -62,17 +70,18 @@ def mode_of(text: str) -> Mode:
 
 
 class Findings:
-    """The findings of one process. Raises ValueError for an unknown code or mode.
+    """Findings of one process. Raises ValueError for an unknown code or mode.
 
-    The launch's mode, in the environment, takes precedence over the script's; the codes that either ignores add up.
+    The launch's mode, in the environment, overrides the script's mode. Codes ignored by the launch and codes ignored by
+    the script are combined.
     """
 
     def __init__(self, ignore: Iterable[str] = (), mode: str | None = None) -> None:
         if isinstance(ignore, str):
-            raise ValueError(f"ignore={ignore!r}: several codes, as in ignore=('DT301',)")
+            raise ValueError(f"ignore={ignore!r}: must be a tuple of codes, as in ignore=('DT301',)")
         self._ignored = known_codes(ignore) | codes_in(os.environ.get(IGNORE_VARIABLE, ""))
         self.mode = mode_of(os.environ.get(CHECKS_VARIABLE) or mode or "warn")
-        self.silenced: dict[str, str] = {"all": "checks='off'"} if self.mode == "off" else {}  # how, by code
+        self.silenced: dict[str, str] = {"all": "checks='off'"} if self.mode == "off" else {}  # by code: how
         self._seen = set[tuple[str, Place | None]]()
         self._stops = dict[str, None]()
 
@@ -82,14 +91,17 @@ class Findings:
 
     @property
     def stops(self) -> str | None:
-        """All findings so far that stop the job; the probe's (DT2) come last, as the others may be their cause."""
+        """Messages of all findings so far that stop the job; None without any.
+
+        The probe's findings (DT2) are last, because other findings may be their cause.
+        """
         return "\n".join(sorted(self._stops, key=lambda text: ": DT2" in text)) or None
 
     def find(self, code: str, at: Place | None = None, /, **values: object) -> str | None:
-        """Report that a rule applies, at the script's running line or at `at`.
+        """Report that the script breaks the rule `code`, at `place` or at the script's running line.
 
-        Returns the message with which to stop the job, or None if it continues: the rule is silenced, or its warning is
-        logged, once.
+        `values`: for the rule's format strings. Returns the message with which to stop the job. Returns None if the
+        rule is silenced, or if it is a warning, which is logged once for each place.
         """
         rule, at = RULES[code], at or script_line()
         if (how := self._silenced(rule, at)) is not None:
@@ -129,7 +141,7 @@ def _ignored_at(at: Place) -> set[str]:
 
 
 def script_line() -> Place | None:
-    """Return the innermost running line that is not a library's, or None."""
+    """Return the place of the innermost running statement outside of libraries; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in LIBRARIES:
         frame = frame.f_back

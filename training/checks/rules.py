@@ -1,7 +1,7 @@
-"""The rules by which scripts are checked: one row for each, with a code that never changes its meaning. Pure.
+"""Table of the rules by which scripts are checked; a rule's code never changes its meaning. Pure.
 
-A rule is an error if it is proven on the script's own numbers: the job stops. It is a warning if it is only inferred
-from the source, from names, or from an array's origin. The page of a rule is `training/rules/CODE.md`.
+An `error` stops the job, because the script's own numbers prove the mistake. A `warning` is only inferred from the
+source, from names, or from an array's origin. The page of a rule is `training/rules/CODE.md`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning"]
-MOST_WORDS = 30  # of sentence and remedy together
+MOST_WORDS = 30  # most words of sentence and remedy together
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: `sentence` says what was found, `remedy` what to write; both are format strings.
+    """A rule: `sentence` states the mistake, `remedy` the code to write; both are format strings.
 
-    A `fixed` rule cannot be silenced, as the job cannot continue.
+    A `fixed` rule cannot be silenced, because the job cannot continue after the mistake.
     """
 
     code: str

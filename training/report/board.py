@@ -1,4 +1,4 @@
-"""A job's events as TensorBoard entries: curves over its steps, and changes as text. Pure."""
+"""TensorBoard entries for a job's events: curves over its steps, and texts about membership changes. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Void:
-    """What was trained from `step` on did not count, and is repeated."""
+    """Mark that the training from `step` on did not count and is repeated."""
 
     at: float
     step: int
@@ -42,14 +42,17 @@ Entry = Scalar | Text | Void
 
 @dataclass
 class Board:
-    """Turns a job's events into entries. `step`: the last one reached; `over`: the job has ended."""
+    """Converter of a job's events into TensorBoard entries.
+
+    `step`: last step reached. `over`: whether the job has ended.
+    """
 
     step: int = 0
     over: bool = False
     _changes: dict[int, str] = field(default_factory=dict)
 
     def entries_of(self, event: events.Event) -> Iterator[Entry]:
-        """Entries of the next event."""
+        """Yield the entries of the next event."""
         self.over = self.over or isinstance(event, events.Finished | events.Failed)
         match event:
             case events.Segment():
@@ -77,7 +80,7 @@ class Board:
 
 
 def entries_of_history(history: JobHistory, beyond: float) -> Iterator[Entry]:
-    """Entries of a job known only by its reports: those after the time `beyond`."""
+    """Yield the entries after the time `beyond`, from the history in a job's reports."""
     steps = [(point.at, point.step) for point in history.points]
     for point in history.points:
         if point.at > beyond:
@@ -90,7 +93,7 @@ def entries_of_history(history: JobHistory, beyond: float) -> Iterator[Entry]:
 
 
 def latest(history: JobHistory) -> float:
-    """Time of the last entry."""
+    """Return the time of the last point or mark in a history, 0 without any."""
     return max([0.0, *(point.at for point in history.points), *(mark.at for mark in history.marks)])
 
 
@@ -98,7 +101,7 @@ def _segment(at: float, step: int, rate: float, workers: int, metrics: dict[str,
     yield Scalar(at, step, RATE, rate)
     yield Scalar(at, step, WORKERS, float(workers))
     for name, value in metrics.items():
-        if isfinite(value):  # else the loss diverged: a gap in the curve
+        if isfinite(value):  # any other value leaves a gap in the curve
             yield Scalar(at, step, f"metrics/{name}", value)
 
 

@@ -1,6 +1,6 @@
-"""Curves as SVG, without scripts and external files, so that the page may forbid both. Pure.
+"""Figures as SVG without scripts and external files, so that the page may forbid both. Pure.
 
-A figure has one curve over time, with the changes as numbered marks. Text goes through ElementTree, which escapes it.
+A figure shows one curve over time, and membership changes as numbered marks. ElementTree escapes all text.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from math import ceil, floor, isfinite, log10
 from xml.etree import ElementTree as Tree
 
 WIDTH, HEIGHT = 960, 220
-LEFT, RIGHT, TOP, BOTTOM = 92, 14, 24, 32  # room for the labels of a narrow screen, which are twice as large
-MOST_POINTS = 800  # more could not be told apart in the figure's pixels
+LEFT, RIGHT, TOP, BOTTOM = 92, 14, 24, 32  # margins for labels on a narrow screen, which are twice as large
+MOST_POINTS = 800  # more points would share pixels
 UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 SVG = "http://www.w3.org/2000/svg"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A numbered line at `at`, with `text` as its title."""
+    """A numbered vertical line at the time `at`, with `text` as its title."""
 
     at: float
     number: int
@@ -36,7 +36,10 @@ def figure(
     steps: bool = False,
     from_zero: bool = False,
 ) -> str:
-    """Draw a curve of (time, value); None interrupts it. `steps`: each value holds since the previous one."""
+    """Draw a curve of (time, value); a value of None leaves a gap.
+
+    `steps`: each value holds since the time of the previous one. `from_zero`: the value axis begins at 0 or below.
+    """
     values = [value for _, value in curve if value is not None and isfinite(value)]
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     ticks = ticks_of(min(low, 0.0) if from_zero else low, high)
@@ -79,7 +82,7 @@ def figure(
 
 
 def ticks_of(low: float, high: float) -> list[float]:
-    """Three to seven round numbers that enclose the two."""
+    """Return three to seven round numbers that enclose `low` and `high`."""
     if not high > low:
         low, high = (low - 0.5, low + 0.5) if low else (0.0, 1.0)
     rough = (high - low) / 4
@@ -89,7 +92,7 @@ def ticks_of(low: float, high: float) -> list[float]:
 
 
 def pieces(curve: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
-    """The curve without values that are no number, cut there."""
+    """Split the curve at values that are None or not finite, and omit these values."""
     segments: list[list[tuple[float, float]]] = [[]]
     for at, value in curve:
         if value is None or not isfinite(value):
@@ -100,7 +103,7 @@ def pieces(curve: Sequence[tuple[float, float | None]]) -> list[list[tuple[float
 
 
 def thinned(curve: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    """The curve with only the minimum and the maximum of each stretch, so that no peak is lost."""
+    """Reduce a long curve to the minimum and the maximum of each stretch, so that no peak is lost."""
     if len(curve) <= MOST_POINTS:
         return list(curve)
     size = ceil(2 * len(curve) / MOST_POINTS)
@@ -120,7 +123,7 @@ def _line(root: Tree.Element, kind: str, x1: float, y1: float, x2: float, y2: fl
 
 
 def _text(root: Tree.Element, text: str, x: float, y: float, anchor: str, second: bool = False) -> None:
-    """Add text. `second`: hidden on a narrow screen."""
+    """Add text; a `second` text is hidden on a narrow screen."""
     place = {"x": _n(x), "y": _n(y), "text-anchor": anchor}
     Tree.SubElement(root, "text", {**place, "class": "second"} if second else place).text = text
 

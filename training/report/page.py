@@ -1,6 +1,6 @@
-"""The report as one self-contained HTML file: no scripts, fonts or external images. Pure.
+"""HTML page of the report in one file, without scripts, fonts or external images. Pure.
 
-Names of metrics, reasons and tracebacks come from scripts and machines; every text is escaped where it is inserted.
+Metric names, reasons and tracebacks come from scripts and machines, so every text is escaped where it is inserted.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dyntrain.controller.contract.messages import INSTANCE_ID
 from dyntrain.training.report.figures import Mark, figure
 from dyntrain.training.report.story import Change, Story
 
-MARKS = 40  # more numbers could not be told apart in a curve
+MARKS = 40  # most numbered marks in a figure
 CHANGES = 500  # most rows in a table
-SHOWN_SECONDS = 0.005  # of a phase: a shorter one would round to zero
+SHOWN_SECONDS = 0.005  # shortest phase shown; a shorter phase would round to zero
 STYLE = """
 :root { color-scheme: light dark; --curve: #1f6feb; --grid: #8886; --mark: #b35900; }
 @media (prefers-color-scheme: dark) { :root { --curve: #6cb6ff; --mark: #f0a35e; } }
@@ -41,7 +41,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 def page(story: Story, audit: str) -> str:
-    """Make the page. `audit`: sentence about the samples."""
+    """Return the HTML page. `audit`: sentence that says whether each sample was trained on once."""
     parts = [
         f"<h1>{escape(story.name)}</h1>",
         f"<p>{escape(lifetime(story))}</p>",
@@ -68,7 +68,7 @@ def lifetime(story: Story) -> str:
 
 
 def figures_of(story: Story) -> list[tuple[str, str]]:
-    """Title and SVG of each curve."""
+    """Return title and SVG of each curve."""
     visible = story.changes[-MARKS:]
     marks = [
         Mark(change.at, number, f"{number}: {change.cause}")
@@ -93,7 +93,7 @@ def figures_of(story: Story) -> list[tuple[str, str]]:
 
 
 def facts_of(story: Story, audit: str) -> dict[str, str]:
-    """Summary of the job; the command line shows the same."""
+    """Return the job's summary, which the page and the command line show."""
     last = story.points[-1] if story.points else None
     metrics = ", ".join(f"{name} {_value(value)}" for name, value in last.metrics.items()) if last else ""
     facts = {
@@ -143,7 +143,7 @@ def _changes(story: Story) -> str:
 
 
 def rows_of_changes(story: Story) -> list[list[str]]:
-    """Rows of the table of changes: number, time since the start, epoch, cause, joined, left, pause, phases."""
+    """Return the table of changes: number, time since the start, epoch, cause, joined, left, pause, phases."""
     return [_row(number, change, story.began) for number, change in enumerate(story.changes, 1)]
 
 

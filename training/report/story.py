@@ -1,4 +1,4 @@
-"""A job's story for its report, made from its events or from the history in its reports. Pure."""
+"""Story of a job: all data that its report shows, from its events or from the history in its reports. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dyntrain.training import events
 
 @dataclass(frozen=True)
 class Point:
-    """What was trained up to `at`; a metric that was no number is None."""
+    """Results of the training segment that ended at the time `at`; a metric that was not a number is None."""
 
     at: float
     epoch: int
@@ -25,7 +25,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Change:
-    """A generation that was formed or attempted, why, and what it cost. `pause` is None if unknown."""
+    """A membership change: the generation that was formed or attempted, its cause and its pause.
+
+    `pause`: seconds in which the remaining workers waited; None if unknown.
+    """
 
     at: float
     generation: int | None
@@ -41,7 +44,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Note:
-    """Another event that a reader should see."""
+    """Another event that the report lists."""
 
     at: float
     what: str
@@ -51,7 +54,10 @@ class Note:
 
 @dataclass(frozen=True)
 class Story:
-    """All that a report shows. `whole`: made from all events, not from a bounded history. `hours`: as members."""
+    """All data that a report shows.
+
+    `whole`: made from all events, not from the bounded history in reports. `hours`: each instance's hours as a member.
+    """
 
     name: str
     whole: bool
@@ -65,7 +71,7 @@ class Story:
     paused: float
     samples: int | None = None
     hours: Mapping[str, float] = field(default_factory=dict)
-    start_seconds: float | None = None  # from a worker's start until it stands by
+    start_seconds: float | None = None  # median time from a worker's start until it is ready
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -73,7 +79,7 @@ class Story:
 
     @property
     def kept(self) -> int:
-        """Number of changes in which no process was ended."""
+        """Number of completed changes in which no worker was restarted."""
         return sum(change.pause is not None and not change.restarted for change in self.changes)
 
 
@@ -95,10 +101,10 @@ _NOTED_KINDS = {kind.model_fields["event"].default for kind in _NOTED}
 
 
 def story_of_events(name: str, job_events: Iterable[events.Event]) -> Story:
-    """Story from a job's `events.jsonl`, also while it runs. Raises ValueError if there are no events."""
+    """Make the story from a job's events; the job may still run. Raises ValueError without events."""
     everything = list(job_events)
     if not everything:
-        raise ValueError("there are no events in it")
+        raise ValueError("the job has no events yet")
     segments = [event for event in everything if isinstance(event, events.Segment)]
     pauses = [event for event in everything if isinstance(event, events.Pause)]
     ready = [e.seconds for e in everything if isinstance(e, events.WorkerReady) and e.seconds and not e.spare]
@@ -120,7 +126,7 @@ def story_of_events(name: str, job_events: Iterable[events.Event]) -> Story:
 
 
 def story_of_report(report: JobReport) -> Story:
-    """Story from the job's latest report. Raises ValueError if it carries no history."""
+    """Make the story from the job's latest report. Raises ValueError if the report has no history."""
     history = report.history
     if history is None or not (history.points or history.marks):
         raise ValueError(f"the reports of {report.job} carry no history; use its events.jsonl on the shared volume")
