@@ -185,7 +185,7 @@ def test_findings_stand_beside_what_parts_and_those_that_stop_a_job_beside_what_
     assert with_findings(same, findings[1:]) == same, "the numbers decide"
     both = with_findings(same, findings)
     assert (both.exit_code, both.findings) == (0, findings[:1])
-    assert "But a rule stops it in a job, until it is silenced on its line" in both.sentence
+    assert "But in a job a rule stops the script, until the rule is silenced on its line" in both.sentence
 
 
 def test_a_worker_whose_script_raises_is_told_also_where_the_others_go_on(tmp_path: Path) -> None:

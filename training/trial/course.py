@@ -1,4 +1,4 @@
-"""An experiment from the command line: its output for people, and its clean-up."""
+"""Run an experiment for the command line: show its progress and result, and delete its files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ INTERRUPTED, WRONG = 130, 2
 def checked(options: Options, as_json: bool) -> int:
     """Run an experiment; return the verdict's exit code, 2 if the command cannot be run, or 130 if interrupted.
 
-    In every case no process of the experiment is left. Files are left only if they show why a script does not train the
-    same.
+    No process of the experiment outlives the call. Files are left only if the script does not train the same.
     """
     return run_below(lambda: asyncio.run(_checked(options, as_json)))
 
@@ -38,7 +37,7 @@ async def _checked(options: Options, as_json: bool) -> int:
         verdict = await task
     except asyncio.CancelledError:
         shutil.rmtree(folder, ignore_errors=True)
-        _tell(began, "interrupted: everything is ended")
+        _tell(began, "interrupted: all processes are ended")
         return INTERRUPTED
     except LaunchError as error:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,9 @@
-"""The difference between two runs of a script, by step, and the first step where it exceeds rounding. Pure.
+"""Find the first step at which two runs of a script differ by more than rounding. Pure.
 
-A difference is relative: the norm of the difference of two arrays, divided by the norm of the first; 1e-7 is a rounding
-of floats. The effect of rounding on a script is measured by a run whose initial weights differ by one rounding. Sums
-over workers are rounded differently from a sum in one process, so up to `TIMES` that effect counts as rounding.
+A difference is relative: the norm of the difference of two arrays, divided by the norm of the first array. One rounding
+of a float is about 1e-7. A *nudged* run, whose initial weights differ by one rounding, measures the effect of rounding
+on the script. Sums over workers are rounded differently from sums in one process. So a difference of up to `TIMES` that
+effect counts as rounding.
 """
 
 from __future__ import annotations
@@ -17,22 +18,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 TIMES = 20.0
-LEAST = {"w": 1e-6, "g": 1e-5}  # relative rounding of weights, and of gradients, in which samples cancel out
+LEAST = {"w": 1e-6, "g": 1e-5}  # least effect of rounding on weights, and on gradients, whose terms may cancel out
 GRADIENT = "gradient "  # prefix of a gradient's name
 DRAWS = "draws"  # the numbers that the generators would draw after the step; not a weight
 EPOCH = "epoch"  # the epoch after the step
 HELD, END, NAMES = "held ", "end ", "names "  # prefixes of names of the script's variables: see `variables`
-NOISE = 1e-3  # a norm below this share of the largest of its kind counts as rounding noise
-BEYOND = 0.02  # if rounding alone makes more, nothing can be compared
+NOISE = 1e-3  # norms below this share of the largest norm of their kind are rounding noise
+BEYOND = 0.02  # largest effect of rounding with which runs can be compared
 TWICE = 1e-5  # difference allowed between two runs of one script
-LEAST_ROUNDING, GROWS = 1e-8, 1000.0  # rounding grows at most by this factor in a step
+LEAST_ROUNDING, GROWS = 1e-8, 1000.0  # effect of rounding at the start, and its largest growth in a step
 Arrays = Mapping[str, NDArray[np.float64]]
 Key = tuple[int, int]  # a loop, and a step
 
 
 @dataclass(frozen=True)
 class Parting:
-    """Where two runs part; `missing` says which of them has not made the step, if one has not."""
+    """First step and array in which two runs differ.
+
+    `missing`: the run that did not make the step; empty if each run made it.
+    """
 
     at: Key
     name: str
@@ -43,10 +47,10 @@ class Parting:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison.
+    """Result of the comparison of two runs.
 
-    `difference` and `rounding` are the largest of the weights before they part. `blind` is the step from which on
-    rounding alone is too large to compare; None if all steps were compared.
+    `difference`: largest difference of weights before the runs part. `rounding`: largest effect of rounding on the
+    weights. `blind`: first step at which rounding alone is too large to compare; None if all steps were compared.
     """
 
     difference: float
@@ -56,7 +60,10 @@ class Comparison:
 
 
 def apart(one: Arrays, other: Arrays) -> dict[str, float]:
-    """Return the differences by name; infinite for an array that `other` lacks, or with NaNs in other places."""
+    """Return the relative differences of two runs' arrays, by name.
+
+    A difference is infinite if `other` lacks the array or has NaNs at other places.
+    """
     norms = {name: _norm(array) for name, array in one.items() if _kind(name) in LEAST}
     largest = {kind: max((norms[name] for name in norms if _kind(name) == kind), default=0.0) for kind in LEAST}
     return {name: distance(one[name], other.get(name), NOISE * largest[_kind(name)]) for name in norms}
@@ -85,7 +92,7 @@ def _kind(name: str) -> str:
 
 
 class Rounding:
-    """The effect of rounding up to a step: on each array, and on a usual one (the median)."""
+    """Largest effect of rounding on each array up to a step, and the median of these effects."""
 
     def __init__(self) -> None:
         self._largest: dict[str, float] = {}
@@ -111,7 +118,10 @@ class Rounding:
 def compare(
     one: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], members: Mapping[Key, Sequence[Arrays]]
 ) -> Comparison:
-    """Compare one process with members, up to where they part; `members` has each worker's arrays of each step."""
+    """Compare the run in one process with the run on several workers, up to the first step that differs.
+
+    `nudged`: run in one process that measures rounding. `members`: each worker's arrays of each step.
+    """
     rounding, largest = Rounding(), 0.0
     for key in sorted(one):
         alone = apart(one[key], nudged.get(key, {}))
@@ -125,7 +135,7 @@ def compare(
             name: value / rounding.bound(name) for name, value in differences.items() if value > rounding.bound(name)
         }
         if over:
-            # a weight is clearer to people; if it has not changed yet, as at rate 0, its gradient shows the difference
+            # a weight is easier to understand than a gradient; at a learning rate of 0 only gradients differ
             name = max(over, key=lambda each: (_kind(each) == "w", over[each]))
             return Comparison(largest, rounding.of_weights, Parting(key, name, differences[name], rounding.of(name)))
         largest = max([largest, *(value for name, value in differences.items() if _kind(name) == "w")])
@@ -136,7 +146,10 @@ def compare(
 
 
 def drew_alike(one: Arrays, others: Sequence[Arrays]) -> bool:
-    """Whether all drew equally many numbers in the step: then random draws are not why they part."""
+    """Whether all workers drew as many random numbers in the step as one process did.
+
+    Then random draws are not the cause of a difference.
+    """
     none = np.zeros(0)
     return all(np.array_equal(one.get(DRAWS, none), other.get(DRAWS, none)) for other in others)
 
@@ -154,10 +167,10 @@ def _finite(arrays: Arrays) -> bool:
 
 
 def first_apart(one: Mapping[Key, Arrays], other: Mapping[Key, Arrays]) -> Parting | None:
-    """Return where two runs in one process begin to differ, or None.
+    """Return the first difference of two runs in one process, or None.
 
-    It is None if they do not differ, or if differences of rounding grew from step to step until they were large, as
-    with a learning rate that is too high.
+    None is also returned if rounding differences grew gradually until they were large, as with too high a learning
+    rate.
     """
     before = LEAST_ROUNDING
     for key in sorted(one):

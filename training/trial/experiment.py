@@ -1,4 +1,4 @@
-"""The conduct of an experiment, from its first run to its verdict."""
+"""Conduct an experiment, from its first run to its verdict."""
 
 from __future__ import annotations
 
@@ -57,16 +57,19 @@ from dyntrain.training.trial_files import VARIABLE, Order, taken
 from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
 
 ONE, NUDGED, AGAIN, DRAWS, MEMBERS, RULES = "one-process", "nudged", "again", "other-draws", "members", "rules"
-CHECKS = "DYNTRAIN_CHECKS"  # whether a worker's rules are off, warn, or stop the job
+CHECKS = "DYNTRAIN_CHECKS"  # variable that sets whether rules are off, warn, or stop the job
 IN_ONE = "the script in one process"
 LOOK_SECONDS = 0.5
 SUSPECT = 1e-5  # a larger effect of rounding is examined: the script may differ from run to run
-ALIKE = 0.1  # draws that change the weights by this share of the runs' difference may be its cause
+ALIKE = 0.1  # random draws that cause at least this share of a difference may be its cause
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of an experiment. `seconds` limits each run. Without `plan`, one follows from the seed and the steps."""
+    """Options of an experiment.
+
+    `seconds`: time limit of each run. `plan`: membership changes; None: planned from the seed and the steps.
+    """
 
     command: Sequence[str]
     steps: int = 12
@@ -78,7 +81,11 @@ class Options:
 
 
 class Experiment:
-    """One experiment. Its files are in `folder`, the script's own where it is started; `tell` reports progress."""
+    """One experiment.
+
+    `folder`: for the experiment's files; the script writes its own files to the current folder. `tell`: prints
+    progress.
+    """
 
     def __init__(self, options: Options, folder: Path, tell: Callable[[str], None]) -> None:
         self._options, self._folder, self._tell = options, folder, tell
@@ -91,10 +98,10 @@ class Experiment:
             return await self._course(launched.command)
         except TooLong:
             seconds = f"{self._options.seconds:.0f} s"
-            return failed("a run", f"did not end within {seconds}: fewer --steps or --samples, or more --seconds")
+            return failed("a run", f"did not end within {seconds}: set fewer --steps or --samples, or more --seconds")
 
     async def _course(self, command: Sequence[str]) -> Verdict:
-        self._tell("in one process, and once more with weights one rounding apart")
+        self._tell("in one process, and again with initial weights changed by one rounding")
         one, nudged, findings = await asyncio.gather(
             self._alone(ONE, command), self._alone(NUDGED, command, nudge=True), self._ruled(command)
         )
@@ -106,7 +113,7 @@ class Experiment:
         if one.code:
             refuses = refusal(one)
             return failed(IN_ONE, in_words(one)) if refuses is None else refused(refuses)
-        return failed("the script with weights one rounding apart", in_words(nudged)) if nudged.code else None
+        return failed("the script with weights changed by one rounding", in_words(nudged)) if nudged.code else None
 
     async def _compared(self, command: Sequence[str]) -> Verdict:
         first, other = series(self._order(ONE)), series(self._order(NUDGED))
@@ -116,7 +123,7 @@ class Experiment:
             return verdict
         loops = loops_of(first)
         self.plan = self.plan or planned(loops, self._options.seed, epochs_end(first))
-        self._tell(f"with members that come and go: --plan '{self.plan}' --seed {self._options.seed}")
+        self._tell(f"with workers that come and go: --plan '{self.plan}' --seed {self._options.seed}")
         ended = await self._members(command)
         course = came_to(self._order(MEMBERS), len(first) - len(loops))
         if ended.code:
@@ -139,7 +146,7 @@ class Experiment:
                 watching.cancel()
 
     async def _ruled(self, command: Sequence[str]) -> tuple[str, ...]:
-        """Return the rules' findings about the script, from a run of its own: all other runs are without rules."""
+        """Run the script with the rules on, and return the rules' findings; all other runs have the rules off."""
         order = self._order(RULES).model_copy(update={"rules": True})
         with contextlib.suppress(TooLong):
             await run(command, self._environment(order.write(), checks="warn"), self._log(RULES), self._options.seconds)
@@ -180,9 +187,10 @@ class Experiment:
         )
 
     def _environment(self, order: Path | None, checks: str = "off") -> Mapping[str, str]:
-        """Return the environment of a run: like a worker's, on CPUs, whose threads the parallel runs share.
+        """Return the environment variables of a run, which are like a worker's.
 
-        By default no rule stops the run, as the experiment judges by the numbers.
+        A run uses only CPUs, and parallel runs share the CPU's threads. By default no rule stops a run, because the
+        experiment compares numbers.
         """
         threads = str(max(1, (os.cpu_count() or 1) // 3))
         mine = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), "CUDA_VISIBLE_DEVICES": ""}
@@ -219,9 +227,9 @@ class Experiment:
     async def _another_each_time(
         self, command: Sequence[str], first: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays]
     ) -> Verdict | None:
-        """Return a verdict if the script differs from run to run, otherwise None.
+        """Return a verdict if the script gives other results in each run, otherwise None.
 
-        A large effect of the nudge may have another cause than the nudge: then a third run shows it.
+        If rounding seems to have a large effect, a third run shows whether that is the cause.
         """
         begin = min(first)
         seen = Rounding()
@@ -230,7 +238,7 @@ class Experiment:
         begins = max(apart(first[begin], nudged.get(begin, {})).values(), default=0.0)
         if not begins and max(seen.usual("w"), seen.usual("g")) < SUSPECT:
             return None
-        self._tell("in one process again, as much is made of one rounding")
+        self._tell("in one process again, because one rounding has a large effect")
         again = await self._alone(AGAIN, command)
         if again.code:
             return failed("the script, a second time,", in_words(again))
@@ -267,7 +275,7 @@ class Experiment:
         parting = comparison.parting
         if parting is None or parting.missing:
             return None
-        self._tell("in one process with other draws, as the runs part")
+        self._tell("in one process with other random draws, because the runs differ")
         ended = await self._alone(DRAWS, command, other_draws=True)
         other = series(self._order(DRAWS)).get(parting.at)
         if ended.code or other is None:

@@ -1,10 +1,10 @@
-"""The experiment's job with changing members: `dyntrain launch` on this machine, with the plan's membership changes.
+"""Program that runs a script by `dyntrain launch` on this machine, with the planned membership changes.
 
     python -m dyntrain.training.trial.members FOLDER PLAN COMMAND...
 
-It is a process of its own, so that its output and its workers' is in one file. After each planned step the workers wait
-until the joiner is ready, or the killed worker is ready again: so everything happens at its planned step, however slow
-the machine is.
+It is a process of its own, so that the outputs of the program and its workers are in one file. After each planned step
+the workers wait until the joining or restarted worker is ready. So each change happens at its planned step, even on a
+slow machine.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from dyntrain.training.trial.plan import Plan, parse
 from dyntrain.training.trial_files import VARIABLE, Order, taken
 
 LOOK_SECONDS = 0.05
-READS = 2  # of the target: by the second read the first target has been obeyed
+READS = 2  # when the coordinator reads the target for the second time, it has obeyed the first one
 EVENTS = "events.jsonl"
 BASE = "127.0.0.1"
 
 
 class PlannedHosts(FileHosts):
-    """Hosts that are set by the plan, not by a host file."""
+    """Hosts that the plan sets, not a host file."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, [BASE], elastic=False)
@@ -44,9 +44,9 @@ class PlannedHosts(FileHosts):
 
 
 def hosts_of(before: Sequence[str], workers: int, joined: int) -> tuple[str, ...]:
-    """Return the next hosts. The earliest added hosts leave first; the base host stays. Pure.
+    """Return the hosts for the next number of `workers`. Pure.
 
-    `joined` is the number of addresses used so far.
+    The base host stays, and the earliest added hosts leave first. `joined`: number of addresses used so far.
     """
     base, *others = before
     if workers <= len(before):
@@ -55,7 +55,7 @@ def hosts_of(before: Sequence[str], workers: int, joined: int) -> tuple[str, ...
 
 
 def standing(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: int) -> bool:
-    """Whether `lost` workers were lost, and since then a worker of each instance trains or stands by. Pure."""
+    """Whether `lost` workers were lost, and each instance has a ready worker since then. Pure."""
     if sum(event.get("event") == "worker_lost" for event in events) < lost:
         return False
     last: dict[object, object] = {}
@@ -66,7 +66,7 @@ def standing(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: i
 
 
 async def conduct(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
-    """Make the planned changes in step, to the last one."""
+    """Make all planned changes, each after its step."""
     workers, joined = {each.step: each.workers for each in plan.changes}, 0
     for step in plan.steps:
         await _until(partial(_is_done, order, step))

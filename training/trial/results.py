@@ -1,4 +1,4 @@
-"""The results of an experiment's runs, from their folders and logs."""
+"""Read the results of an experiment's runs, from their folders and logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def series(order: Order) -> dict[Key, Arrays]:
 
 
 def loops_of(keys: Iterable[Key]) -> list[list[int]]:
-    """Return the steps of each loop. A loop's first key has its initial values, and the step before its first one."""
+    """Return the numbers of the steps in each loop.
+
+    A loop's first key is left out, because it has the initial values before the loop's first step.
+    """
     loops: dict[int, list[int]] = {}
     for loop, step in sorted(keys):
         loops.setdefault(loop, []).append(step)
@@ -38,14 +41,14 @@ def loops_of(keys: Iterable[Key]) -> list[list[int]]:
 
 
 def epochs_end(run: Mapping[Key, Arrays]) -> set[int]:
-    """Return the steps at which epochs end."""
+    """Return the last step of each epoch."""
     return {
         step for loop, step in run if (loop, step - 1) in run and run[loop, step][EPOCH] != run[loop, step - 1][EPOCH]
     }
 
 
 def of_members(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
-    """Return the files of each step's workers, from the last generation that made the step."""
+    """Return the files of all workers at each step, from the last generation that made the step."""
     latest: dict[Key, list[tuple[Taken, Path]]] = {}
     for at, path in taken(order.steps_folder):
         had = latest.setdefault((at.loop, at.step), [])
@@ -56,13 +59,13 @@ def of_members(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
 
 
 def saved(order: Order) -> Arrays:
-    """Return the arrays that the script saved, by file and name, each as saved last."""
+    """Return the last version of each array that the script saved, by file and array name."""
     files = sorted(path for path in order.saved_folder.glob(f"*{SUFFIX}") if not path.name.startswith("_"))
     return {name: array for path in files for name, array in load(path).items()}
 
 
 def came_to(order: Order, steps: int) -> Course:
-    """Return what the members went through."""
+    """Return the numbers of steps, changes, kills and workers in the run with changing members."""
     formed = [event for event in events_of(order) if event["event"] == "formed"]
     workers = len(formed[-1]["members"]) if formed else 1
     return Course(steps, max(0, len(formed) - 1), len([*order.folder.glob("killed-*")]), workers)
@@ -79,7 +82,10 @@ def refusal(ended: Ended) -> str | None:
 
 
 def raised(order: Order, ended: Ended) -> str | None:
-    """Return the error of a worker's script without which the job continued; None if all lost workers were killed."""
+    """Return the error that ended a worker's script while the job continued.
+
+    Returns None if all lost workers were killed by the experiment.
+    """
     lost = [event for event in events_of(order) if event["event"] == "worker_lost"]
     killed = {event["pid"] for event in lost if event["reason"] == KILLED}
     reasons = [str(event["reason"]) for event in lost if event["pid"] not in killed]
@@ -89,7 +95,7 @@ def raised(order: Order, ended: Ended) -> str | None:
 
 
 def why(ended: Ended) -> str:
-    """Return why the job failed, from the launcher's line, which then names its files; else the log's last line."""
+    """Return the reason for the job's failure from the launcher's message, else the log's last line."""
     for line in reversed(ended.log.read_text(errors="replace").splitlines()):
         if FAILED in line:
             return line.partition(FAILED)[2].partition(FILES)[0][:LONGEST]

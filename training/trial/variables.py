@@ -1,6 +1,6 @@
-"""Variables of the script whose values on a joined worker differ from other workers' and from one process's. Pure.
+"""Find variables of the script that differ on a joined worker from other workers and from one process. Pure.
 
-A variable that depends on each worker's own samples differs on all of several workers, so it is not among these.
+A variable that depends on each worker's own samples differs on all workers, so it is not reported.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Members = Mapping[Key, Sequence[Arrays]]
 
 
 class Variables:
-    """The script's variables in three runs: in one process, with nudged weights, and with members."""
+    """Values of the script's variables in three runs: in one process, with nudged weights, and on several workers."""
 
     def __init__(self, one: Run, nudged: Run, members: Members) -> None:
         self._one, self._nudged, self._members = one, nudged, members
         self._bounds: dict[str, float] = {}
 
     def others(self, upto: Key) -> list[str]:
-        """Return the variables that differ at the start of a step up to this one, arrays before numbers."""
+        """Return the variables that differ between workers at the start of a step up to `upto`, arrays first."""
         sizes: dict[str, int] = {}
         for key in self._of_several(upto):
             for name in self._names(key, HELD):
@@ -34,7 +34,7 @@ class Variables:
         return sorted(sizes, key=lambda name: sizes[name] == 1)
 
     def others_at_the_end(self) -> list[str]:
-        """Return the arrays that were equal between two steps of several workers, and differ at the end."""
+        """Return the arrays that equalled those of one process during the training, and differ at its end."""
         last, steps = max(self._one), self._of_several(max(self._one))
         midst = [key for key in steps if (key[0], key[1] - 1) in steps]
         known = {name for key in midst for name in self._names(key, HELD)
@@ -53,21 +53,21 @@ class Variables:
         return [name.removeprefix(kind) for name in self._one[key] if name.startswith(kind)]
 
     def _is_alike(self, key: Key, kind: str, name: str, there: Arrays) -> bool | None:
-        """Whether the variable is equal up to rounding; None if the worker has not set it yet."""
+        """Whether the variable equals that of one process, up to rounding; None if the worker has not set it yet."""
         root = re.split(r"[.\[]", name)[0]
         if kind + name not in there and root not in there.get((NAMES + kind).strip(), ()):
             return None
         return distance(self._one[key][kind + name], there.get(kind + name)) <= self._bound(key, kind, name)
 
     def _bound(self, key: Key, kind: str, name: str) -> float:
-        """Return the difference of the variable that rounding may have caused up to this step."""
+        """Return the largest difference of the variable that rounding can explain up to this step."""
         alone = distance(self._one[key][kind + name], self._nudged.get(key, {}).get(kind + name))
         self._bounds[name] = max(self._bounds.get(name, 0.0), alone if math.isfinite(alone) else 0.0)
         return TIMES * max(self._bounds[name], LEAST["w"])
 
 
 def saved_otherwise(one: Arrays, nudged: Arrays, members: Arrays) -> dict[str, float]:
-    """Return the differences, by file name, of saved arrays that differ by more than rounding."""
+    """Return the largest differences beyond rounding in saved arrays, by file name."""
     differences: dict[str, float] = {}
     for name, array in one.items():
         if name in members and array.size > 1:
@@ -79,7 +79,7 @@ def saved_otherwise(one: Arrays, nudged: Arrays, members: Arrays) -> dict[str, f
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:
-    """Return the first `most` names as text; several names in one container are replaced by the container's."""
+    """Return the first `most` names as text; several names in one container become the container's name."""
     containers = {name: re.sub(r"(\[[^\[]*\]|\.[^.]*)$", "", name) for name in names}
     several = {each for each, n in Counter(containers.values()).items() if n > 1}
     listed_names = dict.fromkeys(each if each in several else name for name, each in containers.items())

@@ -1,4 +1,4 @@
-"""The verdict of an experiment, in a sentence. Pure."""
+"""Verdict of an experiment: its result in a sentence. Pure."""
 
 from __future__ import annotations
 
@@ -17,25 +17,29 @@ NEVER = (
     "not comparable: the script ended without a step. It needs ElasticJob.join() and job.epochs(): training/GUIDE.md"
 )
 FOLLOWS = (
-    "not comparable: batching=PerWorker(...) makes larger batches of more workers, which one process does not. Check "
-    "the script with global_batch="
+    "not comparable: with batching=PerWorker(...) several workers have a larger batch than one process. Check the "
+    "script with global_batch="
 )
-STOPS = "But a rule stops it in a job, until it is silenced on its line"
+STOPS = "But in a job a rule stops the script, until the rule is silenced on its line"
 CODE = re.compile(r"\bDT\d{3}\b")
 FINDING = re.compile(r"(?:\S+:\d+: )?DT\d{3}: .*")
-OTHERS = "On a worker that joined these are others: {}. job.keep(...) keeps arrays and nets, job.memory(...) numbers"
-HELD = "Dropout, BatchNorm's batch statistics and draws within a step are each worker's own: here they were alike."
+OTHERS = (
+    "Variables that differ on a worker that joined: {}. job.keep(...) keeps arrays and nets, job.memory(...) numbers"
+)
+HELD = (
+    "Dropout, BatchNorm's batch statistics and draws in a step differ between workers of a job, but not in this check."
+)
 
 
 @dataclass(frozen=True)
 class Course:
-    """The numbers of steps, changes and kills that the members went through."""
+    """Numbers of steps, changes and kills in the run with changing members."""
 
     steps: int
     changes: int
     kills: int
-    workers: int = 1  # in the step in which they part
-    most: int = 1  # in a step that could be compared
+    workers: int = 1  # in the first step that differs
+    most: int = 1  # most workers in a compared step
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Verdict:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The verdict's fields for JSON; an infinite number becomes None, as JSON has none."""
+        """The verdict's fields for JSON; an infinite number becomes None, because JSON has no infinity."""
         facts = {"verdict" if name == "answer" else name: value for name, value in asdict(self).items()}
         del facts["course"]
         counted = () if self.course is None else ("steps", "changes", "kills")
@@ -69,7 +73,7 @@ def _endless(value: object) -> bool:
 
 
 def same_or_not(comparison: Comparison, course: Course) -> Verdict:
-    """Return the verdict of a comparison, for a script that is the same twice in one process."""
+    """Return the verdict of a comparison, for a script with equal results in two runs in one process."""
     counted = _counted(course)
     if comparison.parting is not None:
         return _parts(comparison.parting, comparison.rounding, course)
@@ -121,7 +125,7 @@ def _parts(parting: Parting, rounding: float, course: Course) -> Verdict:
 
 
 def saves_otherwise(files: Mapping[str, float], comparison: Comparison, course: Course) -> Verdict:
-    """Return the verdict on a script whose weights are the same, but not all that it saves."""
+    """Return the verdict on a script with equal weights that saves other arrays on a joined worker."""
     furthest = max(files, key=lambda file: files[file])
     sentence = (
         f"trains the same, but a worker that joined saves another `{furthest}` "
@@ -149,7 +153,7 @@ def draws(parting: Parting, other: float, rounding: float) -> Verdict:
 
 
 def stopped(step: int, why: str, workers: int, course: Course | None = None) -> Verdict:
-    """Return the verdict if the job with changing members failed, in this step."""
+    """Return the verdict on a script whose job with changing members failed in this step."""
     among = f" with {workers} workers" if workers > 1 else ""
     return Verdict(
         "parts", f"stops in step {step}{among}, which it does not in one process: {why}", step=step, course=course
@@ -157,12 +161,12 @@ def stopped(step: int, why: str, workers: int, course: Course | None = None) -> 
 
 
 def raises(verdict: Verdict, why: str) -> Verdict:
-    """Return the verdict if a worker's script failed, and the other workers continued without it."""
+    """Return the verdict on a script that failed on one worker while the other workers continued."""
     return replace(verdict, answer="parts", sentence=f"{verdict.sentence}, but a worker's script has failed: {why}")
 
 
 def refused(why: str) -> Verdict:
-    """Return the verdict if the job refused the script already in one process."""
+    """Return the verdict on a script that the job refused even in one process."""
     return Verdict("parts", f"is refused before it can be compared: {why}")
 
 
@@ -172,7 +176,11 @@ def findings(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_findings(verdict: Verdict, findings: tuple[str, ...]) -> Verdict:
-    """Add findings to a verdict: likely causes, or for a script that trains the same, those that would stop a job."""
+    """Add findings to a verdict.
+
+    A script that trains the same gets only findings that would stop a job. Otherwise all findings are added, as likely
+    causes.
+    """
     if verdict.answer != "same":
         return replace(verdict, findings=tuple(each for each in findings if each not in verdict.sentence))
     stops = tuple(each for each in findings if RULES[CODE.findall(each)[0]].severity == "error")
