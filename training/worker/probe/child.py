@@ -1,7 +1,7 @@
-"""Child process that continues as its parent would, reports one answer and ends, without effect on the parent.
+"""Fork a child process that continues the script, sends one answer to its parent and ends.
 
-MXNet's engine is started again in it, with one thread. The parent's other threads, of the store and the coordinator's
-connection, do not exist in it.
+The child has no effect on the parent. MXNet's engine is started again in the child, with one thread. The parent's other
+threads, of the kvstore and the coordinator's connection, do not exist in the child.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 from dyntrain.training.host.parentage import die_with_parent
 
-PIECE = 1 << 16
+PIECE = 1 << 16  # most bytes of one read
 HEAD = struct.Struct("!Q")  # before an answer: its length
-IDLE = 10.0  # seconds without CPU time: the child waits for a thread that it does not have
-LOOK = 0.5  # seconds between two checks of that
+IDLE = 10.0  # seconds without CPU time, after which the child probably waits for a missing thread
+LOOK = 0.5  # seconds between two checks of the CPU time
 TICKS = os.sysconf("SC_CLK_TCK")
 GOES_ON = ("FOR_ITER", "SEND", "YIELD_FROM", "GET_AWAITABLE")  # opcodes at which the end of an iterator is no error
 Answer = dict[str, Any]  # has `failed` with the reason if there is no result
@@ -46,7 +46,7 @@ class ParentPipe:
         self._pipe = pipe
 
     def say(self, answer: Answer) -> NoReturn:
-        """Send the answer and end the process, without running any more of the script, not even its `finally`."""
+        """Send the answer and end the process, without running any more of the script, not even `finally` blocks."""
         try:
             words = json.dumps(answer).encode()
             words = HEAD.pack(len(words)) + words
@@ -56,22 +56,26 @@ class ParentPipe:
             os._exit(0)
 
     def instead(self, why: str) -> Callable[..., NoReturn]:
-        """Replacement for what is for the parent alone: it ends the child with the failure `why`."""
+        """Return a replacement for a function that only the parent may call.
+
+        The replacement ends the child with the failure `why`.
+        """
         return lambda *_, **__: self.say({"failed": why})
 
     def leave_at_errors(self, frame: FrameType | None) -> None:
-        """End the child at an error that reaches `frame` or its callers, before the script cleans up what is its
-        parent's.
+        """End the child at an error that reaches `frame` or its callers.
+
+        So the script in the child does not clean up resources of the parent.
         """
 
         def traced(at: FrameType, event: str, what: Any) -> Any:
             if event == "exception" and not (issubclass(what[0], StopIteration) and _goes_on(at)):
-                message = str(what[1]).split("\n")[-1]  # MXNet's messages begin with a trace of its own
+                message = str(what[1]).split("\n")[-1]  # MXNet's messages begin with a stack trace
                 self.say({"failed": f"{what[0].__name__}: {message}"})
             return traced
 
         sys.excepthook = self.instead("an error")
-        atexit.register(self.instead("the script has ended"))  # so that it runs before all others
+        atexit.register(self.instead("the script has ended"))  # the last function registered runs first
         sys.settrace(lambda *_: None)
         while frame is not None:
             frame.f_trace, frame = traced, frame.f_back
@@ -82,7 +86,7 @@ def _goes_on(frame: FrameType) -> bool:
 
 
 def fork(seconds: float) -> ParentPipe | Answer:
-    """Fork this process: a `ParentPipe` in the child, the child's answer in the parent.
+    """Fork this process; returns a `ParentPipe` in the child, and the child's answer in the parent.
 
     A child is killed, with all processes that it has started, if it does not answer within `seconds` or uses no CPU
     time for a while.
@@ -96,17 +100,17 @@ def fork(seconds: float) -> ParentPipe | Answer:
     except OSError as error:
         os.close(read)
         os.close(write)
-        return {"failed": f"no process can be made: {error}"}
+        return {"failed": f"no process can be started: {error}"}
     if not pid:
         os.close(read)
-        # Arrays of a loading process lie in memory with a reference count. A child that releases one, as the script's
-        # last batch, would take it from its parent.
+        # Arrays from loading processes are in shared memory with a reference count. If the child released such an
+        # array, the parent would lose it.
         _kept.extend(arrays)
         _settle_down(parent)
         return ParentPipe(write)
     os.close(write)
     with contextlib.suppress(OSError):
-        os.setpgid(pid, pid)  # the child does it too: whichever is first
+        os.setpgid(pid, pid)  # the child makes the same call, and either may be first
     try:
         return _heard(pid, read, time.monotonic() + seconds)
     finally:
@@ -119,22 +123,27 @@ def fork(seconds: float) -> ParentPipe | Answer:
 
 
 def _heard(pid: int, pipe: int, until: float) -> Answer:
-    """Answer of the child. It has a length, as another process may hold the pipe's other end open."""
+    """Read the child's answer, which begins with its length.
+
+    The pipe's end does not show that the answer is complete, because another process may hold the pipe open.
+    """
     poll, words = select.poll(), bytearray()
     poll.register(pipe, select.POLLIN)
     computed, moved = 0.0, time.monotonic()
     while (now := time.monotonic()) < until:
         if poll.poll(LOOK * 1000):
             if not (piece := os.read(pipe, PIECE)):
-                return {"failed": "its process crashed, or was killed for want of memory"}
+                return {"failed": "the child process crashed, or was killed because memory was short"}
             words += piece
             if len(words) >= HEAD.size and len(words) == HEAD.size + HEAD.unpack_from(words)[0]:
                 return dict(json.loads(words[HEAD.size :]))
         if (seconds := _computed(pid)) != computed:
             computed, moved = seconds, now
         elif now - moved > IDLE:
-            return {"failed": f"it did not compute for {IDLE:g} s: it may wait for a thread, of which it has none"}
-    return {"failed": "it took too long"}
+            return {
+                "failed": f"the child used no CPU for {IDLE:g} s: it may wait for a thread that only its parent has"
+            }
+    return {"failed": "the probe took too long"}
 
 
 def _computed(pid: int) -> float:
@@ -145,7 +154,7 @@ def _computed(pid: int) -> float:
 
 
 def _read_files_apart() -> None:
-    """Open the parent's open files again, at the same offset, as file descriptors share their offset after a fork."""
+    """Open the parent's open files again at the same offsets, because a fork shares the offsets."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the folder's own descriptor, or a file that cannot be opened again
             descriptor = int(name)

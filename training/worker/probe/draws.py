@@ -1,4 +1,4 @@
-"""A script's random draws in a child: the same for a sample in any part if possible; otherwise detected."""
+"""Make a script's random draws in a child equal for a sample in any part, or detect other draws."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.worker.replaced import Replaced
 
-DRAWN = 4096  # numbers drawn to show whether others were drawn before
+DRAWN = 4096  # numbers drawn to show a generator's state
 OWN = (random.Random, np.random.Generator, np.random.RandomState)
 # The name of each module's parameter for the size: NumPy's gamma has another parameter that is called shape
 MODULES = ((mx.nd, "shape"), (mx.nd.random, "shape"), (mx.random, "shape"), (mx.np.random, "size"), (np.random, "size"))
@@ -31,13 +31,13 @@ LIKE = ("normal_like", "uniform_like")
 NAMES = (*KINDS, *NUMPYS, *BY_LENGTH, *LIKE, *(f"{where}_{kind}" for where in ("random", "sample") for kind in KINDS))
 
 
-Rows = tuple[int, int, slice]  # samples here, samples of all, and the slice of those that are here
+Rows = tuple[int, int, slice]  # number of samples in this process, number of all samples, slice of this process
 
 
 def draw_for_all(part: Indices, size: int) -> None:
-    """Draw for all `size` samples from now on in this process, and keep the rows of the `part`.
+    """Make later random draws for all `size` samples in this process, and keep the rows of `part`.
 
-    A draw counts as one for the samples if it has as many rows as the part.
+    A draw is for the samples if it has as many rows as `part`.
     """
     rows = len(part), size, slice(int(part[0]), int(part[-1]) + 1)
     if len(part) != size:
@@ -45,7 +45,10 @@ def draw_for_all(part: Indices, size: int) -> None:
 
 
 def draw_for_rows(rows: Callable[[], Rows | None]) -> None:
-    """Do the same for the samples that `rows` gives at each draw; None: draw as usual."""
+    """Make later random draws for all samples, and keep the rows that `rows` returns at each draw.
+
+    A draw is unchanged if `rows` returns None.
+    """
     replaced = Replaced()
     for module, said_as in MODULES:
         for name in NAMES:
@@ -69,7 +72,7 @@ def _cut(
             if _has_rows(each, few, draw):
                 return each.take(mx.nd.array(np.clip(np.arange(all_) - rows.start, 0, few - 1), ctx=each.ctx))
             if of_arrays:
-                return each  # then a shape is that of each sample's draw
+                return each  # a shape is then for the draw of one sample
             if isinstance(each, tuple) and each[:1] == (few,):
                 return (all_, *each[1:])
             return all_ if is_length and each == few else each
@@ -86,18 +89,21 @@ def _cut(
 
 
 def _has_rows(given: Any, samples: int, draw: Callable[..., Any]) -> bool:
-    """Whether it is an MXNet array with a row for each sample; a distribution over numbers is a row by itself."""
+    """Whether a value is an MXNet array with a row for each sample.
+
+    A `multinomial` draw takes a row of numbers for each sample, so its array must have two axes.
+    """
     least = 2 if "multinomial" in draw.__name__ else 1
     return type(given) is mx.nd.NDArray and given.ndim >= least and given.shape[0] == samples
 
 
 def generators() -> list[Any]:
-    """Random generators that the script has made for itself."""
+    """Return the random generators that the script itself has made."""
     return [each for each in gc.get_objects() if issubclass(type(each), OWN)]
 
 
 class Draws:
-    """Detection of random draws after the global generators were seeded alike.
+    """Detector of random draws since the global generators were seeded.
 
     `own`: the script's own generators, which were not seeded.
     """
@@ -128,10 +134,10 @@ class Draws:
         return sorted([*self._singles, *moved])
 
     def digest(self) -> str:
-        """Digest that differs if other numbers were drawn, also by the script's own generators.
+        """Return a digest that differs if other numbers were drawn, also by the script's own generators.
 
-        MXNet has two generators that cannot be read: most operators draw from one for each of many parts of an array,
-        those like `shuffle` from a single one.
+        MXNet's two kinds of generators cannot be read, so the digest draws from each kind. Most operators draw from one
+        generator for each of many parts of an array; operators like `shuffle` draw from a single generator.
         """
         several, single = self._uniform(shape=DRAWN), self._shuffle(mx.nd.arange(DRAWN))
         moved = sorted(after for each, before in self._own if (after := _state(each)) != before)

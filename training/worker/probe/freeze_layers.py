@@ -1,7 +1,8 @@
-"""Nets whose layers treat each sample the same in any batch.
+"""Freeze layers, so that a net treats each sample the same in any batch.
 
-Nothing is dropped, and BatchNorm takes the statistics of the whole excerpt as constants; an imported net's takes its
-running ones. For a child only, because it changes the whole process, permanently.
+Dropout drops nothing. A *norm* (normalization layer) uses the statistics of the whole excerpt as constants; in an
+imported net it uses its running statistics. Only a process that trains for a test may use this module, because the
+change is permanent.
 """
 
 from __future__ import annotations
@@ -28,18 +29,24 @@ Moments = list[list[float]]  # a mean and a variance for each channel
 
 
 class MovesOn(RuntimeError):
-    """A layer that cannot be held still."""
+    """A layer depends on the batch and cannot be frozen."""
 
 
 class Statistics:
-    """Statistics for norms in the order of their calls: of their own batch, stored in `seen`, or the `given` ones."""
+    """Statistics for norms, in the order of the norms' calls.
+
+    `given`: the statistics to use. None: statistics of each norm's own batch, which are stored in `seen`.
+    """
 
     def __init__(self, given: Sequence[Moments] | None) -> None:
         self._given = None if given is None else iter(given)
         self.seen: list[Moments] = []
 
     def of(self, data: Any, axis: int, like: Any) -> list[Any]:
-        """Mean and variance as arrays `like` the running ones. Raises MovesOn if the net has called other norms."""
+        """Return mean and variance as arrays `like` the running ones.
+
+        Raises MovesOn if the net has called other norms than for the whole batch.
+        """
         if self._given is None:
             numbers = data.asnumpy().astype(np.float64)
             others = tuple(i for i in range(numbers.ndim) if i != axis % numbers.ndim)
@@ -48,15 +55,15 @@ class Statistics:
         else:
             moments = next(self._given, None)
         if moments is None or any((len(each),) != like.shape for each in moments):
-            raise MovesOn("a norm that the whole batch did not come to")
+            raise MovesOn("the net calls a norm that it did not call for the whole batch")
         make = mx.np.array if isinstance(data, mx.np.ndarray) else mx.nd.array
         return [make(each, dtype=like.dtype, ctx=data.ctx) for each in moments]
 
 
 def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
-    """Hold the layers of all nets still, for good.
+    """Freeze the layers of all nets in this process, permanently.
 
-    Norms without an option for that raise MovesOn when called; unless `refuses`, they stay as they are.
+    Norms without an option for constant statistics raise MovesOn when called, or stay unchanged without `refuses`.
     """
     normed, replaced = functools.partial(_normed, statistics), Replaced()
     for module in (mx.nd, mx.nd.op, mx.nd.contrib, mx.nd.numpy_extension, mx.npx, mx.nd._internal):
@@ -73,9 +80,9 @@ def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
 
 
 def _untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:
-    """Call a hybridized block without its trace, which has the layers as they were then.
+    """Call a hybridized block without its trace, because the trace has layers that are not frozen.
 
-    An imported net is nothing but its trace, so that is changed.
+    An imported net has only a trace, so its trace is changed.
     """
     if isinstance(block, gluon.SymbolBlock):
         inputs, symbol = block._cached_graph
@@ -91,7 +98,7 @@ def _untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:
 
 
 def _held(symbol: str) -> str:
-    """The trace with its layers held still. Raises MovesOn if one cannot be."""
+    """Return the trace with frozen layers. Raises MovesOn if a layer cannot be frozen."""
     graph = json.loads(symbol)
     for node in graph["nodes"]:
         operator = re.sub("^_(contrib|npx)_", "", node["op"])

@@ -1,6 +1,6 @@
-"""Gradients in a few numbers that add up as they do, to compare those of a batch with those of its parts. Pure.
+"""Sketches: a few sums over each gradient, to compare the gradients of a batch with those of its parts. Pure.
 
-The numbers are sums over blocks of a gradient: additions and multiplications show in them as in all numbers.
+A sketch has sums over blocks of the gradient, so sketches add up as gradients do.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCKS = 256  # blocks of one gradient
-PIECE = 1 << 20  # numbers
-# A gradient that cancels out, as that of a bias below a norm, is only rounding errors: below this share of the
-# largest one, nothing is compared
+PIECE = 1 << 20  # most numbers that are copied at once
+# A gradient whose terms cancel out, such as a bias before a norm, has only rounding errors. So gradients below this
+# share of the largest one are not compared.
 NOISE = 1e-4
 
 
@@ -29,7 +29,10 @@ class Sketch:
 
 
 def sketch(gradient: NDArray[Any]) -> Sketch:
-    """Sketch of an array of any shape. It may be as large as a model, so no more than a piece is copied at once."""
+    """Return the sketch of an array of any shape.
+
+    The array may be as large as a model, so only one piece is copied at once.
+    """
     flat = gradient.reshape(-1)
     if not flat.size:
         return Sketch(0.0, ())
@@ -42,7 +45,7 @@ def sketch(gradient: NDArray[Any]) -> Sketch:
 
 @dataclass(frozen=True)
 class Difference:
-    """The parts' gradients of parameter `name` together differ from the whole's by this `share` of it."""
+    """Relative difference between the whole batch's gradient of a parameter and the sum over the parts."""
 
     name: str
     share: float
@@ -54,9 +57,10 @@ def difference(
     names: Mapping[str, str],
     tolerance: float,
 ) -> Difference | None:
-    """Largest difference among the gradients with these `names`; None if they add up.
+    """Return the largest difference above `tolerance`; None if the parts' gradients add up to the whole's.
 
-    `parts`: weight and gradients of each. Raises ValueError if gradients are not finite.
+    `parts`: weight and gradients of each part. `names`: the parameters' names, by key. Raises ValueError if gradients
+    are not finite.
     """
     differences = list[Difference]()
     sizes = {key: max(whole[key].norm, sum(weight * part[key].norm for weight, part in parts)) for key in names}

@@ -1,4 +1,4 @@
-"""Advice from a script's source when a loop over epochs begins, all of it at once."""
+"""Report all advice that follows from a script's source, when a loop over epochs begins."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dyntrain.training.worker.script.variables import of_variables
 
 
 def advise(findings: Findings, caller: FrameType, named: bool) -> None:
-    """Report the advice for `caller`, which begins a loop; `named`: the loop has a name.
+    """Report the advice on the script that begins a loop in the frame `caller`.
 
-    Raises ValueError if findings are strict.
+    `named`: whether the loop has a name. Raises ValueError for any advice if findings are strict.
     """
     if findings.off:
         return

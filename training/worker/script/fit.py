@@ -1,4 +1,4 @@
-"""Arguments of `Module.fit`, by position or by name."""
+"""Names for the positional arguments of `Module.fit`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _FIT = (
 
 
 def named(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments by name. Raises TypeError, as the function's call would."""
+    """Return all arguments by name. Raises TypeError for arguments that `fit` does not take."""
     if len(args) > len(_FIT) or set(_FIT[: len(args)]) & set(kwargs):
-        raise TypeError("fit() got an argument too many, or one of them twice")
+        raise TypeError("fit() got too many arguments, or one argument twice")
     unknown = set(kwargs) - set(_FIT)
     if unknown:
         raise TypeError(f"fit() got an unexpected argument {sorted(unknown)[0]!r}")

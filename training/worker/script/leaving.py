@@ -1,8 +1,8 @@
-"""Handle a script that leaves the loop over its epochs early: by `break`, or by an error that is being raised.
+"""Handle a script that leaves its loop over epochs early, by `break` or by an error.
 
-The loop cannot tell which: an error closes the generator just as `break` does. So the connection stays open for a
-moment, in which an error reaches the interpreter's hook and the coordinator is told. A script that goes on after the
-loop is a lost worker.
+An error closes the loop's generator just as `break` does, so the loop cannot distinguish the two. The connection to the
+coordinator therefore stays open for some seconds. In this time an error reaches the interpreter's hook, which reports
+it to the coordinator. A script that continues after the loop counts as a lost worker.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ LEFT = (
 
 
 def close_soon(membership: Membership, seconds: float = UNWINDING) -> None:
-    """Close the connection after `seconds`, at the latest when the process ends: nothing may be in
-    flight after that.
-    """
-    if sys.is_finalizing():  # no thread can start any more: waiting for one would never end
+    """Close the connection after `seconds`, or when the process ends if that is sooner."""
+    if sys.is_finalizing():  # no thread can start any more: starting the timer would never end
         membership.close()
         return
     timer = threading.Timer(seconds, _close, (membership,))

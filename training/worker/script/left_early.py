@@ -1,7 +1,7 @@
-"""Find `break` and `return` that would take a script out of the loop over its epochs, before it trains.
+"""Find `break` and `return` statements that would leave the loop over epochs, before the script trains.
 
-The other workers miss one that leaves the loop, as they are at the same batch, and a joiner would not know that the job
-is over. Whether a script reaches such a line is unknown before it does: see `leaving`.
+If one worker leaves the loop, the other workers wait for it at their batch, and a joiner does not know that the job is
+over. Only the running script shows whether it reaches such a statement: see `leaving`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def begins(loop: ast.For, line: int) -> bool:
 def _leaves(
     body: Sequence[ast.AST], site: Site, epoch: set[str], over: str, own: bool = True
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield (statement, loop that it leaves, line).
+    """Yield each statement, the loop that it leaves, and its line.
 
-    `own`: whether a `break` here leaves a loop that all workers run.
+    `own`: whether a `break` in `body` leaves a loop that all workers run.
     """
     for node in body:
         if isinstance(node, ast.Return):
@@ -50,7 +50,7 @@ def names_in(target: ast.expr) -> set[str]:
 
 
 def is_of_batches(expression: ast.expr, site: Site, epoch: set[str]) -> bool:
-    """Whether it is epoch.batches(...), wrapped in anything, or a loader of the job."""
+    """Whether an expression iterates over an epoch's batches, or over a loader of the job."""
     for node in ast.walk(expression):
         if isinstance(node, ast.Attribute) and node.attr in ("batches", "enumerate", "indices"):
             if isinstance(node.value, ast.Name) and node.value.id in epoch:

@@ -1,4 +1,4 @@
-"""Source of the calling script as a tree, and analyses of it, each done once."""
+"""Parse the source of the calling script, and run each analysis of it once."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class Site(NamedTuple):
-    """Where a loop is about to begin: the input of an analysis.
+    """Line at which a loop is about to begin, with its file and source: the input of an analysis.
 
-    `loader_names`: of variables that hold a loader of the job.
+    `loader_names`: names of variables that hold a loader of the job.
     """
 
     file: str
@@ -38,9 +38,9 @@ class _NoTree(Exception):
 
 
 def once_a_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> Callable[[FrameType], Sequence[Advice]]:
-    """Make `analysis` a function of the frame that begins a loop, run once for the same line of the same source.
+    """Make `analysis` a function of the frame that begins a loop, which runs once for each line of a source.
 
-    Without a tree there is no advice; that result is not cached.
+    A source that cannot be parsed gives no advice; that result is not cached.
     """
 
     @functools.lru_cache(KEPT)
@@ -58,10 +58,10 @@ def once_a_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> Cal
 
 
 def _tree_of(source: str) -> ast.Module:
-    """Parse the source.
+    """Parse the source. Raises _NoTree if that fails.
 
-    Raises _NoTree if the source is not of this file any more, or if an object collected meanwhile has printed a
-    traceback, for which Python makes another tree.
+    It fails if the file has changed, or if an object deleted meanwhile prints a traceback, for which Python parses
+    another source.
     """
     try:
         return ast.parse(source)
@@ -73,15 +73,15 @@ def _site_of(caller: FrameType) -> Site:
     file = caller.f_code.co_filename
     variables = caller.f_locals
     held = {**caller.f_globals, **variables}
-    # by its type: an object's `__class__` may run the script's code
+    # not isinstance: an object's `__class__` may run the script's code
     loaders = frozenset(name for name, value in held.items() if issubclass(type(value), Loader))
     if caller.f_code.co_flags & CO_OPTIMIZED:
-        variables.clear()  # in a function these are copies, which would keep the variables' values alive forever
+        variables.clear()  # a function's f_locals are copies, which would keep the values alive forever
     return Site(file, caller.f_lineno, "".join(linecache.getlines(file, caller.f_globals)), loaders)
 
 
 def way_to(tree: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes from `tree` down to `node`, both included; nothing if it is not below `tree`."""
+    """Yield the nodes from `tree` down to `node`, both included; nothing if `node` is not in `tree`."""
     if tree is node:
         yield node
         return

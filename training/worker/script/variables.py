@@ -1,7 +1,8 @@
 """Advice on variables of a script whose values differ on a worker that joins.
 
-A variable that carries a value from epoch to epoch or batch to batch (`best`, `patience`, a counter) has its value from
-above the loop there, and `enumerate` over batches begins at 0. Neither matters if the value is only printed.
+A variable may carry a value from epoch to epoch or batch to batch (`best`, `patience`, a counter). On a worker that
+joins, such a variable has its value from before the loop, and `enumerate` over batches begins at 0. Values that are
+only printed do not matter.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ def of_variables(site: Site, tree: ast.Module) -> Iterator[Advice]:
 
 
 class _Pass(ast.NodeVisitor):
-    """Names that statements read and set, in the order in which they run; loops are assumed to run at least once.
+    """Names that one pass of a loop reads and sets, in the order of its statements.
 
-    Names are those of variables, and of attributes of `self`.
+    The names are of variables, and of attributes of `self`. Inner loops are assumed to run at least once.
     """
 
     def __init__(self) -> None:
-        self.first: dict[str, None] = {}  # names that are read or added to before they are set
-        self.changed, self.used = set[str](), set[str]()  # `used`: other than to be shown or changed
+        self.first: dict[str, None] = {}  # names that are read or changed before they are set
+        self.changed, self.used = set[str](), set[str]()  # `used`: neither only shown nor only changed
         self.renamed = set[str]()  # assigned another value
         self._set, self._clocks, self._shows = set[str](), set[str](), False
 
     @property
     def carried(self) -> list[str]:
-        """Names that the next pass uses with the value that this one has left."""
+        """Names whose value from one pass is used by the next pass."""
         return [name for name in self.first if name in (self.changed & self.used) - self._clocks]
 
     def run(self, nodes: Iterable[ast.AST | None]) -> None:
@@ -164,7 +165,7 @@ def _pass(loop: ast.For) -> _Pass:
 
 
 def _kept_by_the_job(tree: ast.Module) -> set[str]:
-    """Names of what job.memory, job.keep and job.rows returned or were given."""
+    """Names of variables that job.memory, job.keep or job.rows returned, or that job.keep was given."""
     kept = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and _name_called(node.value) in OF_THE_JOB:
@@ -175,14 +176,14 @@ def _kept_by_the_job(tree: ast.Module) -> set[str]:
 
 
 def _only_shows(node: ast.stmt) -> bool:
-    """Whether the statement only shows values, or reads a metric or a clock for that."""
+    """Whether the statement only shows values, or only reads a metric or a clock."""
     if isinstance(node, ast.Assign):
         return _name_called(node.value) in READS | CLOCKS
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and _name_called(node.value) in SHOWS)
 
 
 def _builtins(node: ast.AST) -> set[str]:
-    """Functions that are called by a plain name."""
+    """Names of functions that an expression calls by a plain name."""
     return {str(getattr(each.func, "id", "")) for each in ast.walk(node) if isinstance(each, ast.Call)}
 
 
