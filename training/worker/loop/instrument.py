@@ -1,7 +1,7 @@
-"""The only place that replaces attributes of MXNet in a worker, from a loop's begin to its end.
+"""Replace attributes of MXNet in a worker, from a loop's begin to its end, so that listeners get the script's calls.
 
-The loop's listeners get the script's calls of MXNet, on the loop's own thread. An attribute is replaced only if a
-listener wants its calls; after the last loop of a process MXNet is as it was imported.
+A job's worker replaces attributes of MXNet only here. The listeners are called on the loop's own thread. An attribute
+is replaced only if a listener wants its calls. After the last loop of a process, MXNet is as it was imported.
 """
 
 from __future__ import annotations
@@ -32,51 +32,51 @@ Method = Callable[..., Any]
 
 
 class Listener:
-    """Base of listeners, which override the methods for the calls that they want.
+    """Base class of listeners, which override the methods for the calls that they want.
 
-    The methods are called while there is a current batch, outside of the job's own sums and updates, unless they say
-    otherwise.
+    Unless a method says otherwise, it is called only while the script has a batch, and not for the job's own sums and
+    updates.
     """
 
     def calls_block(self, block: Any) -> None:
-        """Before a block is called that is not inside another block's call."""
+        """Called before a block that is not inside another block's call."""
 
     def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
-        """After a call of a hybridized block, which is one operator in MXNet's record."""
+        """Called after a hybridized block, which is one operator in MXNet's record."""
 
     def operated(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
-        """After an operator, given by its handle, has made new arrays while MXNet records."""
+        """Called after an operator, given by its handle, has made new arrays while MXNet records."""
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
         """Return the context in which a backward pass runs. Called before the pass."""
         raise NotImplementedError
 
     def writes(self, array: Any, writer: str, to_zero: bool) -> None:
-        """Before a write to all or a part of `array`, by the module `writer`; `to_zero`: only zeros are written."""
+        """Called before the module `writer` writes to `array` or a part of it; `to_zero`: only zeros are written."""
 
     def wrote(self, array: Any) -> None: ...
 
     def takes_part(self, array: Any) -> None:
-        """Before `array[key]`, which makes another array over the same memory."""
+        """Called before `array[key]`, which makes another array over the same memory."""
 
     def gradient_of(self, weight: Any) -> Any:
-        """Gradient array of `weight`, as MXNet makes another object each time; None if unknown.
+        """Return the gradient array of `weight`, None if unknown; MXNet itself makes another object at each access.
 
         Only one listener may have this method.
         """
 
     def wrote_between(self, array: Any) -> None:
-        """Before a write outside of batches and of blocks."""
+        """Called before a write outside of batches and of blocks."""
 
     def splits(self, split: Method, data: Any, slices: int, axis: int) -> list[Any]:  # type: ignore[empty-body]
-        """Replace `gluon.utils.split_data`, which is `split`. Only one listener may have this method."""
+        """Called in place of `gluon.utils.split_data`, which is `split`. Only one listener may have this method."""
 
     def trainer_acts(self, trainer: Any) -> None:
-        """Before `step`, `allreduce_grads` or `update` of any Gluon trainer."""
+        """Called before `step`, `allreduce_grads` or `update` of any Gluon trainer."""
 
 
 class Listeners:
-    """Listeners of one loop, by the methods that they have."""
+    """Listeners of one loop, grouped by the methods that they override."""
 
     def __init__(self, *listeners: Listener) -> None:
         def those_with(name: str) -> tuple[Method, ...]:
@@ -84,13 +84,13 @@ class Listeners:
             return tuple(getattr(each, name) for each in has)
 
         def one_with(name: str) -> Method | None:
-            """The method of this name, None if no listener has it.
+            """Return the only method of this name, None if no listener has it.
 
-            Raises ValueError if two have it, as only one can answer.
+            Raises ValueError if two listeners have it, because only one can answer.
             """
             answer, *more = those_with(name) or (None,)
             if more:
-                raise ValueError(f"several listeners answer {name}()")
+                raise ValueError(f"several listeners have the method {name}()")
             return answer
 
         self.calls_block = those_with("calls_block")
@@ -104,7 +104,7 @@ class Listeners:
 
     @property
     def attributes(self) -> Iterator[Attribute]:
-        """Attributes to replace."""
+        """Attributes of MXNet to replace, with their replacements."""
         yield gluon.Block, "__call__", _block_call
         yield register, "_imperative_invoke", _invoke
         for owner in ARRAYS:
@@ -126,7 +126,7 @@ class Listeners:
 
 
 class Instrument:
-    """Replaced attributes of this process, in which several loops may run on threads of their own."""
+    """Replaced attributes of this process, in which several loops may run, each on its own thread."""
 
     def __init__(self) -> None:
         self._lock, self._users, self._replaced = threading.Lock(), Counter[Attribute](), Replaced()
@@ -140,8 +140,9 @@ class Instrument:
                     self._replaced.replace(*attribute)
 
     def remove(self, listeners: Listeners) -> None:
-        """Restore what no other loop uses; also from a thread that did not install it, as when a generator is
-        collected.
+        """Restore the attributes that no other loop uses.
+
+        May be called from any thread, as when a generator is collected.
         """
         if thread_context.listeners is listeners:
             thread_context.listeners = None
@@ -156,7 +157,7 @@ instrument = Instrument()
 
 
 def arrays(nested: Any) -> Iterator[Any]:
-    """Arrays in nested inputs or outputs of blocks and operators."""
+    """Yield the arrays in nested inputs or outputs of blocks and operators."""
     if isinstance(nested, mx.nd.NDArray):
         yield nested
     elif isinstance(nested, list | tuple | dict):
@@ -165,14 +166,14 @@ def arrays(nested: Any) -> Iterator[Any]:
 
 
 def _in_batch() -> Listeners | None:
-    """Listeners of this thread's loop if its script has a batch and the call is not the job's own."""
+    """Return the listeners of this thread's loop; None without a batch, and for the job's own calls."""
     return None if thread_context.current is None or thread_context.in_job else thread_context.listeners
 
 
 def _script_that_writes() -> str | None:
-    """Module of the innermost frame outside of MXNet's arrays and operators; None if listeners do not want the write.
+    """Return the module that writes: that of the innermost frame outside of MXNet's arrays and operators.
 
-    They do not want writes of the job itself, or outside of a loop.
+    Returns None for writes of the job itself and outside of a loop, which listeners do not want.
     """
     if thread_context.listeners is None or thread_context.in_job or thread_context.in_write:
         return None
@@ -186,7 +187,7 @@ def _script_that_writes() -> str | None:
 
 
 def _write(target: Any, writer: str, to_zero: bool, write: Callable[[], Any]) -> Any:
-    """Call `write` on the arrays, with the listeners called before and after it."""
+    """Call `write`, and the listeners before and after it with the arrays in `target`."""
     listeners, written = thread_context.listeners, list(arrays(target))
     assert listeners is not None
     if thread_context.current is None:
@@ -224,7 +225,7 @@ def _block_call(call: Method) -> Method:
 
 
 def _invoke(invoke: Method) -> Method:
-    """All operators outside of hybridized blocks, also that of `array += other`."""
+    """Replace the call of all operators outside of hybridized blocks, also of `array += other`."""
 
     @wraps(invoke)
     def operator(handle: int, inputs: Sequence[Any], keys: Any, values: Any, out: Any, *more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The job as a script sees it in a probe's child, up to the sums, which are reported to the parent."""
+"""Job of a script in a probe's child: gradients are reported to the parent instead of summed over the workers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class ProbeChild:
-    """State of a child, which has `batch`, a part of the excerpt or the whole.
+    """State of a child that computes the gradients of `batch`: the excerpt (probed samples) or a part of it.
 
-    `totals`: results of `epoch.sum` for the whole excerpt, in order; None in the child that has the whole, whose own
-    values they are. `own`: see `Draws`.
+    `totals`: results of `epoch.sum` for the whole excerpt, in order; None in the child that has the whole excerpt and
+    computes them. `own`: see `Draws`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ProbeChild:
             self.end(loop, current)
 
     def end(self, loop: TrainingLoop, current: CurrentBatch) -> NoReturn:
-        """Report to the parent and end: the script asks for the next batch, or may be at its end."""
+        """Report to the parent and end; called when the script asks for the next batch."""
         for trainer in loop.trainers:
             if trainer not in self._summed and any(p.grad_req == "add" for p in trainer._params):
                 self.summed(loop, current, trainer)
@@ -63,7 +63,7 @@ class ProbeChild:
 
 
 def _sketch_of(param: Any, device_weights: Sequence[float]) -> Sketch:
-    """Sketch of the gradients of all devices; zeros for a parameter that this batch has not written to."""
+    """Return the sketch of a parameter's gradients, added up over all devices; zeros if this batch wrote none."""
     devices = zip(param.list_data(), param.list_grad(), device_weights, strict=True)
     gradients = [
         g if lean == 1.0 else g * lean for data, g, lean in devices if param.grad_req == "add" or data._fresh_grad

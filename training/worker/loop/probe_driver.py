@@ -1,12 +1,13 @@
-"""Probe of a loop's first batch, before its first step: whether gradients of its parts add up to those of the whole.
+"""Probe a loop's first batch before its first step: compare its gradients with the sum over its parts.
 
 MXNet's record does not show everything that a script counts in its batch: class weights, a target, how many places were
-picked. So each worker that begins the loop lets the script run some samples of the first batch, and two parts of them,
-in processes of their own. If the gradients differ, the script would train differently over several workers.
+picked. So each worker that begins the loop forks child processes, in which the script runs some samples of the first
+batch (the excerpt), and two parts of them. If the gradients do not add up, the script would train differently over
+several workers.
 
-Layers are held still meanwhile, because BatchNorm depends on the batch by design. What is drawn for each sample is the
-same in each process, as far as the draw shows which sample it is for; otherwise the probe says nothing. The samples are
-loaded in this process, by its loading processes; with `epoch.indices()` the script loads them itself, in the child.
+Layers are frozen in the children, because BatchNorm depends on the batch by design. Random draws for a sample are the
+same in each child if the draw shows its sample; otherwise the probe is skipped. The samples are loaded in this process;
+with `epoch.indices()` the script loads them itself, in the child.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ FIRST = 5 / 12  # share of the first part, so that neither part is a multiple of
 SECONDS = 60.0  # for the whole probe; a script that takes longer begins without it
 MORE, OTHER, SOON = 256, 0.5, 10.0  # second excerpt: samples at most, share of its first part, time limit (s)
 TOLERANCE, OF_HALVES = 1e-3, 5e-2  # rounding of a sum in another order, with float32 and with float16
-TRIED = "the first batch is probed: the gradients of %(whole)d samples are those of %(first)d and %(rest)d of them"
+TRIED = "the first batch is probed: the gradients of %(first)d and %(rest)d samples add up to those of all %(whole)d"
 WENT_ON = "the script went on without asking for the next batch"
 TALKS = "the script talks to another process before its step"
 REFUSED_BY_ANOTHER = (
-    "another worker refuses the script for what it does with a batch: that worker's log says what to write"
+    "another worker refuses the script because of a batch: that worker's log has the reason and the remedy"
 )
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A child's report: `gradients` by their keys, results of `epoch.sum`, and statistics of its norms.
+    """A child's report: `gradients` by key, results of `epoch.sum`, and statistics of its norms.
 
     `drawn`: digest of its random draws. `of_batch`: functions by which it drew numbers for the batch as a whole.
     """
@@ -67,10 +68,10 @@ class Tried:
 
 
 def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[Indices, None, None]:
-    """Yield nothing in this process; in each child, its part of the batch, with `loop.probe_child` set.
+    """Probe the first batch; yields only in a child: its part of the batch, with `loop.probe_child` set.
 
-    Afterwards `loop.refusal` says what is wrong, if anything. `dataset` None: the script loads its samples itself, also
-    in the child.
+    Afterwards `loop.refusal` has the reason if the script is refused. `dataset` None: the script loads its samples
+    itself, also in the child.
     """
     batch = loop.feeder.first_batch[:SAMPLES]
     begun = time.monotonic()
@@ -88,7 +89,7 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[In
         loop.findings.find("DT203", by=", ".join(whole.of_batch))
     more = loop.feeder.first_batch[: max(len(batch), min(MORE, loop.feeder.first_part))]
     if (time.monotonic() - begun) * len(more) / len(batch) < SOON:
-        # Few samples rarely share a class, or a largest loss; and two parts may agree by chance
+        # Few samples rarely share a class, and two parts may agree by chance
         with suppress(ProbeSkipped):
             yield from Probe(loop, dataset, more, OTHER).run()
 
@@ -100,7 +101,7 @@ def sizes_of(batch: Indices, first: float) -> dict[str, int]:
 
 
 class ProbeSkipped(Exception):
-    """The probe says nothing about the script; the message has the reason."""
+    """The probe has no result about the script; the message has the reason."""
 
 
 class Probe:
@@ -113,7 +114,7 @@ class Probe:
         self._on_cpu = copies_on_cpu()
 
     def run(self) -> Generator[Indices, None, Tried]:
-        """Try the excerpt and its two parts; returns the excerpt's report. Raises ProbeSkipped."""
+        """Run the script on the excerpt and its two parts; returns the excerpt's report. Raises ProbeSkipped."""
         rows, first = np.arange(len(self._batch)), self._sizes["first"]
         whole = yield from self._try(rows, None)
         parts = []
@@ -124,20 +125,20 @@ class Probe:
         if wrong := self._difference(whole, parts):
             again = yield from self._try(rows, None)
             if self._difference(whole, [(rows, again)]):
-                raise ProbeSkipped("the script does not compute the same of the same samples twice")
+                raise ProbeSkipped("the script gives two results for the same samples")
             self._loop.findings.find("DT201", name=wrong.name, share=wrong.share, **self._sizes)
         return whole
 
     def _try(self, rows: Indices, whole: Tried | None) -> Generator[Indices, None, Tried]:
-        """Try `rows` of the excerpt in a child; returns its report. Raises ProbeSkipped.
+        """Run the script on `rows` of the excerpt in a child; returns the child's report. Raises ProbeSkipped.
 
-        `whole`: the report on all of the excerpt, of which `rows` are a part; None if they are all.
+        `whole`: the report on the whole excerpt if `rows` are a part of it, otherwise None.
         """
         try:
             dataset = self._dataset
             samples = None if dataset is None else self._loop.feeder.load_part(dataset, self._batch, rows)
-        except Exception as error:  # which is raised again when the script gets its batch
-            raise ProbeSkipped(f"its samples: {error}") from error
+        except Exception as error:  # raised again when the script gets its batch
+            raise ProbeSkipped(f"its samples cannot be loaded: {error}") from error
         came = fork(self._until - time.monotonic())
         if isinstance(came, ParentPipe):
             came.leave_at_errors(sys._getframe())
@@ -163,7 +164,7 @@ class Probe:
         return Tried(gradients, came["totals"], came["norms"], came["drawn"], came["of_batch"])
 
     def _difference(self, whole: Tried, parts: Sequence[tuple[Indices, Tried]]) -> Difference | None:
-        """First difference that a trainer's gradients show, None if there is none. Raises ProbeSkipped."""
+        """Return the first difference in a trainer's gradients, None if there is none. Raises ProbeSkipped."""
         for t, trainer in enumerate(self._loop.trainers):
             names = {gradient_key(t, i): p.name for i, p in enumerate(trainer._params)}
             for each in (whole, *(tried for _, tried in parts)):

@@ -1,4 +1,4 @@
-"""Steps on one worker, from taking a batch to the result: the next step, an undone void step, or a boundary."""
+"""Steps on one worker, from the begin of a batch to its result: the next step, an undone void step, or a boundary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """Steps of one loop; they move its position and anchor."""
+    """Steps of one loop, which change the loop's position and anchor."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
@@ -52,14 +52,17 @@ class Steps:
         return current
 
     def reached(self, after: Position) -> None:
-        """Move the anchor to `after`: nothing is under way any more."""
+        """Move the anchor to `after`, because the step is final."""
         loop = self._loop
         loop.anchor = after
         loop.state.drop_carried()
         loop.undo.stands()
 
     def put_down(self, current: CurrentBatch) -> None:
-        """End the batch: go on, or undo a void step. Raises RuntimeError if the script has not stepped as required."""
+        """End the batch: continue with the next step, or undo a void step.
+
+        Raises RuntimeError if the script has not stepped as required.
+        """
         loop = self._loop
         loop.current = None
         if current.summed is not None and not self._is_void(current):
@@ -80,26 +83,26 @@ class Steps:
         self._follow(due, epoch_ended=loop.position.epoch > before.epoch)
 
     def stop(self) -> None:
-        """End the loop, which has made all its steps, before the epoch's end."""
+        """End the loop before the epoch's end, because it has made all its steps."""
         self._loop.membership.stopping = True
         self._at_boundary(epoch_ended=False)
 
     # ---- what the batch came to
 
     def _is_void(self, current: CurrentBatch) -> bool:
-        """Whether a step is void that was summed, and whose update the script has not made."""
+        """Whether the step is void; the script has summed its gradients, but not made the update."""
         membership, reaches = self._loop.membership, len(self._loop.trainers) == 1
         return current.void or (membership.broken and not membership.apply(self._loop.after, lambda: None, reaches))
 
     def _conclude(self, current: CurrentBatch) -> None:
         """Find out whether the step is void, whether its gradients accumulate further, and whether all updates are
-        agreed on.
+        final.
 
-        Raises RuntimeError if the script has not stepped, or not with all trainers.
+        Raises RuntimeError if the script has not stepped, or has not stepped all trainers.
         """
         loop = self._loop
         if current.summed is not None:
-            current.void = True  # the sum may be NaN: a script that checks for that need not update with it
+            current.void = True  # a void sum may be NaN, and then a script may skip its update
         elif not current.updated:
             if not loop.state.accumulated or (loop.group > 1 and loop.update_due):
                 raise RuntimeError(NOT_STEPPED)
@@ -150,9 +153,9 @@ class Steps:
     def _at_boundary(self, epoch_ended: bool) -> None:
         """Average the running statistics, and check in unless the epoch has ended.
 
-        At an epoch's end they are averaged now, for the script's validation. The check-in, or the rejoin after a lost
-        worker, comes after the validation: what the script sets there, as a rate, is part of the state that joiners
-        receive.
+        At an epoch's end, the statistics are averaged now for the script's validation. The check-in, or the rejoin
+        after a lost worker, comes after the validation. So values that the script sets in its validation, such as a
+        rate, are part of the state that joiners receive.
         """
         loop = self._loop
         if loop.anchor != loop.position:
@@ -170,7 +173,7 @@ class Steps:
             loop.check_in()
 
     def _settle(self) -> None:
-        """Sum the gradients that accumulate across the boundary, so that they survive the loss of any worker."""
+        """Sum the gradients that accumulate across the boundary, so that the sums survive the loss of any worker."""
         loop = self._loop
 
         def taken() -> None:

@@ -1,10 +1,10 @@
-"""Elastic training loop under the script's own: its position, its state, and its course from epoch to epoch.
+"""Elastic training loop of a script: its position, its state, and its course from epoch to epoch.
 
-A *step* is one batch over all workers. Within it, each trainer may sum and update at most once. An update takes effect
-at once, as a GAN's second network is trained against the first one's new weights. A trainer does neither while its
-gradients accumulate over batches. A step can be voided until its last update is agreed on, if a worker is lost in it.
-Then all workers go back to the *anchor*, the last position at which nothing was under way, and repeat the batches since
-then.
+A *step* is one batch over all workers. In a step, each trainer may sum and update at most once. An update takes effect
+at once, because a GAN's second network is trained against the new weights of the first. A trainer does neither while
+its gradients accumulate over batches. A step is *void* if a worker is lost before all workers agree on the step's last
+update. Then all workers restore their state of the *anchor*, the last position without an unfinished step, and repeat
+the batches since then.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState
 
 STOPPED = (
-    "the job stops here by another worker's job.stop(), which this one has not called: decide by epoch.reduce(name, "
+    "the job stops here by another worker's job.stop(), which this worker did not call: decide by epoch.reduce(name, "
     "total, count), which is the same on all workers"
 )
 log = logging.getLogger(__name__)
@@ -57,8 +57,8 @@ log = logging.getLogger(__name__)
 class TrainingLoop:
     """One loop over epochs.
 
-    `before`: the script's previous loop. Its nets, memory and kept arrays remain the job's. So do its trainers, rows
-    and loaders, until the script makes others.
+    `before`: the script's previous loop. This loop has the same nets, memory and kept arrays. It also has the previous
+    trainers, rows and loaders, until the script makes new ones.
     """
 
     def __init__(self, membership: Membership, before: TrainingLoop | None = None) -> None:
@@ -75,7 +75,9 @@ class TrainingLoop:
         self._undo: Undo | None = None
         self.losses, self.gradients, self.running_statistics = Losses(self), Gradients(self), RunningStatistics(self)
         self._listeners: Listeners | None = None
-        self.keeps: list[Any] = before.keeps if before else []  # what the script keeps beside nets and trainers
+        self.keeps: list[Any] = (
+            before.keeps if before else []
+        )  # arrays and nets that the script keeps besides nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
         self.memories: Memories = before.memories if before else Memories()
@@ -88,13 +90,13 @@ class TrainingLoop:
 
     @property
     def refusal(self) -> str | None:
-        """Why the script is refused, as far as this worker has seen; the next sum tells all workers."""
+        """Reason for which this worker refuses the script, or None; the next sum tells all workers."""
         return self.findings.stops
 
     @property
     def state(self) -> TrainingState:
         if self._state is None:
-            raise RuntimeError("the job has no state yet: this belongs inside `for epoch in job.epochs(...)`")
+            raise RuntimeError("the job has no state yet: make this call inside `for epoch in job.epochs(...)`")
         return self._state
 
     @property
@@ -178,7 +180,7 @@ class TrainingLoop:
     # ---- the course of the loop
 
     def inherit(self) -> None:
-        """Take over from the previous loop the trainers, rows and loaders that the script has not made for this one."""
+        """Take over the trainers, rows and loaders of the previous loop that the script has not made anew."""
         before, self._before = self._before, None
         if before is None:
             return
@@ -235,7 +237,7 @@ class TrainingLoop:
             self._listeners = None
 
     def _refuse(self) -> None:
-        """Raise ValueError if options that the script uses now exclude each other."""
+        """Raise ValueError if options that the script uses exclude each other."""
         if self.config.local_batch_at_most is not None:
             refuse_unfit(self.trainers, self.state.accumulated)
         refuse_together(self.trainers)
@@ -257,7 +259,7 @@ class TrainingLoop:
         self.undo.put_back_written()
         self.check_in()
         while self.membership.stopping and not self.membership.over:
-            # A worker lost in the script's own lines caused a generation, so no one was told that the job stops here.
+            # A worker lost in the script's validation caused a new generation, before the coordinator knew of the stop.
             self.check_in()
         self._between_epochs()
 
@@ -269,16 +271,16 @@ class TrainingLoop:
             log.warning(STOPPED)
 
     def _between_epochs(self) -> None:
-        """Give all workers the carried gradients until the script has begun the next epoch.
+        """Give all workers the accumulated gradients until the script has begun the next epoch.
 
-        If the script sets them to zero there, that shows on all workers alike.
+        If the script sets these gradients to zero between epochs, all workers see that.
         """
         self.state.carried.resume(takes=True)
 
     def enter(self, number: int) -> None:
-        """Continue after the script's own beginning of the epoch (a new rate, layers that are unfrozen).
+        """Continue after the script's own begin of the epoch, which may set a new rate or unfreeze layers.
 
-        If the epoch was begun before, that code has run twice in the job's life; then the result of the first run
+        If the epoch was begun before, the script's begin has now run twice in the job; then the result of its first run
         counts.
         """
         state = self.state
@@ -301,14 +303,14 @@ class TrainingLoop:
         self.loading.expect(position, number, workers)
 
     def _tries(self, step: int) -> int | None:
-        """Step in which shares are made unequal; None for rows with accumulated gradients.
+        """Return the step in which shares are made unequal; None for rows with accumulated gradients.
 
         Such rows must stay on their workers until the update.
         """
         return None if self.rows and self.state.accumulated else step
 
     def arrive(self, position: Position) -> None:
-        """Continue from a boundary whose membership is settled."""
+        """Continue from a boundary at which the membership is decided."""
         self.shares.begins = self._tries(max(self.membership.first_step, self.starts.step))
         self.position = self.anchor = position
         # Between two loops all workers draw the same numbers, so a layer initialised there is equal on all of them.

@@ -1,7 +1,7 @@
-"""A worker's part in `dyntrain check`; other processes use none of it.
+"""A worker's part in `dyntrain check`; a process outside of such an experiment does not use it.
 
-It saves the weights after each step that counts, ends its loops early, and kills itself or waits where the experiment
-says so.
+A worker saves its weights after each final step, ends its loops early, and waits or kills itself at the steps that the
+experiment plans.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from mxnet import gluon
 BATCHES = 4  # whole batches of an epoch, by default
 KEPT_WHOLE = 4096  # numbers; larger arrays become as many signed sums, whose differences are as large as the arrays'
 SIGNS = 1  # seed of the signs, the same in every process
-GATE_SECONDS = 0.02
-FAR_OFF = 0.5
+GATE_SECONDS = 0.02  # between two looks for the file that ends a wait
+FAR_OFF = 0.5  # added to weights on which nothing may depend
 
 
 class FirstBatch(Statistics):
-    """Mean and variance of the first batch that each norm got, used in all later steps too."""
+    """Mean and variance of each norm's first batch, used in all later steps too. A norm is a normalization layer."""
 
     def __init__(self, known: list[Moments]) -> None:
         super().__init__(None)
@@ -60,7 +60,7 @@ class FirstBatch(Statistics):
 
 
 class Trial:
-    """The experiment's part in this process."""
+    """The part of one process in an experiment."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -70,11 +70,11 @@ class Trial:
         self._held: dict[str, Any] = {}  # the script's variables at the step's begin
         self._took = False  # whether a step of this loop was begun
         self._rows: Rows | None = None  # of the current batch
-        self._seeded_alike = False  # for the current batch, and not by the script since
+        self._seeded_alike = False  # whether generators are seeded for the batch, and not by the script since
         self._norms = FirstBatch(json.loads(order.norms.read_text()) if order.norms else [])
 
     def shortened(self, config: LoopConfig) -> LoopConfig:
-        """Settings of the loop with the experiment's limits."""
+        """Return the loop's settings with the experiment's limits."""
         order, batch = self._order, config.largest_batch
         if isinstance(config.batching, PerWorker):
             order.follows_file.touch()
@@ -83,12 +83,13 @@ class Trial:
             config = replace(config, samples=cap, drawn_from=config.drawn_from or config.samples)
         epochs = config.epochs if order.epochs is None else min(config.epochs, order.epochs)
         steps = min(config.steps or order.steps, order.steps)
-        # where whole runs are compared, a probe of parts must refuse nothing
+        # a probe of the first batch must not end a run whose weights are compared
         return replace(config, epochs=epochs, steps=steps, probe=config.probe and order.rules)
 
     def began(self, loop: Any) -> None:
-        """Prepare the process at its first loop, and record the initial weights if this worker is at the loop's first
-        step.
+        """Prepare the process at its first loop, and record the initial weights.
+
+        Initial weights are recorded only if this worker begins at the loop's first step.
         """
         if not self._loops:
             _hold_all_still(self._norms)
@@ -106,7 +107,7 @@ class Trial:
     def took(self, loop: Any, rows: Any, size: int) -> None:
         """Seed the generators for a batch of `size` samples over all workers, of which `rows` are this worker's.
 
-        What the script draws for the batch is drawn for all samples, alike on all workers.
+        The script's draws for the batch are made for all samples, equally on all workers.
         """
         self._rows = len(rows), size, slice(int(rows[0]), int(rows[-1]) + 1)
         self._took = True
@@ -124,8 +125,9 @@ class Trial:
                 self._gradients[f"gradient {t}.{i} {param.name}"] = gradient
 
     def within(self, loop: Any, moment: Moment) -> None:
-        """Kill this process if the order says so, `before` this worker pushes its gradients or
-        `after` it has the sums.
+        """Kill this process if the order says so.
+
+        `moment`: `before` this worker pushes its gradients, or `after` it has the sums.
         """
         for kill in self._order.kills:
             if (kill.step, kill.moment) == (loop.position.step + 1, moment) and self._is_meant(loop, kill.rank):
@@ -137,7 +139,7 @@ class Trial:
         return bool(loop.rank == min(rank, loop.workers - 1))
 
     def stepped(self, loop: Any) -> None:
-        """Record a step that counts, with what the script has made after it."""
+        """Record the weights after a final step, and wait if the order says so."""
         self._rows, self._seeded_alike = None, False
         self._write(loop, draws=_next_draws())
         if not self._order.norms_file.exists():
@@ -147,9 +149,9 @@ class Trial:
             time.sleep(GATE_SECONDS)
 
     def _watch(self) -> None:
-        """Record what the script saves, and give each worker initial weights of its own for nets initialised in a loop.
+        """Record the arrays that the script saves, and draw each worker's own weights for nets initialised in a loop.
 
-        Such weights differ in any job, though draws for a batch are alike here.
+        Such weights differ between workers of any job, although draws for a batch are equal in this experiment.
         """
         replaced, trial = Replaced(), self
         save, seed, finish = mx.nd.save, mx.random.seed, gluon.Parameter._finish_deferred_init
@@ -178,10 +180,10 @@ class Trial:
         replaced.replace(gluon.Parameter, "_finish_deferred_init", lambda _: finishes)
 
     def ended(self, loop: Any) -> None:
-        """Record the script's variables after its own end of the loop's last epoch.
+        """Record the script's variables after the script's own end of the loop's last epoch.
 
-        A worker that came too late for any step of the loop has initial weights of its own until it receives those of
-        the next loop. Nothing may depend on them, so they are made far off.
+        A worker that came too late for any step has initial weights of its own until the next loop. The script must not
+        depend on these weights, so they are changed by a large amount.
         """
         if not self._took:
             for param in loop.state.equal:
@@ -215,7 +217,7 @@ def _save(path: Path, arrays: dict[str, Any]) -> None:
 
 
 def _held(kind: str, loop: Any) -> dict[str, Any]:
-    """The script's variables without the parameters, which are compared anyway."""
+    """Return the script's variables without the parameters, which are recorded anyway."""
     arrays, names = held(lambda array: _sketched(np.asarray(array)), loop.state.parameters)
     return {**{f"{kind} {name}": array for name, array in arrays.items()}, f"names {kind}": np.array(names)}
 
@@ -227,7 +229,7 @@ def _write_whole(path: Any, content: bytes) -> None:
 
 
 def _sketched(array: Any) -> Any:
-    """Numbers of an array, or fewer sums whose differences are about as large in total."""
+    """Return the numbers of an array, or fewer sums whose differences have about the same norm."""
     flat = array.reshape(-1).astype(np.float64)
     if flat.size <= KEPT_WHOLE:
         return flat
@@ -237,7 +239,7 @@ def _sketched(array: Any) -> Any:
 
 
 def _next_draws() -> Any:
-    """Next numbers of the global generators, which differ if other numbers were drawn before.
+    """Return the next numbers of the global generators, which differ if other numbers were drawn before.
 
     MXNet has one generator for each of many parts of an array.
     """
@@ -246,7 +248,10 @@ def _next_draws() -> Any:
 
 
 def _nudge(param: Any, rng: np.random.Generator) -> None:
-    """Change the parameter by one rounding error, up or down; at least that of float32, as sums may be of floats."""
+    """Change each number of the parameter by one rounding error, up or down.
+
+    The error is at least that of float32, because the sums may be of floats.
+    """
     first = param.list_data()[0].asnumpy()
     eps = max(np.finfo(first.dtype).eps, np.finfo(np.float32).eps)
     nudged = first * (1.0 + eps * rng.choice([-1.0, 1.0], first.shape))
@@ -255,15 +260,13 @@ def _nudge(param: Any, rng: np.random.Generator) -> None:
 
 
 def _hold_all_still(norms: FirstBatch) -> None:
-    """Hold still what differs by design between shares in any data parallelism: Dropout's draws, BatchNorm's
-    statistics.
-    """
+    """Freeze layers that differ between shares in any data parallelism: Dropout, and BatchNorm's statistics."""
     freeze_layers(norms, refuses=False)
     Replaced().replace(gluon.HybridBlock, "_call_cached_op", _traced_too)
 
 
 def _traced_too(called: Any) -> Any:
-    """Trace hybridized blocks as well, so that a script can export them."""
+    """Return a call of hybridized blocks that also traces them, so that a script can export them."""
     tracing: list[Any] = []
 
     def traced_too(block: Any, *args: Any) -> Any:

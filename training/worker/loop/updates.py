@@ -1,7 +1,7 @@
-"""From the gradients of the current batch to an update: the sum over all workers, their consensus, and the divisor.
+"""Update the weights: sum gradients over all workers, check that the workers agree, and divide the sums.
 
-Each part can find that the step is void because a worker was lost in it. Then the script continues to the end of its
-batch, and nothing of the batch counts.
+The step becomes void if a worker is lost in any of these parts. Then the script continues to the end of its batch, and
+nothing of the batch counts.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TWICE = "a trainer can sum and update once for each batch of epoch.batches(...), and each sum is followed by its update"
 BOTH = (
-    "trainer.allreduce_grads() of a second trainer before the first one's update: update after each sum. A norm over "
-    "the gradients of both needs one trainer with all parameters"
+    "trainer.allreduce_grads() was called for a second trainer before the first trainer's update: update after each "
+    "sum. A norm over the gradients of several trainers needs one trainer with all parameters"
 )
-VOID = "step %d is void in the sum of trainer %d of %d: a worker was lost in it, or came to another trainer's step"
-NOT_SUMMED = "trainer.update() without trainer.allreduce_grads() before it: write trainer.step(n)"
+VOID = "step %d is void in the sum of trainer %d of %d: a worker was lost, or stepped another trainer"
+NOT_SUMMED = "trainer.update() was called without trainer.allreduce_grads() before it: write trainer.step(n)"
 
 
 class Updates:
-    """Sums and updates of one loop's trainers, as they are when the loop begins."""
+    """Sums and updates of the trainers that one loop has when it begins."""
 
     def __init__(self, loop: TrainingLoop, config: LoopConfig) -> None:
         self._loop = loop
@@ -59,7 +59,7 @@ class Updates:
         return self._loop.current
 
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
-        """Divisor that `n` in step(n) or update(n) stands for. Raises ValueError if there is none.
+        """Return the divisor that `n` in step(n) or update(n) stands for. Raises ValueError if there is none.
 
         `n` may be an array of one number.
         """
@@ -68,7 +68,7 @@ class Updates:
             return 1.0
         n = n if isinstance(n, Total) else number(n)
         if current.void or (math.isnan(n) and loop.membership.broken):
-            return 1.0  # it may be the result of a sum in which a worker was lost
+            return 1.0  # `n` may be the result of a sum in which a worker was lost
         singles = current.size <= loop.workers
         try:
             by = self._divisors.of(trainer, n, current, loop.step_samples, loop.state.own, singles)
@@ -83,8 +83,7 @@ class Updates:
     def exchange(self, trainer: ElasticTrainer) -> None:
         """Sum the trainer's gradients over all workers.
 
-        Raises RuntimeError if no sum is due, and ValueError if the loss is not of the kind that the trainer was made
-        for.
+        Raises RuntimeError if no sum is due, and ValueError if the loss does not fit the trainer's `loss`.
         """
         loop, current = self._loop, self._in_hand("allreduce_grads()")
         if trainer in current.updated or current.summed is not None:
@@ -139,7 +138,10 @@ class Updates:
             current.consensus.to_be_summed()
 
     def _sum(self, trainer: ElasticTrainer, current: CurrentBatch) -> bool:
-        """Push the gradients and what is summed beside them. False if not all was pushed, as a generation follows."""
+        """Sum the gradients and the numbers beside them over all workers.
+
+        Returns False if a new generation interrupted the sums.
+        """
         loop, shared = self._loop, self._loop.membership.shared
         t, own = loop.trainers.index(trainer), loop.state.own
         now = frozenset(i for i, param in enumerate(trainer._params) if summed(param))
@@ -181,8 +183,8 @@ class Updates:
     def apply(self, trainer: ElasticTrainer, n: float, update: Callable[[float], None]) -> None:
         """Call `update` with the divisor that `n` stands for, unless the sums are void.
 
-        Raises ValueError if any worker refuses the script, and UnequalRates if the workers' updates would differ; both
-        on all workers alike.
+        Raises ValueError if any worker refuses the script, and UnequalRates if the workers' updates would differ; these
+        errors are raised on all workers alike.
         """
         loop, current = self._loop, self._in_hand("update()")
         self.divisor(trainer, n)
@@ -229,7 +231,10 @@ class Updates:
             raise Refused(lacks)
 
     def _settled(self, trainer: ElasticTrainer, current: CurrentBatch) -> float | None:
-        """Divisor after the sums are made; None if the workers differ. Raises ValueError if it stays ambiguous."""
+        """Return the divisor after the sums; None if the workers' divisors differ.
+
+        Raises ValueError if the divisor stays ambiguous.
+        """
         loop, step = self._loop, self._loop.position.step
         workers = loop.workers if loop.membership.shared else 1
         try:

@@ -1,4 +1,4 @@
-"""Divisors that `step(n)` of each trainer stands for; the meaning is remembered, as it is the same at every step."""
+"""Divisors of the summed gradients, from each trainer's `step(n)`; the meaning of `n` is remembered between steps."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
 SHORT_GROUP = "; accumulate=k, as an epoch's last update has fewer"
-MADE_OF_A_SUM: list[str] = []  # instead of meanings; workers with different numbers make no step
+MADE_OF_A_SUM: list[str] = []  # in place of meanings: `n` itself is the divisor, and must be equal on all workers
 
 
 def _means(trainer: ElasticTrainer, current: CurrentBatch) -> set[int]:
-    """Numbers of means that a sum may have: of one batch, of several, of each device."""
+    """Return the possible numbers of means in a sum of losses: of one batch, of several batches, of each device."""
     return {1, trainer.accumulate, current.batches, len(trainer._contexts)}
 
 
 def _mixed(current: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
-    """Whether the summed tags are those of `unsure_workers` workers with tags `unsure`, and of the
-    others with `sure`.
-    """
+    """Whether the summed tags are the `unsure` tags of all unsure workers plus the `sure` tags of the other workers."""
     doubts = current.consensus.unsure_workers
     total = [doubts * one + (workers - doubts) * other for one, other in zip(unsure, sure, strict=True)]
     return 0 < doubts < workers and current.consensus.tagged == total
@@ -36,9 +34,9 @@ class Divisors:
     def of(
         self, trainer: ElasticTrainer, n: float, current: CurrentBatch, full: int, own: dict[str, Any], singles: bool
     ) -> float:
-        """Divisor of the summed gradients. Raises NoMeaning if `n` fits none, or several.
+        """Return the divisor of the summed gradients. Raises NoMeaning if `n` fits no meaning, or several.
 
-        `full`: samples of a full step over all workers. `own`: the part of the state that remembers meanings.
+        `full`: samples of a full step over all workers. `own`: part of the job's state that stores the meanings.
         `singles`: no worker has more than one sample.
         """
         try:
@@ -67,7 +65,7 @@ class Divisors:
         elif counts and n == 1 and known is None and singles:
             raise NoMeaning("DT404")
         elif counts and n == 1 and (known == MADE_OF_A_SUM or len(current.part) > 1):
-            by, left = 1.0, of_a_sum  # max(1, epoch.sum(n)) with a sum of 0
+            by, left = 1.0, of_a_sum  # `n` is max(1, epoch.sum(...)) with a sum of 0
         else:
             try:
                 by, left = divisor(n, self._counts(current, full), known)
@@ -88,16 +86,15 @@ class Divisors:
         tagged: Callable[[float], list[float]],
         own: dict[str, Any],
     ) -> float | None:
-        """Divisor after the sums, which show the other workers' divisors: the same on every worker, None if they
-        differ.
+        """Return the divisor that all workers agree on after the sums; None if the workers' divisors differ.
 
-        `alike`: all workers' tags are equal. A worker that could read its number in two ways has voted for the samples
-        of its batch, and that it is unsure; the other workers are sure. `tagged`: the tags of a worker with that
-        divisor. Raises NoMeaning if all workers are unsure, unless the number is 1.
+        A worker whose `n` has two meanings has voted for the samples of its batch, and that it is unsure. `alike`:
+        whether all workers' tags are equal. `tagged`: returns the tags of a worker with this divisor. Raises NoMeaning
+        if all workers are unsure, unless `n` is 1.
         """
         number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
         unsure, doubts = current.unsure.get(trainer), current.consensus.unsure_workers
-        by = current.divides.get(trainer, 1.0)  # there is none if `n` is the result of a sum in which a worker was lost
+        by = current.divides.get(trainer, 1.0)  # no divisor is known if a worker was lost in the sum that gives `n`
         if unsure is None:
             return (
                 by if alike or any(_mixed(current, workers, tagged(one), tagged(by)) for one in current.taken) else None

@@ -1,6 +1,6 @@
-"""Factor of a Module's summed gradients that makes them those of one process.
+"""Factor that scales a Module's summed gradients to those of one process.
 
-It holds however the script divides the batch: as many samples for each worker, or one batch over all of them.
+The script may give each worker as many samples as one process has, or divide one batch over all workers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dyntrain.training.worker.refused import RefusedByAll
 
 NORMALISED = ("batch", "valid")
 MEANS_OF_UNEQUAL = (
-    "{op}(normalization={how!r}) takes the mean of each worker's own batch, and these have different sizes: give all "
-    "workers the same batch, or leave normalization out"
+    "{op}(normalization={how!r}) takes the mean of each worker's batch, but the batches have different sizes: give all "
+    "workers batches of one size, or leave normalization out"
 )
 SUMS_AND_MEANS = (
     "one output has normalization={how!r} and another has not: dividing the batch changes their proportion. Leave "
@@ -24,7 +24,7 @@ SUMS_AND_MEANS = (
 class GradientScale:
     """Factors for a script whose optimizer has the factor `declared` in one process, with `batch` samples.
 
-    Its gradients are sums over samples, except for outputs whose `normalization` makes means of them.
+    Gradients are sums over samples, except for outputs with a `normalization`, which makes means of them.
     """
 
     def __init__(self, declared: float, batch: int, symbol: Any) -> None:
@@ -32,9 +32,10 @@ class GradientScale:
         self._normalised, self._plain = _outputs(symbol)
 
     def divided(self, total: float, squares: float, workers: int) -> float:
-        """Factor for workers whose batches have `total` samples and the sum `squares` of their squares.
+        """Return the factor for workers whose batches have `total` samples.
 
-        Raises RefusedByAll, on all workers alike, if no factor is right.
+        `squares`: sum of the squared sizes of the batches. Raises RefusedByAll, on all workers alike, if no factor is
+        right.
         """
         of_sums = self._declared * (self._batch / total)
         if self._normalised is None:
@@ -48,7 +49,7 @@ class GradientScale:
 
 
 def _outputs(symbol: Any) -> tuple[tuple[str, str] | None, bool]:
-    """An output that normalises its gradient, as (operator, how), and whether another does not."""
+    """Return a normalising output's operator and `normalization`, and whether another output does not normalise."""
     graph = json.loads(symbol.tojson())
     normalised, plain = None, False
     for number, *_ in graph["heads"]:

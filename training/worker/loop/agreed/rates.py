@@ -1,7 +1,7 @@
-"""What every worker's update must have in common besides the gradients: rates, decay, momentum, loss scale.
+"""Compare the values that must be equal in all workers' updates: learning rate, decay, momentum, loss scale.
 
-If a script computes them from variables of its own, a worker that joins has others, and the weights diverge. So each
-sum of gradients contains a few numbers that show whether all workers agree; no message is added.
+If a script computes these values from variables of its own, a worker that joins may have other values, and the weights
+diverge. So each sum of gradients includes a few numbers that show whether all workers agree. No message is added.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ FACTORS = "numbers by which losses, or gradients before their sum, are multiplie
 
 
 class UnequalRates(RuntimeError, Unrecoverable):
-    """The workers' updates would differ; the step was not applied anywhere."""
+    """The workers' updates would differ, so no worker has applied the step."""
 
 
 def rates(trainer: Any, divides: float | None) -> dict[str, float]:
-    """Values that the trainer's next update depends on: the same names on every worker, 0 for what is absent.
+    """Return the values that the trainer's next update depends on.
 
-    `divides`: the divisor, None if not known yet. The scheduler is not called, as some count their calls; its
-    attributes are compared instead.
+    The names are equal on all workers; an absent value is 0. `divides`: the divisor, None if not known yet. The
+    scheduler's attributes are compared without a call, because some schedulers count their calls.
     """
     optimizer = trainer._optimizer
     scheduler = optimizer.lr_scheduler
@@ -55,7 +55,7 @@ def rates(trainer: Any, divides: float | None) -> dict[str, float]:
     values[SCHEDULE] = 0 if scheduler is None else _digest([type(scheduler).__name__, capture(scheduler)])
     values[TRAINED] = _digest([p.grad_req for p in trainer._params])
     values[OPTIMIZER] = _digest(type(optimizer).__name__)
-    # A NumPy number is a plain one on a worker that received it with the state.
+    # A joined worker received a plain number with the state in place of a NumPy number.
     return {name: float(value) if isinstance(value, int | float | np.number) else 0.0 for name, value in values.items()}
 
 
@@ -64,8 +64,9 @@ def _digest(value: Any) -> int:
 
 
 def tags(step: int, values: Mapping[str, float]) -> list[float]:
-    """Numbers whose sums show whether all workers' values are equal. Values that collide at one step do not at the
-    next.
+    """Return numbers whose sums over the workers show whether all workers' values are equal.
+
+    Different values with equal tags at one step have different tags at the next step.
     """
     digest = zlib.crc32(repr((step, sorted(values.items()))).encode())
     return [*mark(digest), *mark(digest // ROUND)]
@@ -74,7 +75,10 @@ def tags(step: int, values: Mapping[str, float]) -> list[float]:
 def unequal(
     membership: Membership, anchor: Position, trainer: int, values: Mapping[str, float], fingerprint: Sequence[float]
 ) -> UnequalRates:
-    """Error that tells which values differ, and how, in the same words on every worker. All must call it at once."""
+    """Return the error that lists the differing values, with the same text on all workers.
+
+    All workers must call it at the same time.
+    """
     values = {**values, FACTORS: float(_digest(fingerprint) if any(fingerprint) else 0)}
     compared = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
     unequal_ones = {name: difference for name, difference in compared.items() if difference is not None}
@@ -88,9 +92,9 @@ def unequal(
 
 
 def _difference(membership: Membership, anchor: Position, name: str, value: float) -> str | None:
-    """How the workers' values differ; None if they do not, or a worker is lost meanwhile.
+    """Describe how the workers' values differ; None if the values are equal, or if a worker is lost meanwhile.
 
-    Sums may be of floats, so values are compared to their digits.
+    The sums may be of floats, so values are equal if they agree to six digits.
     """
     first = sum_up(membership, anchor, f"{name} of worker 0", 0.0 if membership.kvstore.rank else value, 0.0)
     if first is None:

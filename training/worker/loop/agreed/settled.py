@@ -1,4 +1,4 @@
-"""Sum of gradients that accumulate across a boundary, so that they survive the loss of any worker."""
+"""Sum gradients that accumulate across a boundary, so that the sums survive the loss of any worker."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def flush_accumulated(
     position: Position,
     taken: Callable[[], None],
 ) -> None:
-    """Sum the accumulated gradients and carry them in the state.
+    """Sum the accumulated gradients over all workers, and keep the sums in the state.
 
-    `taken` is called once all workers have the sums; not at all if a worker was lost in it.
+    `taken` is called when all workers have the sums, but not if a worker was lost meanwhile.
     """
     owners = {id(p): x for x in trainers for p in x._params}
     keys, arrays = [], []

@@ -1,4 +1,4 @@
-"""Numbers of each worker, summed beside the gradients, whose sums show whether all workers agree."""
+"""Numbers that each worker adds to a sum of gradients, to show whether all workers agree."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.worker.arrays import doubles, numbers_of
 from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT
 
-# MXNet's servers may sum doubles as floats, which are exact for whole numbers up to 2**24: squares of numbers up to
-# this one are summed exactly, for the largest number of workers
+# MXNet's servers may sum doubles as floats, which are exact for whole numbers up to 2**24. So the squares of numbers
+# up to ROUND are summed exactly, even over the largest number of workers.
 ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
 TAGGED = 7  # offset after the number of workers, the step's mark and the tags
 SUMMED = TAGGED + 4  # after the tags of what is summed
@@ -25,9 +25,9 @@ OTHER_STEPS = (
 
 
 def mark(number: int) -> list[float]:
-    """Numbers that workers add to a sum to show that all of them have the same `number`.
+    """Return numbers whose sums over the workers show whether all workers have the same `number`.
 
-    If they do, the sum is as many times this worker's mark; it is not if any of them is a few off.
+    If all have the same number, the sums are the number of workers times this worker's mark.
     """
     small = float(number % ROUND + 1)
     return [small, small**2]
@@ -38,16 +38,17 @@ def consensus_key(trainer: int) -> str:
 
 
 def consensus_keys(trainers: Sequence[Any], flags: int) -> list[tuple[str, tuple[int, ...], str]]:
-    """(key, shape, dtype) of each trainer's numbers."""
+    """Return key, shape and dtype of each trainer's numbers."""
     return [(consensus_key(t), (HEAD + len(each._params) + flags,), "float64") for t, each in enumerate(trainers)]
 
 
 class StepConsensus:
-    """Numbers of one worker for one sum, and the results.
+    """Numbers of one worker for one sum, and the results of the sum.
 
-    The worker is at this `step`. `tags` and `fingerprint`: of what its update depends on. `sums`: tags of which
-    gradients it sums. `unsure`: of its divisor. `refuses`: the script. `had_part`: parameters in which its samples had
-    a part. `flags`: of the parameters that must be equal on all workers.
+    `step`: the worker's step. `tags`, `fingerprint`: of the values that its update depends on. `sums`: tags of the
+    parameters whose gradients it sums. `unsure`: whether its divisor is uncertain. `refuses`: whether it refuses the
+    script. `had_part`: parameters whose gradients come from its own samples. `flags`: of the parameters that must be
+    equal on all workers.
     """
 
     def __init__(
@@ -63,26 +64,27 @@ class StepConsensus:
         flags: Sequence[float] = (),
     ) -> None:
         self._mark, self._tags, self._sums, self._parameters = mark(step), tags, sums, len(had_part)
-        # stays a NumPy array if there is no one to sum with
+        # stays a NumPy array if this is the only worker
         self.vote: Any = np.array([1.0, *self._mark, *tags, *sums, unsure, refuses, *fingerprint, *had_part, *flags])
         self.unsure_workers = 0
         self.refused = False  # whether any worker refuses the script
         self.tagged: list[float] = []  # the tags of all workers, summed
         self.fingerprints: list[float] = []  # the fingerprints of all workers, summed
-        self.had_part: list[bool] = []  # whether any worker's samples had a part, by parameter
-        self.flagged: list[int] = []  # numbers of the flags that any worker has set
+        self.had_part: list[bool] = []  # by parameter: whether its gradient comes from any worker's samples
+        self.flagged: list[int] = []  # indices of the flags that any worker has set
 
     def to_be_summed(self) -> None:
-        """Make the numbers an MXNet array; waits for all pending computation."""
+        """Convert the numbers to an MXNet array, which waits for all pending computation."""
         self.vote = doubles(self.vote)
 
     def sums_alike(self, workers: int) -> bool:
-        """After the sum: whether all workers sum the gradients of the same parameters."""
+        """Return, after the sum, whether all workers sum the gradients of the same parameters."""
         return bool(numbers_of(self.vote)[TAGGED:SUMMED].tolist() == [workers * tag for tag in self._sums])
 
     def count(self, workers: int) -> bool:
-        """After the sum: whether all workers' updates depend on the same values. Raises RuntimeError if their steps
-        differ.
+        """Read the results of the sum; returns whether all workers' updates depend on equal values.
+
+        Raises RuntimeError if the workers' steps differ.
         """
         total = numbers_of(self.vote)
         if total[:3].tolist() != [workers * part for part in (1.0, *self._mark)]:

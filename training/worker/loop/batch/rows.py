@@ -1,8 +1,9 @@
-"""Values that belong to the rows of a batch and continue in the next one: hidden states in truncated back-propagation.
+"""Values that belong to the rows of a batch and continue in the next batch: hidden states in truncated
+back-propagation.
 
-Row k of a batch follows row k of the batch before. When the membership changes, rows move to other workers, and those
-of a lost worker are lost with it. So all workers have the values of all rows, which are summed in each step beside the
-gradients: each worker adds its own rows, and zeros for the others.
+Row k of a batch follows row k of the previous batch. Membership changes move rows to other workers, and a lost worker
+loses its rows. So all workers store the values of all rows. Each step sums the values beside the gradients: each worker
+adds its own rows, and zeros for the other rows.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from dyntrain.training.worker.membership.membership import Key
 from dyntrain.training.worker.state.slots import zeros_like
 
 ROWS_ADD_UP = (
-    "job.rows() where the script adds gradients up itself (grad_req='add'): say it to the job, job.trainer(..., "
-    "accumulate=K), so that no row changes its worker between two batches of an update"
+    "job.rows() with accumulated gradients (grad_req='add'): use job.trainer(..., accumulate=K), so that no row "
+    "changes its worker between two batches of an update"
 )
-OUTSIDE = "job.rows(...).mine is of the batch in hand, in the loop over the batches"
-LATE = "job.rows(...).mine is set before trainer.step(): the step sums it up for all workers"
+OUTSIDE = "job.rows(...).mine was used outside of the loop over the batches: it has the current batch's rows"
+LATE = "job.rows(...).mine was set after trainer.step(): set it before, because the step sums it over all workers"
 
 
 class Rows:
-    """Values made by `job.rows`. `whole`: those of all rows, part of the job's state."""
+    """Values made by `job.rows`. `whole`: values of all rows, part of the job's state."""
 
     def __init__(self, number: int, arrays: Any, axis: int) -> None:
         self._single = is_array(arrays)
@@ -49,9 +50,7 @@ class Rows:
 
     @property
     def mine(self) -> Any:
-        """Values of this worker's rows of the current batch, a list if `job.rows` was given one; without gradient
-        history.
-        """
+        """Values of this worker's rows of the current batch, without gradient history; a list if `job.rows` got one."""
         first, end = self._in_hand()
         arrays = self._mine or [rows_of(array, self._axis, first, end) for array in self.whole]
         return arrays[0] if self._single else list(arrays)
@@ -64,13 +63,15 @@ class Rows:
         given = [values] if is_array(values) else list(values)
         wanted = [(*a.shape[: self._axis], end - first, *a.shape[self._axis + 1 :]) for a in self.whole]
         if [tuple(array.shape) for array in given] != wanted:
-            raise ValueError(f"job.rows(...).mine = {[array.shape for array in given]}: must be of {wanted}, as it was")
+            raise ValueError(f"job.rows(...).mine = {[array.shape for array in given]}: must have shapes {wanted}")
         self._mine = [array.detach() for array in given]
 
     def reset(self) -> None:
         """Restore all rows to the values given to `job.rows`. Call it on every worker, outside of the batches."""
         if self._own is not None:
-            raise RuntimeError("job.rows(...).reset() within a batch: where an epoch begins, before its batches")
+            raise RuntimeError(
+                "job.rows(...).reset() was called within a batch: call it before the loop over the batches"
+            )
         for array, initial in zip(self.whole, self._initial, strict=True):
             initial.copyto(array)
 
@@ -88,19 +89,20 @@ class Rows:
         ]
 
     def take(self, own: Indices) -> None:
-        """Begin a batch in which `own` are this worker's rows, or another worker's that it only spectates."""
+        """Begin a batch in which `own` are this worker's rows, or rows of another worker that this one spectates."""
         self._own, self._summed = (int(own[0]), int(own[-1]) + 1), False
 
     def put_down(self, undone: bool) -> None:
-        """End the batch; `undone`: back to the last sums."""
+        """End the batch; if `undone`, drop the values that the script has set."""
         self._own = None
         if undone:
             self._mine = None
 
     def share(self, size: int, counts: bool, rest: bool) -> list[tuple[str, Any]]:
-        """Keys, and what this worker adds to their sums in a step whose batch has `size` rows.
+        """Return the keys, and the values that this worker adds to their sums, in a step whose batch has `size` rows.
 
-        It adds zeros unless it `counts`. One worker of all adds the rows that the batch does not have (`rest`).
+        The values are zeros unless this worker `counts`. One of all workers also adds the rows that the batch does not
+        have (`rest`).
         """
         first, end = self._in_hand()
         self._sums = [zeros_like(array) for array in self.whole]
@@ -117,27 +119,25 @@ class Rows:
         return (*[slice(None)] * self._axis, slice(first, end))
 
     def summed(self) -> None:
-        """Take over the sums, which are valid."""
+        """Copy the sums, which are valid, to the values of all rows."""
         for array, total in zip(self.whole, self._sums, strict=True):
             total.copyto(array)
         self._mine = None
 
 
 def refuse_rows(rows: Sequence[Rows], config: LoopConfig) -> None:
-    """Raise ValueError for a script in which no row continues one of the batch before."""
+    """Raise ValueError for a script in which no row continues a row of the previous batch."""
     if not rows:
         return
     if isinstance(config.batching, PerWorker) or config.local_batch_at_most is not None:
-        raise ValueError(
-            "job.rows() with batching=PerWorker(...) or local_batch_at_most=: a batch has other rows there"
-        )
+        raise ValueError("job.rows() with batching=PerWorker(...) or local_batch_at_most=: leave these options out")
     if config.drawn is None:
         raise ValueError(
-            "job.rows(): in the job's random order no row continues the previous batch's. Give the order: "
-            "job.loader(..., batch_sampler=[[...], ...]), the indices of each batch's rows"
+            "job.rows(): in the job's random order no row continues a row of the previous batch. Give the order as "
+            "job.loader(..., batch_sampler=[[...], ...]), with the indices of each batch's rows"
         )
     for each in rows:
         if each.count < config.largest_batch:
             raise ValueError(
-                f"job.rows() of {each.count} rows, and batches of {config.largest_batch}: give as many as a batch has"
+                f"job.rows() has {each.count} rows, batches have {config.largest_batch}: give as many as a batch has"
             )

@@ -1,4 +1,4 @@
-"""State of this thread's script, for MXNet calls that do not know of a job."""
+"""State of this thread's script, for replaced functions of MXNet, which get no job as an argument."""
 
 from __future__ import annotations
 

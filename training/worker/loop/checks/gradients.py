@@ -1,8 +1,7 @@
-"""What a script does to its gradients before they are summed.
+"""Find changes that a script makes to its gradients before they are summed over the workers.
 
-A script that changes gradients between `backward` and `step` changes those of its share. In one process that is the
-place to clip them. Here the sum over the workers is within `step`, so a clip before it clips something else, and
-nothing would look wrong.
+In one process, a script clips gradients between `backward` and `step`. In a job, `step` first sums the gradients over
+the workers. So a clip before `step` changes only this worker's gradients, and gives wrong updates without an error.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ class Gradients(Listener):
     # ---- the results
 
     def settle(self) -> None:
-        """Look now at changes of accumulated gradients, before the next backward pass or batch adds to them.
+        """Examine accumulated gradients now, before the next backward pass or batch adds to them.
 
-        Other gradients are written anew.
+        Other gradients are overwritten by each backward pass.
         """
         current = self._hand
         for trainer in self._loop.trainers if current.raw else ():
@@ -66,18 +65,19 @@ class Gradients(Listener):
         current.raw.clear()
 
     def take_factors(self, trainer: Any) -> set[tuple[str, str]]:
-        """Numbers by which the script has multiplied the trainer's gradients since the last sum; called before the
-        next.
+        """Return the numbers by which the script has multiplied the trainer's gradients since the last sum.
+
+        Called once before each sum.
         """
         self._factors |= self._changes(trainer, (*ADDS, "write"))
         factors, self._factors = self._factors, set()
         return factors
 
     def _changes(self, trainer: Any, kinds: Sequence[str]) -> set[tuple[str, str]]:
-        """Find what was done to the trainer's gradients of these `kinds` of grad_req; returns the factors.
+        """Report changes of the trainer's gradients with these `kinds` of grad_req; returns the factors.
 
-        A clip of a share is certainly wrong. Different factors on different workers show in the votes. Other changes
-        are reported to the script.
+        A clip of a share is certainly wrong. The sums over the workers show whether all have the same factors. Other
+        changes are reported as warnings.
         """
         current, findings, factors = self._hand, self._loop.findings, set[tuple[str, str]]()
         for param in trainer._params if current.raw else ():

@@ -1,11 +1,11 @@
-"""Compare what a script differentiates with its trainers' `loss`: a sum over the samples, their mean, or normalised.
+"""Check that a script's losses fit the `loss` of its trainers: a sum over the samples, their mean, or normalised.
 
-In one process all of them train. Over several workers, a mean that is taken for a sum counts once for each worker, and
-nothing would look wrong. MXNet records how a loss is computed, so the record is examined in the first batch of each
+In one process any of these trains. On several workers, a mean that is declared as a sum counts once for each worker,
+without an error. MXNet records the computation of a loss. This module examines the record in the first batch of each
 epoch, and at each trainer's first step in a process.
 
-The record does not show whether a Python number that divides a loss was counted. In the first step of each generation
-the workers' shares differ in size, and these numbers are compared: see `fingerprints`.
+The record does not show whether a Python number that divides a loss is a count of samples. In the first step of each
+generation the workers' shares differ in size, so the workers compare these numbers: see `fingerprints`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dyntrain.training.worker.loop.record.multiples import multiples
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
-MOST_LOOKS = 200  # batches; a trainer whose first step is later is not examined
+MOST_LOOKS = 200  # most batches examined; a trainer whose first step is later is not checked
 
 
 class Losses(Listener):
-    """Losses of one loop."""
+    """Check of the losses of one loop."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
@@ -42,14 +42,14 @@ class Losses(Listener):
         self._looks = 0
 
     def put_down(self, forgets: bool) -> None:
-        """End the batch; `forgets`: no later update has part in it."""
+        """End the batch. `forgets`: no later update includes its gradients."""
         self._hybrids.clear()
         self.factors.put_down(forgets)
 
     # ---- what the script calls
 
     def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
-        """Keep the block's symbol: it is one operator in the record, which does not show a division within it."""
+        """Store the block's symbol, because the record shows the block as one operator, without divisions inside it."""
         if self._looks_now() and (name := name_of(output)):
             self._hybrids[name] = block._cached_graph[1]
             if self._loop.on_trial:
@@ -63,7 +63,7 @@ class Losses(Listener):
         return self._looked_at(heads, gradients) if self._looks_now() else nullcontext()
 
     def judge(self, trainer: Any) -> None:
-        """Find what does not fit the trainer's `loss`, before its gradients are summed."""
+        """Report losses that do not fit the trainer's `loss`, before its gradients are summed."""
         loop, current = self._loop, self._loop.current
         if current is None or loop.findings.off:
             return
@@ -84,7 +84,7 @@ class Losses(Listener):
 
     @property
     def _smallest(self) -> int:
-        """Samples of the device that has the fewest."""
+        """Number of samples on the device with the fewest."""
         assert self._loop.current is not None
         return self._loop.current.smallest_device(len(self._loop.trainers[0]._contexts))
 
@@ -93,7 +93,7 @@ class Losses(Listener):
 
     @property
     def _unknown(self) -> bool:
-        """Whether a trainer has not stepped yet, up to a number of batches."""
+        """Whether a trainer has not stepped yet; False after MOST_LOOKS batches."""
         return self._looks < MOST_LOOKS and not self._fit.issuperset(self._loop.trainers)
 
     @contextmanager
@@ -114,7 +114,7 @@ class Losses(Listener):
             yield
 
     def _complain(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
-        """Find losses that do not fit any trainer's `loss`."""
+        """Report losses that do not fit the `loss` of any trainer."""
         loop, current = self._loop, self._loop.current
         assert current is not None
         if current.spectates or self._smallest < 2:
@@ -125,7 +125,7 @@ class Losses(Listener):
         declared = {trainer.loss_kind for trainer in loop.trainers}
         is_declared = all(trainer.loss_said for trainer in loop.trainers)
         if declared == {"sum"} and is_declared:
-            return  # the script has said so itself
+            return  # the script itself has declared loss='sum'
         for each, gradient in zip(losses, gradients, strict=True):
             given = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
             current.kinds |= {UNKNOWN} if given else each.kinds
@@ -133,10 +133,9 @@ class Losses(Listener):
             self._find(wrong)
 
     def _find(self, code: str) -> None:
-        """Report the rule once per batch.
+        """Report the rule once per batch. If it is an error, all workers end at the next sum.
 
-        A loss may have changed in a later epoch, and not on a worker that has joined since; so all workers end at the
-        next sum.
+        A loss may have changed in a later epoch, but not on a worker that has joined since.
         """
         current = self._loop.current
         if current is not None and code not in current.told_of:

@@ -1,4 +1,4 @@
-"""Kinds of losses: a sum over the samples, their mean, or something to which shares of a batch do not add up."""
+"""Find the kind of a loss: a sum over the samples, their mean, or a value to which shares of a batch do not add up."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ PICKED = "a mean over places by their numbers"
 PENALTY = "a sum of weights and arrays, through no layer"
 MIXED, CURVED = "samples that meet the batch", "a function of the batch"
 NORMALISED = "divided in its backward pass"
-ALL, SUM_ALONG, MEAN_ALONG = "all", "a sum along the first axis", "a mean along it"
+ALL, SUM_ALONG, MEAN_ALONG = "all", "a sum along the first axis", "a mean along the first axis"
 
 
 class Loss:
-    """One array that is differentiated. `several`: it has more than one number. `hybrids`: see `Graph`."""
+    """One array that is differentiated.
+
+    `several`: it has more than one number. `hybrids`: see `Graph`.
+    """
 
     def __init__(self, head: Any, hybrids: Mapping[str, Any] | None = None) -> None:
         self.graph = Graph(head, hybrids or {})
@@ -55,12 +58,15 @@ class Loss:
     # ---- properties of the nodes
 
     def _stays(self, node: Node) -> Sequence[int]:
-        """Inputs of the node from which a mean stays a factor of it."""
+        """Return the inputs of the node whose mean stays a factor of the node."""
         return node.inputs if node.op in LINEAR or (node.op in MEANS and node.of_each) else ()
 
     @cached_property
     def _opaque(self) -> list[bool]:
-        """Whether an operator with its own backward pass is a term of the node; one in a layer of a net is not."""
+        """For each node, whether an operator with its own backward pass is a term of it.
+
+        Such operators inside a net's layers do not count.
+        """
         return self.graph.where(
             lambda at, node: node.op in OWN_BACKWARD and self.graph.weights[at],
             lambda node: node.inputs if node.op in LINEAR | MEANS else (),
@@ -72,15 +78,15 @@ class Loss:
 
     @cached_property
     def _reduced(self) -> list[bool]:
-        """Whether a sum or a mean over the batch is a factor of the node."""
+        """For each node, whether a sum or a mean over the batch is a factor of it."""
         return self.graph.where(self.graph.reduces, self._stays)
 
     @cached_property
     def _counted(self) -> list[bool]:
-        """Whether the node is elementwise in something over the batch: a count, or a largest number.
+        """For each node, whether it is elementwise in a value over the batch: a count, or a largest number.
 
-        Something without weights that is counted along the first axis, with several numbers, is a length: that axis is
-        time.
+        In a loss with several numbers, a reduction along named axes without weights does not count. It is a length, and
+        its axis is time.
         """
         return self.graph.where(
             lambda at, node: (
@@ -91,27 +97,30 @@ class Loss:
 
     @cached_property
     def _divided(self) -> list[bool]:
-        """Whether it is divided by a counted node."""
+        """For each node, whether it is divided by a counted node."""
         return self.graph.where(
             lambda at, node: node.op in RATIOS and len(node.inputs) > 1 and self._counted[node.inputs[1]], self._stays
         )
 
     @cached_property
     def _curved(self) -> list[bool]:
-        """Whether it depends on something over the batch that depends on the weights."""
+        """For each node, whether it depends on a value over the batch that depends on the weights."""
         return self.graph.where(
             lambda at, node: self.graph.reduces(at, node) and self.graph.weights[at], lambda node: node.numbers
         )
 
     def _own_kind(self, at: int) -> str:
-        """PENALTY for weights and arrays without a layer between them, EACH otherwise.
+        """Return PENALTY for weights and arrays without a layer between them, EACH otherwise.
 
-        A penalty may take weights around a start, or drawn ones; the arrays for that look like data in the record.
+        A penalty may compare weights with initial or random values, which look like data in the record.
         """
         return PENALTY if self.graph.elementwise[at] and self.graph.weights[at] else EACH
 
     def _terms(self, at: int, kinds: set[str]) -> list[int]:
-        """Nodes that the node is a sum of. Iterative, as a script may add up a thousand losses, one after another."""
+        """Return the nodes whose sum the node is.
+
+        The search is iterative, because a script may add up a thousand losses one by one.
+        """
 
         def parts(node: Node) -> Sequence[int]:
             return node.inputs if node.op in kinds else node.inputs[:1] if node.op in ALIKE else ()
@@ -123,7 +132,7 @@ class Loss:
     def _of_one_number(self, at: int) -> set[str]:
         node = self._nodes[at]
         if not self.graph.weights[at]:
-            return set()  # a constant, as where a script begins to add up
+            return set()  # a constant, such as the 0 with which a script begins to add up
         if not self.graph.data[at]:
             return {WEIGHTS}
         if node.op in MEANS and not node.excludes:  # any axis, as one number is left
@@ -144,15 +153,16 @@ class Loss:
         return {CURVED if self._curved[at] else UNKNOWN}
 
     def _is_of_no_batch(self, at: int) -> bool:
-        """Whether it is a length that is not the batch's, or an array of the script's, which the workers compare
-        (`Factors`).
+        """Whether the node is independent of the batch: a length, or an array of the script.
+
+        The workers compare such arrays (`Factors`).
         """
         node = self._nodes[at]
         given = node.op == "null" and not self.graph.weights[at]
         return given or not (self.graph.data[at] or self.graph.weights[at])
 
     def _summed(self, at: int) -> set[str]:
-        """Kinds of a sum over the node."""
+        """Return the kinds of a sum over the node."""
         below = self._of_several(at)
         if DIVIDED in below:
             return {DIVIDED}
@@ -161,7 +171,7 @@ class Loss:
         return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: UNKNOWN}.get(kind, kind) for kind in below}
 
     def _averaged(self, at: int) -> set[str]:
-        """Kinds of a mean over the node."""
+        """Return the kinds of a mean over the node."""
         kinds_below = self._of_several(at)
         if DIVIDED in kinds_below:
             return {DIVIDED}
@@ -175,17 +185,17 @@ class Loss:
         return {PICKED if any(self._picks(node) for node in below) else MEAN}
 
     def _picks(self, node: Node) -> bool:
-        """Whether it takes some of the net's results for the batch.
+        """Whether the node takes some of the net's results for the batch.
 
-        A lookup in a table (weights alone) is none: it has a row for each sample.
+        A lookup in a table of weights alone does not count, because it gives a row for each sample.
         """
         first = node.op in TAKES | PICKS and node.attributes.get("axis", "0") == "0"
         return first and self.graph.data[node.inputs[0]] and self.graph.weights[node.inputs[0]]
 
     def _of_several(self, at: int) -> set[str]:
-        """Kinds of a node with several numbers.
+        """Return the kinds of a node with several numbers.
 
-        These are the samples' numbers, except for terms that are means or sums (`ALL`) over the batch.
+        The numbers are the samples' own, except for terms that are means or sums (`ALL`) over the batch.
         """
         node = self._nodes[at]
         if not self.graph.data[at] or not self.graph.weights[at]:

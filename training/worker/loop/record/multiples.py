@@ -1,4 +1,4 @@
-"""Factors of a loss's terms, and the other numbers in them, in MXNet's record. Pure."""
+"""Find the factors of a loss's terms, and other numbers in the terms, in MXNet's record. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ NUMBERS = ("scalar", "a_min", "a_max")  # attributes of operators that a script 
 
 
 def multiples(graph: Graph, times: float = 1.0, constants: Mapping[str, float] | None = None) -> set[tuple[str, str]]:
-    """Factors of the loss's terms, and other numbers in them: (operator, number), the number to five digits.
+    """Return the factors of a loss's terms and other numbers in them, as (operator, number to five digits).
 
-    The operator is the one that begins the term. Division and multiplication by the same number cancel out. `times`:
-    the gradient that backward is given. `constants`: arrays of one number, by their names in the record; a term with a
-    NaN among them is left out. Empty if a node has too many factors.
+    The operator is the first one of the term. Division and multiplication by the same number cancel out. `times`: the
+    head gradient of the backward pass. `constants`: values of arrays of one number, by name in the record; terms with a
+    NaN are left out. Returns an empty set if a node has too many factors.
     """
     factors, reaches = set[tuple[str, str]](), {graph.top: {abs(times)}}
     for at in range(graph.top, -1, -1):  # results come before their inputs
@@ -44,9 +44,9 @@ def multiples(graph: Graph, times: float = 1.0, constants: Mapping[str, float] |
 
 
 def _others(graph: Graph, reaches: Collection[int]) -> set[tuple[str, str]]:
-    """(operator, number) of the numbers in what the terms are computed from: a temperature, a margin, an exponent.
+    """Return (operator, number) of the numbers inside the terms, such as a temperature, a margin or an exponent.
 
-    The loss does not show whether these are equal on all workers.
+    The loss itself does not show whether such numbers are equal on all workers.
     """
     factors = set[tuple[str, str]]()
     for at in graph.below(graph.top):
@@ -58,7 +58,7 @@ def _others(graph: Graph, reaches: Collection[int]) -> set[tuple[str, str]]:
 
 
 def _times(graph: Graph, node: Node, constants: Mapping[str, float]) -> tuple[float, Sequence[int]]:
-    """Factor of the node, and the inputs that it multiplies."""
+    """Return the node's factor, and the inputs that it multiplies."""
     if node.op in MULTIPLIES:
         return abs(float(node.attributes.get("scalar", "1"))), node.inputs
     if node.op in DIVIDES:

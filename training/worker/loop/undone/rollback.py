@@ -1,4 +1,4 @@
-"""Copies of what a void step must restore."""
+"""Copies of the state that a void step must restore."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _MULTIPLIERS = ("lr_mult", "wd_mult")  # dictionaries of an optimizer, attribute
 
 
 class StepSnapshot:
-    """What may change between two steps besides the weights.
+    """Copy of all state that may change between two steps, except the weights. It is made at every step.
 
-    That is the plain numbers that a script sets (a rate in its loop, a parameter's `lr_mult` and `grad_req`, a loss
-    scale), the scheduler and its counts, what the job remembers, what the script keeps, and what a forward pass
-    changes: running statistics, and parameters that it writes. Cheap enough to be made at every step.
+    A snapshot has the plain numbers that a script sets: a rate, a parameter's `lr_mult` and `grad_req`, a loss scale.
+    It has the scheduler and its counts, the job's own state, and the arrays that the script keeps. It also has the
+    arrays that a forward pass changes: running statistics, and parameters.
     """
 
     def __init__(self, state: TrainingState) -> None:
@@ -32,7 +32,7 @@ class StepSnapshot:
         schedulers = [(trainer._optimizer, trainer._optimizer.lr_scheduler) for trainer in state.trainers]
         self._schedules = [(one, each, {} if each is None else capture(each)) for one, each in schedulers]
         updaters = [updater for trainer in state.trainers for updater in trainer._updaters]
-        self._states = [(updater, dict(updater.states)) for updater in updaters]  # for a script that replaces them
+        self._states = [(updater, dict(updater.states)) for updater in updaters]  # a script may replace states
         self._running = [(array, array.copy()) for array in state.running_arrays()]
         self._kept = state.kept.copies()
         self._written = [(p, array, array.copy()) for p in state.written for array in p.list_data()]
@@ -43,7 +43,7 @@ class StepSnapshot:
             vars(owner).update({name: copied(value) for name, value in values.items()})
         for param, rate, decay, request in self._factors:
             param.lr_mult, param.wd_mult = rate, decay
-            if param.grad_req != request:  # setting it makes MXNet allocate other arrays
+            if param.grad_req != request:  # setting grad_req makes MXNet allocate other arrays
                 param.grad_req = request
         for updater, states in self._states:
             updater.states = dict(states)
@@ -55,7 +55,7 @@ class StepSnapshot:
         self.put_back(state)
 
     def put_back(self, state: TrainingState) -> None:
-        """Restore what is equal on all workers, except the weights that updates change."""
+        """Restore the arrays that are equal on all workers, except the weights that updates change."""
         state.kept.put_back(self._kept)
         self.put_back_written()
 
@@ -72,7 +72,7 @@ def _owners(trainer: Any) -> list[Any]:
 
 def _plain_of(owner: Any) -> dict[str, Any]:
     if hasattr(owner, "_amp_original_scale") or hasattr(owner, "_params"):
-        # of a trainer: the rest does not change after it is made
+        # other attributes of a trainer do not change after it is made
         return {name: vars(owner)[name] for name in ("_scale", "worker_rate") if name in vars(owner)}
     return {name: copied(value) for name, value in vars(owner).items() if _is_plain(name, value)}
 
@@ -85,7 +85,7 @@ def _is_plain(name: str, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Overwritten:
-    """A weight before the script itself wrote to it, as when it clips weights."""
+    """An array, and its copy from before the script itself wrote to it, as when a script clips weights."""
 
     array: Any
     copy: Any
@@ -96,7 +96,7 @@ class Overwritten:
 
 @dataclass(frozen=True)
 class Backup:
-    """One trainer before its update, for steps in which another trainer's update may still be voided."""
+    """Copy of a trainer before its update, for steps in which another trainer's update may become void."""
 
     trainer: Any
     arrays: list[tuple[Any, Any]]  # (in use, copy)
