@@ -17,7 +17,7 @@ import pytest
 import mxnet as mx  # isort: skip
 from conducted import Conductor
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
-from dyntrain.training.trial.results import load, saved
+from dyntrain.training.trial.results import load, saved_arrays
 from dyntrain.training.trial_files import VARIABLE, Kill, Order, taken
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop import trial as trials
@@ -83,12 +83,12 @@ def test_what_differs_everywhere_differs_as_much_in_the_sums(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "apart"), [("float32", 1.2e-7), ("float16", 1e-3), ("float64", 1.2e-7)])
-def test_weights_begin_one_rounding_apart_as_they_are_stored_or_summed(kind: str, apart: float) -> None:
+def test_weights_begin_one_rounding_apart_as_they_are_stored_or_summed(kind: str, relative_differences: float) -> None:
     array = mx.nd.array(np.linspace(1.0, 1.9, 50), dtype=kind)
     before = array.asnumpy().astype(np.float64)
     _nudge(SimpleNamespace(list_data=lambda: [array]), np.random.default_rng(0))
     moved = np.abs(array.asnumpy().astype(np.float64) / before - 1.0)
-    assert 0 < moved.max() <= 2 * apart
+    assert 0 < moved.max() <= 2 * relative_differences
 
 
 def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_not(
@@ -127,7 +127,7 @@ def test_what_is_saved_last_under_a_name_is_known(watched: Any, tmp_path: Path) 
     for value in (1.0, 2.0):
         mx.nd.save(str(tmp_path / "average.params"), {"a": mx.nd.ones(2) * value})
     mlp().save_parameters(str(tmp_path / "net"))
-    arrays = saved(watched[1])
+    arrays = saved_arrays(watched[1])
     assert arrays["average.params a"].tolist() == [2.0, 2.0]
     assert len(arrays) == 5
     assert len(mx.nd.load(str(tmp_path / "average.params"))) == 1

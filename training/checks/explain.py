@@ -29,6 +29,6 @@ def explain(code: str | None = None) -> str:
     if (rule := RULES.get(code.upper())) is None:
         raise ValueError(f"no rule has the code {code!r}: `dyntrain check --explain` lists all codes")
     path = PAGES / f"{rule.code}.md"
-    head = re.sub(r"\{[^{}]+\}", "...", f"# {rule.code} ({rule.severity}): {rule.sentence}\n\nWrite: {rule.remedy}.")
+    heading = re.sub(r"\{[^{}]+\}", "...", f"# {rule.code} ({rule.severity}): {rule.sentence}\n\nWrite: {rule.remedy}.")
     body = f"{path.read_text().partition(chr(10))[2].strip()}\n\n{EXAMPLES}" if path.exists() else ""
-    return "\n\n".join(filter(None, (head, body, FIXED if rule.fixed else SILENCE.format(code=rule.code))))
+    return "\n\n".join(filter(None, (heading, body, FIXED if rule.fixed else SILENCE.format(code=rule.code))))

@@ -23,9 +23,9 @@ from dyntrain.training.checks.rules import RULES, Rule
 Mode = Literal["off", "warn", "strict"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 IGNORE_VARIABLE, CHECKS_VARIABLE = "DYNTRAIN_IGNORE", "DYNTRAIN_CHECKS"
-IN_A_LINE = re.compile(r"#\s*dyntrain:\s*ignore\[([\w\s,]*)\]")
+IGNORE_COMMENT = re.compile(r"#\s*dyntrain:\s*ignore\[([\w\s,]*)\]")
 LIBRARIES = ("dyntrain", "mxnet", "gluoncv", "gluonnlp", "contextlib", "functools")
-MESSAGE = "{at}{code}: {sentence}: {remedy}. More, and how to silence it: dyntrain check --explain {code}"
+MESSAGE = "{place}{code}: {sentence}: {remedy}. More, and how to silence it: dyntrain check --explain {code}"
 log = logging.getLogger(__name__)
 
 
@@ -50,15 +50,15 @@ def known_codes(codes: Iterable[str]) -> frozenset[str]:
 
     Raises ValueError for a code that no rule has, and for a rule that cannot be silenced.
     """
-    known = frozenset(codes)
-    for code in sorted(known):
+    code_set = frozenset(codes)
+    for code in sorted(code_set):
         if code not in RULES:
             raise ValueError(f"no rule has the code {code!r}: `dyntrain check --explain` lists all codes")
         if RULES[code].fixed:
             raise ValueError(
                 f"{code} cannot be silenced: a step that breaks it has no meaning, or makes the weights diverge"
             )
-    return known
+    return code_set
 
 
 def mode_of(text: str) -> Mode:
@@ -97,20 +97,20 @@ class Findings:
         """
         return "\n".join(sorted(self._stops, key=lambda text: ": DT2" in text)) or None
 
-    def find(self, code: str, at: Place | None = None, /, **values: object) -> str | None:
+    def find(self, code: str, place: Place | None = None, /, **values: object) -> str | None:
         """Report that the script breaks the rule `code`, at `place` or at the script's running line.
 
         `values`: for the rule's format strings. Returns the message with which to stop the job. Returns None if the
         rule is silenced, or if it is a warning, which is logged once for each place.
         """
-        rule, at = RULES[code], at or script_line()
-        if (how := self._silenced(rule, at)) is not None:
-            if how and code not in self.silenced:
-                self.silenced[code] = how
-                log.info("%s is silenced: %s", code, how)
+        rule, place = RULES[code], place or script_line()
+        if (silenced_by := self._silenced(rule, place)) is not None:
+            if silenced_by and code not in self.silenced:
+                self.silenced[code] = silenced_by
+                log.info("%s is silenced: %s", code, silenced_by)
             return None
-        is_new, text = (code, at) not in self._seen, sentence_of(rule, at, **values)
-        self._seen.add((code, at))
+        is_new, text = (code, place) not in self._seen, sentence_of(rule, place, **values)
+        self._seen.add((code, place))
         if rule.severity == "error" or self.mode == "strict":
             self._stops.setdefault(text)
             return text
@@ -118,25 +118,25 @@ class Findings:
             log.warning("%s", text)
         return None
 
-    def _silenced(self, rule: Rule, at: Place | None) -> str | None:
+    def _silenced(self, rule: Rule, place: Place | None) -> str | None:
         if rule.fixed:
             return None
         if self.off:
             return ""
         if rule.code in self._ignored:
             return "ignored by the script or its launch"
-        return f"{at.file}:{at.line}" if at is not None and rule.code in _ignored_at(at) else None
+        return f"{place.file}:{place.line}" if place is not None and rule.code in _ignored_at(place) else None
 
 
-def sentence_of(rule: Rule, at: Place | None, /, **values: object) -> str:
-    where = "" if at is None else f"{at.file}:{at.line}: "
+def sentence_of(rule: Rule, place: Place | None, /, **values: object) -> str:
+    place_text = "" if place is None else f"{place.file}:{place.line}: "
     words = {"sentence": rule.sentence.format(**values), "remedy": rule.remedy.format(**values)}
-    return MESSAGE.format(at=where, code=rule.code, **words)
+    return MESSAGE.format(place=place_text, code=rule.code, **words)
 
 
-def _ignored_at(at: Place) -> set[str]:
-    lines = (linecache.getline(at.file, number) for number in range(at.line, at.last + 1))
-    ignored = (match.group(1) for line in lines if (match := IN_A_LINE.search(line)))
+def _ignored_at(place: Place) -> set[str]:
+    lines = (linecache.getline(place.file, number) for number in range(place.line, place.last + 1))
+    ignored = (match.group(1) for line in lines if (match := IGNORE_COMMENT.search(line)))
     return {code.strip() for codes in ignored for code in codes.split(",")}
 
 

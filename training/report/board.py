@@ -72,9 +72,9 @@ class Board:
                 | events.CommitFailed()
                 | events.ResultsNotUploaded()
             ):
-                yield Text(event.at, self.step, NOTES, f"{_words(event.event)}: {event.reason}")
+                yield Text(event.at, self.step, NOTES, f"{_spaced(event.event)}: {event.reason}")
             case events.ScriptFailed():
-                yield Text(event.at, self.step, NOTES, f"{_words(event.event)}\n\n{_verbatim(event.traceback)}")
+                yield Text(event.at, self.step, NOTES, f"{_spaced(event.event)}\n\n{_as_code(event.traceback)}")
             case _:
                 pass
 
@@ -111,24 +111,24 @@ def _mark(mark: HistoryMark, step: int) -> Iterator[Entry]:
     elif mark.event == "forming":
         yield Text(mark.at, step, CHANGES, f"generation {mark.generation}: {mark.reason}")
     elif mark.reason:
-        about = f" {mark.instance}" if mark.instance else ""
-        yield Text(mark.at, step, NOTES, f"{_words(mark.event)}{about}: {mark.reason}")
+        instance_text = f" {mark.instance}" if mark.instance else ""
+        yield Text(mark.at, step, NOTES, f"{_spaced(mark.event)}{instance_text}: {mark.reason}")
 
 
 def _change(event: events.Forming) -> str:
     lines = [f"generation {event.number}, {len(event.members)} workers: {event.cause}"]
-    lines += [f"- {word} {', '.join(ids)}" for word, ids in _sides(event) if ids]
+    lines += [f"- {word} {', '.join(ids)}" for word, ids in _membership_lists(event) if ids]
     return "\n".join(lines)
 
 
-def _sides(event: events.Forming) -> Iterable[tuple[str, tuple[str, ...]]]:
+def _membership_lists(event: events.Forming) -> Iterable[tuple[str, tuple[str, ...]]]:
     return (("joining", event.joining), ("leaving", event.leaving))
 
 
-def _words(name: str) -> str:
+def _spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _verbatim(text: str) -> str:
+def _as_code(text: str) -> str:
     """Format text as code, in TensorBoard's Markdown."""
     return "\n".join(f"    {line}" for line in text.splitlines())

@@ -61,8 +61,8 @@ def figure(
     for number, amount in enumerate(ticks_of(0.0, (end - begin) / seconds)):
         if (at := begin + amount * seconds) <= end:
             anchor = "end" if x(at) > WIDTH - LEFT else "middle" if number else "start"
-            across = min(x(at) + RIGHT, WIDTH) if anchor == "end" else x(at)
-            _text(root, f"{amount:.6g} {unit}", across, HEIGHT - 8, anchor, second=number % 2 == 1)
+            x_position = min(x(at) + RIGHT, WIDTH) if anchor == "end" else x(at)
+            _text(root, f"{amount:.6g} {unit}", x_position, HEIGHT - 8, anchor, second=number % 2 == 1)
     for mark in marks:
         line = _line(root, "mark", x(mark.at), TOP, x(mark.at), HEIGHT - BOTTOM)
         Tree.SubElement(line, "title").text = mark.text
@@ -73,10 +73,12 @@ def figure(
             corners = [corner for a, b in pairwise(corners) for corner in (a, (a[0], b[1]))] + corners[-1:]
         if len(corners) == 1:
             Tree.SubElement(
-                root, "circle", {"class": "curve", "cx": _n(corners[0][0]), "cy": _n(corners[0][1]), "r": "2"}
+                root,
+                "circle",
+                {"class": "curve", "cx": _rounded(corners[0][0]), "cy": _rounded(corners[0][1]), "r": "2"},
             )
         else:
-            points = " ".join(f"{_n(across)},{_n(down)}" for across, down in corners)
+            points = " ".join(f"{_rounded(x_position)},{_rounded(y_position)}" for x_position, y_position in corners)
             Tree.SubElement(root, "polyline", {"class": "curve", "points": points})
     return Tree.tostring(root, encoding="unicode")
 
@@ -85,9 +87,9 @@ def ticks_of(low: float, high: float) -> list[float]:
     """Return three to seven round numbers that enclose `low` and `high`."""
     if not high > low:
         low, high = (low - 0.5, low + 0.5) if low else (0.0, 1.0)
-    rough = (high - low) / 4
-    size = 10.0 ** floor(log10(rough))
-    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough)
+    least_step = (high - low) / 4
+    size = 10.0 ** floor(log10(least_step))
+    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= least_step)
     return [number * step for number in range(floor(low / step), ceil(high / step) + 1)]
 
 
@@ -119,14 +121,16 @@ def thinned(curve: Sequence[tuple[float, float | None]]) -> list[tuple[float, fl
 
 
 def _line(root: Tree.Element, kind: str, x1: float, y1: float, x2: float, y2: float) -> Tree.Element:
-    return Tree.SubElement(root, "line", {"class": kind, "x1": _n(x1), "y1": _n(y1), "x2": _n(x2), "y2": _n(y2)})
+    return Tree.SubElement(
+        root, "line", {"class": kind, "x1": _rounded(x1), "y1": _rounded(y1), "x2": _rounded(x2), "y2": _rounded(y2)}
+    )
 
 
-def _text(root: Tree.Element, text: str, x: float, y: float, anchor: str, second: bool = False) -> None:
-    """Add text; a `second` text is hidden on a narrow screen."""
-    place = {"x": _n(x), "y": _n(y), "text-anchor": anchor}
-    Tree.SubElement(root, "text", {**place, "class": "second"} if second else place).text = text
+def _text(root: Tree.Element, text: str, x: float, y: float, anchor: str, hides_when_narrow: bool = False) -> None:
+    """Add text; a `hides_when_narrow` text is hidden on a narrow screen."""
+    place = {"x": _rounded(x), "y": _rounded(y), "text-anchor": anchor}
+    Tree.SubElement(root, "text", {**place, "class": "second"} if hides_when_narrow else place).text = text
 
 
-def _n(value: float) -> str:
+def _rounded(value: float) -> str:
     return f"{value:.1f}"

@@ -133,13 +133,13 @@ def _facts(facts: Mapping[str, str]) -> str:
 
 
 def _changes(story: Story) -> str:
-    first = max(0, len(story.changes) - CHANGES)
-    rows = rows_of_changes(story)[first:]
+    omitted = max(0, len(story.changes) - CHANGES)
+    rows = rows_of_changes(story)[omitted:]
     if not rows:
         return "<p>The workers stayed the same.</p>"
-    more = f"<p>The first {first} are left out.</p>" if first else ""
-    head = ("", "after", "epoch", "cause", "joined", "left", "pause", "phases")
-    return more + _table(head, rows)
+    omitted_note = f"<p>The first {omitted} are left out.</p>" if omitted else ""
+    column_names = ("", "after", "epoch", "cause", "joined", "left", "pause", "phases")
+    return omitted_note + _table(column_names, rows)
 
 
 def rows_of_changes(story: Story) -> list[list[str]]:
@@ -180,12 +180,12 @@ def _hours(hours: Mapping[str, float]) -> Iterable[str]:
         yield _table(("instance", "hours as a member"), rows)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    names = [f' data-name="{escape(name)}"' if name else "" for name in head]
+def _table(column_names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    header_cells = "".join(f"<th>{escape(name)}</th>" for name in column_names)
+    names = [f' data-name="{escape(name)}"' if name else "" for name in column_names]
     lines = ("".join(f"<td{name}>{_cell(cell)}</td>" for name, cell in zip(names, row, strict=True)) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="wide"><table><thead><tr>{header_cells}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _cell(text: str) -> str:

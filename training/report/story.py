@@ -102,26 +102,26 @@ _NOTED_KINDS = {kind.model_fields["event"].default for kind in _NOTED}
 
 def story_of_events(name: str, job_events: Iterable[events.Event]) -> Story:
     """Make the story from a job's events; the job may still run. Raises ValueError without events."""
-    everything = list(job_events)
-    if not everything:
+    all_events = list(job_events)
+    if not all_events:
         raise ValueError("the job has no events yet")
-    segments = [event for event in everything if isinstance(event, events.Segment)]
-    pauses = [event for event in everything if isinstance(event, events.Pause)]
-    ready = [e.seconds for e in everything if isinstance(e, events.WorkerReady) and e.seconds and not e.spare]
+    segments = [event for event in all_events if isinstance(event, events.Segment)]
+    pauses = [event for event in all_events if isinstance(event, events.Pause)]
+    ready_seconds = [e.seconds for e in all_events if isinstance(e, events.WorkerReady) and e.seconds and not e.spare]
     return Story(
         name=name,
         whole=True,
-        began=everything[0].at,
-        ended=everything[-1].at,
-        outcome=_outcome(everything),
+        began=all_events[0].at,
+        ended=all_events[-1].at,
+        outcome=_outcome(all_events),
         points=tuple(_point(segment) for segment in segments),
-        changes=_changes(everything),
-        notes=tuple(_note(event) for event in everything if isinstance(event, _NOTED)),
-        counts=Counter(event.event for event in everything),
+        changes=_changes(all_events),
+        notes=tuple(_note(event) for event in all_events if isinstance(event, _NOTED)),
+        counts=Counter(event.event for event in all_events),
         paused=sum(pause.seconds for pause in pauses),
         samples=sum(segment.samples for segment in segments),
-        hours=_hours(everything),
-        start_seconds=median(ready) if ready else None,
+        hours=_hours(all_events),
+        start_seconds=median(ready_seconds) if ready_seconds else None,
     )
 
 
@@ -160,8 +160,8 @@ def story_of_report(report: JobReport) -> Story:
     )
 
 
-def _outcome(everything: Sequence[events.Event]) -> str:
-    for event in reversed(everything):
+def _outcome(all_events: Sequence[events.Event]) -> str:
+    for event in reversed(all_events):
         if isinstance(event, events.Finished):
             return "finished"
         if isinstance(event, events.Failed):
@@ -174,10 +174,10 @@ def _point(segment: events.Segment) -> Point:
     return Point(segment.at, segment.epoch, segment.workers, segment.rate, metrics)
 
 
-def _changes(everything: Sequence[events.Event]) -> tuple[Change, ...]:
+def _changes(all_events: Sequence[events.Event]) -> tuple[Change, ...]:
     changes: dict[int, Change] = {}
     restarted = False
-    for event in everything:
+    for event in all_events:
         match event:
             case events.Restart():
                 restarted = True
@@ -210,15 +210,15 @@ def _note(event: events.Event) -> Note:
     return Note(event.at, event.event, fields.get("instance", ""), str(text))
 
 
-def _hours(everything: Sequence[events.Event]) -> dict[str, float]:
+def _hours(all_events: Sequence[events.Event]) -> dict[str, float]:
     hours: dict[str, float] = {}
     members: tuple[str, ...] = ()
-    formed_at = everything[0].at
-    for event in everything:
+    formed_at = all_events[0].at
+    for event in all_events:
         if isinstance(event, events.Forming | events.Restart | events.Finished | events.Failed):
             for instance in members:
                 hours[instance] = hours.get(instance, 0.0) + max(0.0, event.at - formed_at) / 3600
             formed_at, members = event.at, event.members if isinstance(event, events.Forming) else ()
     for instance in members:
-        hours[instance] = hours.get(instance, 0.0) + max(0.0, everything[-1].at - formed_at) / 3600
+        hours[instance] = hours.get(instance, 0.0) + max(0.0, all_events[-1].at - formed_at) / 3600
     return hours

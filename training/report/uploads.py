@@ -128,8 +128,8 @@ class Uploads:
         for path in sorted(self._commits.glob("*.commit"), reverse=True):
             yield f"commits/{path.name}", path
         output = self._job.output
-        for folder, below, names in os.walk(output):
-            below[:] = sorted(name for name in below if not name.startswith("."))
+        for folder, subfolders, names in os.walk(output):
+            subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
             for name in sorted(names):
                 path = Path(folder) / name
                 if not name.startswith(".") and not path.is_symlink():

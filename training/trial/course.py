@@ -16,7 +16,7 @@ from dyntrain.training.launch.plan import LaunchError
 from dyntrain.training.trial.experiment import MEMBERS, ONE, Experiment, Options
 from dyntrain.training.trial.verdict import HELD, OTHERS, Verdict
 
-INTERRUPTED, WRONG = 130, 2
+INTERRUPTED, BAD_COMMAND = 130, 2
 
 
 def checked(options: Options, as_json: bool) -> int:
@@ -28,27 +28,27 @@ def checked(options: Options, as_json: bool) -> int:
 
 
 async def _checked(options: Options, as_json: bool) -> int:
-    began, folder = time.monotonic(), Path(tempfile.mkdtemp(prefix="dyntrain-check-"))
-    experiment = Experiment(options, folder, lambda text: _tell(began, text))
+    started_at, folder = time.monotonic(), Path(tempfile.mkdtemp(prefix="dyntrain-check-"))
+    experiment = Experiment(options, folder, lambda text: _print_progress(started_at, text))
     task = asyncio.create_task(experiment.verdict())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signal_number, task.cancel)
     try:
         verdict = await task
     except asyncio.CancelledError:
         shutil.rmtree(folder, ignore_errors=True)
-        _tell(began, "interrupted: all processes are ended")
+        _print_progress(started_at, "interrupted: all processes are ended")
         return INTERRUPTED
     except LaunchError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        _tell(began, str(error))
-        return WRONG
-    logs = _kept(folder, verdict)
+        _print_progress(started_at, str(error))
+        return BAD_COMMAND
+    logs = _delete_files(folder, verdict)
     _show(verdict, experiment, options, logs, as_json)
     return verdict.exit_code
 
 
-def _kept(folder: Path, verdict: Verdict) -> list[str]:
+def _delete_files(folder: Path, verdict: Verdict) -> list[str]:
     """Delete the experiment's files, or only the steps' arrays if the script does not train the same.
 
     Returns the paths of the logs that are left.
@@ -78,5 +78,5 @@ def _show(verdict: Verdict, experiment: Experiment, options: Options, logs: list
         print(f"What the script wrote: {' '.join(logs)}", flush=True)
 
 
-def _tell(began: float, text: str) -> None:
-    print(f"{time.monotonic() - began:4.0f} s  {text}", file=sys.stderr, flush=True)
+def _print_progress(started_at: float, text: str) -> None:
+    print(f"{time.monotonic() - started_at:4.0f} s  {text}", file=sys.stderr, flush=True)

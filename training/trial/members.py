@@ -43,18 +43,18 @@ class PlannedHosts(FileHosts):
         return super().read_target()
 
 
-def hosts_of(before: Sequence[str], workers: int, joined: int) -> tuple[str, ...]:
+def hosts_of(present_hosts: Sequence[str], workers: int, joined: int) -> tuple[str, ...]:
     """Return the hosts for the next number of `workers`. Pure.
 
     The base host stays, and the earliest added hosts leave first. `joined`: number of addresses used so far.
     """
-    base, *others = before
-    if workers <= len(before):
-        return (base, *others[len(before) - workers :])
-    return (*before, *(f"127.0.0.{2 + joined + i}" for i in range(workers - len(before))))
+    base, *others = present_hosts
+    if workers <= len(present_hosts):
+        return (base, *others[len(present_hosts) - workers :])
+    return (*present_hosts, *(f"127.0.0.{2 + joined + i}" for i in range(workers - len(present_hosts))))
 
 
-def standing(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: int) -> bool:
+def all_ready(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: int) -> bool:
     """Whether `lost` workers were lost, and each instance has a ready worker since then. Pure."""
     if sum(event.get("event") == "worker_lost" for event in events) < lost:
         return False
@@ -69,14 +69,14 @@ async def conduct(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
     """Make all planned changes, each after its step."""
     workers, joined = {each.step: each.workers for each in plan.changes}, 0
     for step in plan.steps:
-        await _until(partial(_is_done, order, step))
+        await _wait_until(partial(_is_done, order, step))
         if step in workers:
-            wanted = hosts_of(hosts.hosts, workers[step], joined)
-            joined += len(set(wanted) - set(hosts.hosts))
-            hosts.want(wanted, "the plan of this experiment")
+            next_hosts = hosts_of(hosts.hosts, workers[step], joined)
+            joined += len(set(next_hosts) - set(hosts.hosts))
+            hosts.want(next_hosts, "the plan of this experiment")
         hosts.reads, lost = 0, sum(each.step <= step for each in plan.kills)
         instances = [instance_of(host) for host in hosts.hosts]
-        await _until(partial(_ready, order, hosts, instances, lost))
+        await _wait_until(partial(_ready, order, hosts, instances, lost))
         order.gate(step).touch()
 
 
@@ -85,11 +85,11 @@ def _is_done(order: Order, step: int) -> bool:
 
 
 def _ready(order: Order, hosts: PlannedHosts, instances: Sequence[str], lost: int) -> bool:
-    return hosts.reads > READS and standing(events_of(order), instances, lost)
+    return hosts.reads > READS and all_ready(events_of(order), instances, lost)
 
 
-async def _until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110  # the condition is in files of other processes
+async def _wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  # the condition is in files of other processes
         await asyncio.sleep(LOOK_SECONDS)
 
 

@@ -15,9 +15,11 @@ import numpy as np
 from dyntrain.training.trial_files import Kill, Moment
 
 MOST = 8  # most workers on one machine
-JOINED, LEFT = 3, 2  # workers after the planned joins, and after the planned leave
+WORKERS_AFTER_JOINS, WORKERS_AFTER_LEAVE = 3, 2  # workers after the planned joins, and after the planned leave
 WORD = re.compile(r"(\d+)=(?:(\d+)|kill(\d+)(?:-(before|after))?)")
-HOW = "--plan {text!r}: give words like 3=3 (3 workers after step 3), 6=kill1 (rank 1 dies in step 6), each step once"
+SYNTAX = (
+    "--plan {text!r}: give words like 3=3 (3 workers after step 3), 6=kill1 (rank 1 dies in step 6), each step once"
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def parse(text: str) -> Plan:
     )
     steps = plan.steps
     if not words or None in words or len(set(steps)) < len(steps) or 0 in steps:
-        raise ValueError(HOW.format(text=text))
+        raise ValueError(SYNTAX.format(text=text))
     if any(not 1 <= each.workers <= MOST for each in plan.changes):
         raise ValueError(f"--plan {text!r}: between 1 and {MOST} workers")
     return Plan(
@@ -77,15 +79,15 @@ def planned(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] =
     The seed determines the steps.
     """
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
-    ends = [loop[-1] for loop in loops[:-1] if loop]
+    loop_ends = [loop[-1] for loop in loops[:-1] if loop]
     longest = max(loops, key=len, default=())
-    within = [step for step in longest if step not in ends][: len(longest) - 1]
-    within_loop = _within(within, epochs, rng)
+    inner_steps = [step for step in longest if step not in loop_ends][: len(longest) - 1]
+    within_loop = _within(inner_steps, epochs, rng)
     number, changes = 1, list(within_loop.changes)
-    for end in ends:
-        before = [each.workers for each in changes if each.step < end]
-        number = before[-1] if before else number
-        changes.append(Change(end, 1 + number % JOINED))
+    for end in loop_ends:
+        earlier_workers = [each.workers for each in changes if each.step < end]
+        number = earlier_workers[-1] if earlier_workers else number
+        changes.append(Change(end, 1 + number % WORKERS_AFTER_JOINS))
         changes.sort(key=lambda each: each.step)
     return Plan(tuple(changes), within_loop.kills)
 
@@ -100,19 +102,22 @@ def _within(steps: Sequence[int], epochs: Collection[int], rng: np.random.Genera
     if not count:
         return Plan()
     quarter = max(1, (count + 1) // 4)
-    places = [quarter * number - 1 + int(rng.integers(0, max(1, quarter - 1))) for number in (1, 2, 3)]
-    first, kill, last = (steps[place] if place < count else 0 for place in places)
+    positions = [quarter * number - 1 + int(rng.integers(0, max(1, quarter - 1))) for number in (1, 2, 3)]
+    first, kill, last = (steps[place] if place < count else 0 for place in positions)
     first = _nearest(first, [step for step in steps if step < kill], lambda step: step in epochs)
     # the killed worker is back after the next step
     kill = _nearest(
         kill, [step for step in steps if first < step < last], lambda step: step in epochs or step + 1 in epochs
     )
-    begins = [step for step in steps if first < step < kill and step in epochs][:1]
-    changes = [Change(first, JOINED - len(begins)), *(Change(step, JOINED) for step in begins)]
-    changes += [Change(last, LEFT)] if last else []
+    epoch_starts = [step for step in steps if first < step < kill and step in epochs][:1]
+    changes = [
+        Change(first, WORKERS_AFTER_JOINS - len(epoch_starts)),
+        *(Change(step, WORKERS_AFTER_JOINS) for step in epoch_starts),
+    ]
+    changes += [Change(last, WORKERS_AFTER_LEAVE)] if last else []
     return Plan(tuple(changes), (Kill(step=kill, rank=0, moment="before"),) if kill else ())
 
 
-def _nearest(step: int, to: Sequence[int], avoids: Callable[[int], bool]) -> int:
-    """Return the step of `to` that is nearest to `step` and not avoided; `step` if there is none."""
-    return min((each for each in to if not avoids(each)), key=lambda each: abs(each - step), default=step)
+def _nearest(step: int, candidates: Sequence[int], is_avoided: Callable[[int], bool]) -> int:
+    """Return the step of `candidates` that is nearest to `step` and not avoided; `step` if there is none."""
+    return min((each for each in candidates if not is_avoided(each)), key=lambda each: abs(each - step), default=step)

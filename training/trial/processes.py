@@ -21,7 +21,7 @@ class TooLong(Exception):
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     code: int
     log: Path
 
@@ -32,7 +32,7 @@ class Ended:
         return lines[-1][:LONGEST] if lines else "its log is empty"
 
 
-async def run(command: Sequence[str], environment: Mapping[str, str], log: Path, seconds: float) -> Ended:
+async def run(command: Sequence[str], environment: Mapping[str, str], log: Path, seconds: float) -> EndedRun:
     """Run a command to its end. Raises TooLong after `seconds`.
 
     No process of the command's process group is left on return.
@@ -48,7 +48,7 @@ async def run(command: Sequence[str], environment: Mapping[str, str], log: Path,
         )
     try:
         async with timeout(seconds):
-            return Ended(await process.wait(), log)
+            return EndedRun(await process.wait(), log)
     except TimeoutError:
         raise TooLong from None
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from dyntrain.training.trial.differences import EPOCH, Arrays, Key
 from dyntrain.training.trial.members import events_of
-from dyntrain.training.trial.processes import LONGEST, Ended
+from dyntrain.training.trial.processes import LONGEST, EndedRun
 from dyntrain.training.trial.verdict import Course
 from dyntrain.training.trial_files import SUFFIX, Order, Taken, taken
 
@@ -24,7 +24,7 @@ def load(path: Path) -> Arrays:
         return dict(arrays)
 
 
-def series(order: Order) -> dict[Key, Arrays]:
+def step_arrays(order: Order) -> dict[Key, Arrays]:
     """Return the arrays of each step of a run in one process."""
     return {(at.loop, at.step): load(path) for at, path in taken(order.steps_folder)}
 
@@ -40,48 +40,48 @@ def loops_of(keys: Iterable[Key]) -> list[list[int]]:
     return [steps[1:] for steps in loops.values()]
 
 
-def epochs_end(run: Mapping[Key, Arrays]) -> set[int]:
+def epoch_ends(run: Mapping[Key, Arrays]) -> set[int]:
     """Return the last step of each epoch."""
     return {
         step for loop, step in run if (loop, step - 1) in run and run[loop, step][EPOCH] != run[loop, step - 1][EPOCH]
     }
 
 
-def of_members(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
+def member_files(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
     """Return the files of all workers at each step, from the last generation that made the step."""
     latest: dict[Key, list[tuple[Taken, Path]]] = {}
     for at, path in taken(order.steps_folder):
-        had = latest.setdefault((at.loop, at.step), [])
-        if had and had[0][0].generation < at.generation:
-            had.clear()
-        had.append((at, path))
+        step_files = latest.setdefault((at.loop, at.step), [])
+        if step_files and step_files[0][0].generation < at.generation:
+            step_files.clear()
+        step_files.append((at, path))
     return latest
 
 
-def saved(order: Order) -> Arrays:
+def saved_arrays(order: Order) -> Arrays:
     """Return the last version of each array that the script saved, by file and array name."""
     files = sorted(path for path in order.saved_folder.glob(f"*{SUFFIX}") if not path.name.startswith("_"))
     return {name: array for path in files for name, array in load(path).items()}
 
 
-def came_to(order: Order, steps: int) -> Course:
+def course_of(order: Order, steps: int) -> Course:
     """Return the numbers of steps, changes, kills and workers in the run with changing members."""
     formed = [event for event in events_of(order) if event["event"] == "formed"]
     workers = len(formed[-1]["members"]) if formed else 1
     return Course(steps, max(0, len(formed) - 1), len([*order.folder.glob("killed-*")]), workers)
 
 
-def in_words(ended: Ended) -> str:
+def exit_text(ended: EndedRun) -> str:
     return f"ended with exit code {ended.code}: {ended.last_words}"
 
 
-def refusal(ended: Ended) -> str | None:
+def refusal(ended: EndedRun) -> str | None:
     """Return the whole reason why the job refused the script, or None if it did not."""
     match = REFUSED.search(ended.log.read_text(errors="replace"))
     return None if match is None else match["why"].strip()
 
 
-def raised(order: Order, ended: Ended) -> str | None:
+def script_error(order: Order, ended: EndedRun) -> str | None:
     """Return the error that ended a worker's script while the job continued.
 
     Returns None if all lost workers were killed by the experiment.
@@ -94,7 +94,7 @@ def raised(order: Order, ended: Ended) -> str | None:
     return (errors or failed)[-1][:LONGEST] if failed or (reasons and errors) else None
 
 
-def why(ended: Ended) -> str:
+def failure_reason(ended: EndedRun) -> str:
     """Return the reason for the job's failure from the launcher's message, else the log's last line."""
     for line in reversed(ended.log.read_text(errors="replace").splitlines()):
         if FAILED in line:
