@@ -36,7 +36,7 @@ from dyntrain.training.worker.loop.agreed.reduction import REDUCE, sum_up
 from dyntrain.training.worker.loop.module_store import ModuleStore, create
 from dyntrain.training.worker.loop.schedule import SampleSchedule
 from dyntrain.training.worker.membership.membership import Membership
-from dyntrain.training.worker.script.fit import named
+from dyntrain.training.worker.script.fit import arguments_by_name
 from dyntrain.training.worker.state.module_state import ModuleState
 from dyntrain.training.worker.state.saved_model import WRITER, Callback, save_checkpoint, whole
 from mxnet.module.module import Module as ModuleOfMxnet  # mx.module.Module may be the one below
@@ -83,7 +83,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
 
     def fit(self, train_data: Any, eval_data: Any = None, *args: Any, **kwargs: Any) -> None:
         """Train, with MXNet's arguments. A worker that is asked to leave ends here with SystemExit(0)."""
-        arguments = named(args, kwargs)
+        arguments = arguments_by_name(args, kwargs)
         store = arguments.get("kvstore", "local")
         if isinstance(store, str) and "dist" in store.lower():
             arguments["kvstore"] = store = create(store)

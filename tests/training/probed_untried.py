@@ -151,7 +151,7 @@ def only_whole_batches() -> None:
             assert Path(folder).exists()
 
 
-@script(UNTRIED, "MovesOn: ")
+@script(UNTRIED, "CannotFreeze: ")
 def imported_net_with_a_norm_over_devices() -> None:
     net = imported(gluon.contrib.nn.SyncBatchNorm(in_channels=16, num_devices=1))
     train(plain, net)

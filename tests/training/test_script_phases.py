@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob, PerWorker
-from dyntrain.training.worker.script.phases import unnamed
+from dyntrain.training.worker.script.phases import unnamed_loops
 from dyntrain.training.worker.script.source import Site
 from idioms import BATCH, SAMPLES, data, mlp
 from matrices import crossed
@@ -60,7 +60,7 @@ SOURCES = {
 def test_whether_another_loop_may_follow_is_seen_in_the_source(name: str) -> None:
     source, several = SOURCES[name]
     lines = range(1, 1 + len(source.splitlines()))
-    assert any([*unnamed(Site("", line, source, frozenset()), ast.parse(source))] for line in lines) == several
+    assert any([*unnamed_loops(Site("", line, source, frozenset()), ast.parse(source))] for line in lines) == several
 
 
 def test_an_epochs_of_another_object_is_no_loop(reported_codes: Any) -> None:

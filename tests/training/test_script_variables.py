@@ -10,7 +10,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.script.source import Site
-from dyntrain.training.worker.script.variables import of_variables
+from dyntrain.training.worker.script.variables import variable_advice
 from idioms import BATCH, SAMPLES, data, mlp
 from phased import step
 
@@ -59,7 +59,7 @@ BODIES = {
 def advise(source: str, line: int) -> dict[str, str]:
     """The advice of the loop that begins at the line, by codes, with the names."""
     site = Site("train.py", line, source, frozenset({"loader"}))
-    return {code: str(dict(values).get("names")) for code, _, values in of_variables(site, ast.parse(source))}
+    return {code: str(dict(values).get("names")) for code, _, values in variable_advice(site, ast.parse(source))}
 
 
 @pytest.mark.parametrize("case", BODIES)

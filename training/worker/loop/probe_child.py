@@ -59,7 +59,7 @@ class ProbeChild:
         gradients = {key: [each.norm, each.sums] for key, each in self._gradients.items()}
         of_batch, drawn = self._draws.of_batch, self._draws.digest()
         report = {"totals": self._totals, "norms": self._statistics.seen, "drawn": drawn, "of_batch": of_batch}
-        self._home.say({"gradients": gradients, **report})
+        self._home.send_and_end({"gradients": gradients, **report})
 
 
 def _sketch_of(param: Any, device_weights: Sequence[float]) -> Sketch:

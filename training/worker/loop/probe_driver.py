@@ -142,8 +142,8 @@ class Probe:
         came = fork(self._until - time.monotonic())
         if isinstance(came, ParentPipe):
             came.leave_at_errors(sys._getframe())
-            self._loop.membership.forked(came.instead(WENT_ON))
-            guard_ipc(came.instead(TALKS))
+            self._loop.membership.forked(came.ending_call(WENT_ON))
+            guard_ipc(came.ending_call(TALKS))
             move_to_cpu(self._on_cpu)
             statistics = Statistics(None if whole is None else whole.norms)
             freeze_layers(statistics)
@@ -154,7 +154,7 @@ class Probe:
             try:
                 yield current.part
             except GeneratorExit:
-                came.say({"failed": WENT_ON})
+                came.send_and_end({"failed": WENT_ON})
             probe_child.end(self._loop, current)
         if "failed" in came:
             raise ProbeSkipped(came["failed"])

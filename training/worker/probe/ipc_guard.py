@@ -20,7 +20,7 @@ from typing import NoReturn
 from dyntrain.training.worker.replaced import Replaced
 
 TAKES = ("send", "sendall", "sendto", "sendmsg", "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "accept")
-ENDS: dict[type, tuple[str, ...]] = {
+GUARDED_METHODS: dict[type, tuple[str, ...]] = {
     multiprocessing.connection.Connection: ("send", "recv", "send_bytes", "recv_bytes", "recv_bytes_into", "poll"),
     multiprocessing.queues.Queue: ("get", "put"),
     multiprocessing.queues.JoinableQueue: ("put", "task_done"),
@@ -38,6 +38,6 @@ ENDS: dict[type, tuple[str, ...]] = {
 def guard_ipc(leave: Callable[..., NoReturn]) -> None:
     """Replace all methods that reach another process by `leave`, in this process."""
     replaced = Replaced()
-    for kind, names in ENDS.items():
+    for kind, names in GUARDED_METHODS.items():
         for name in names:
             replaced.replace(kind, name, lambda _: leave)

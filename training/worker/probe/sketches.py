@@ -66,10 +66,10 @@ def difference(
     sizes = {key: max(whole[key].norm, sum(weight * part[key].norm for weight, part in parts)) for key in names}
     if not all(math.isfinite(size) for size in sizes.values()):
         raise ValueError("gradients are not finite")
-    least = NOISE * max(sizes.values(), default=0.0)
+    least_size = NOISE * max(sizes.values(), default=0.0)
     for key, size in sizes.items():
-        one = np.array(whole[key].sums)
-        other = np.sum([weight * np.array(part[key].sums) for weight, part in parts], axis=0)
-        if size > least and (share := float(np.linalg.norm(one - other)) / size) > tolerance:
+        whole_sums = np.array(whole[key].sums)
+        parts_sums = np.sum([weight * np.array(part[key].sums) for weight, part in parts], axis=0)
+        if size > least_size and (share := float(np.linalg.norm(whole_sums - parts_sums)) / size) > tolerance:
             differences.append(Difference(names[key], share))
     return max(differences, key=lambda each: each.share, default=None)

@@ -15,14 +15,14 @@ import threading
 from dyntrain.training.worker.membership.membership import Membership
 
 log = logging.getLogger(__name__)
-UNWINDING = 10.0  # seconds for an error to get through the script's own clean-up, on a busy machine
+UNWIND_SECONDS = 10.0  # seconds for an error to get through the script's own clean-up, on a busy machine
 LEFT = (
     "the loop over job.epochs() was left before its end: this worker counts as lost and is started again. To end the "
     "job early, call job.stop() and go on"
 )
 
 
-def close_soon(membership: Membership, seconds: float = UNWINDING) -> None:
+def close_soon(membership: Membership, seconds: float = UNWIND_SECONDS) -> None:
     """Close the connection after `seconds`, or when the process ends if that is sooner."""
     if sys.is_finalizing():  # no thread can start any more: starting the timer would never end
         membership.close()
@@ -34,7 +34,7 @@ def close_soon(membership: Membership, seconds: float = UNWINDING) -> None:
 
 
 def _close(membership: Membership) -> None:
-    raised = membership.told_failure or getattr(sys, "last_value", None) is not None  # the latter in a REPL
-    if not raised:
+    has_failed = membership.told_failure or getattr(sys, "last_value", None) is not None  # the latter in a REPL
+    if not has_failed:
         log.error(LEFT)
     membership.close()
