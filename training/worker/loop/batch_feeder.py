@@ -13,7 +13,7 @@ from dyntrain.training.worker.data.loader import Loader, samples_of
 from dyntrain.training.worker.loop.batch.current_batch import NOT_STEPPED, NOT_UPDATED, CurrentBatch
 from dyntrain.training.worker.loop.batch.thread_context import thread_context
 from dyntrain.training.worker.loop.probe_child import ProbeChild
-from dyntrain.training.worker.loop.probe_driver import probed
+from dyntrain.training.worker.loop.probe_driver import probe_first_batch
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
@@ -52,19 +52,19 @@ class BatchFeeder:
                 if loop.all_steps_made:  # a worker was lost in the last step, and a generation has formed
                     loop.steps.stop()
                     continue
-                if self._begins_to_probe():
-                    yield from probed(loop, dataset)
-                loop.current = thread_context.current = current = loop.steps.take()
+                if self._is_probe_due():
+                    yield from probe_first_batch(loop, dataset)
+                loop.current = thread_context.current = current = loop.steps.begin_batch()
                 yield current.part
-                while current.goes_on and self._has_next(current):
+                while current.has_next_part and self._begin_next_part(current):
                     yield current.part
                 loop.gradients.settle()
                 thread_context.current = None
-                loop.steps.put_down(current)
+                loop.steps.end_batch(current)
         finally:
             thread_context.current = None
 
-    def _begins_to_probe(self) -> bool:
+    def _is_probe_due(self) -> bool:
         """Whether to probe now: once, at the loop's first step.
 
         Never if the script has rows, or if checks or probes are off.
@@ -104,7 +104,7 @@ class BatchFeeder:
         thread_context.current = current
         return current
 
-    def _has_next(self, current: CurrentBatch) -> bool:
+    def _begin_next_part(self, current: CurrentBatch) -> bool:
         """Begin the next part of the batch; returns False if the step is void already.
 
         Raises RuntimeError if the script has not stepped and updated.
@@ -118,7 +118,7 @@ class BatchFeeder:
             current.updated.clear()
             current.divides.clear()
             current.unsure.clear()
-            current.at, current.slices = current.at + 1, None
+            current.part_number, current.slices = current.part_number + 1, None
             self._loop.undo.recall()  # the script must count once per step, not once per part
         return not current.void
 
@@ -128,5 +128,5 @@ class BatchFeeder:
             return loop.probe_child.batch
         if not isinstance(dataset, Loader):
             return fetch_samples(dataset, indices)
-        part = 0 if loop.current is None else loop.current.at
+        part = 0 if loop.current is None else loop.current.part_number
         return loop.loading.take(dataset, loop.position, loop.rank, loop.workers, part)

@@ -27,14 +27,14 @@ MOST_ITEMS, DEPTH = 500, 4
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 
 
-def held(describe: Callable[[Any], Any], but: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
+def held(describe: Callable[[Any], Any], excluded: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
     """Return the arrays in the script's variables, each passed through `describe`, and the names of all variables.
 
     The variables are those of the functions on the call stack, outermost first, and of the functions' modules. The
-    objects in `but` are left out. The names are sorted, and include variables without an array.
+    objects in `excluded` are left out. The names are sorted, and include variables without an array.
     """
     arrays: dict[str, Any] = {}
-    names, seen = set[str](), {id(each) for each in but}
+    names, seen = set[str](), {id(each) for each in excluded}
     for frame in reversed([*_frames(sys._getframe(1))]):
         variables = frame.f_globals | frame.f_locals
         for name, value in variables.items():
@@ -99,6 +99,6 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _items(name, vars(value), ".{}")
 
 
-def _items(name: str, values: Any, how: str) -> Iterator[tuple[str, Any]]:
+def _items(name: str, values: Any, name_format: str) -> Iterator[tuple[str, Any]]:
     if len(values.keys()) <= MOST_ITEMS:
-        yield from ((name + how.format(key), each) for key, each in [*values.items()])
+        yield from ((name + name_format.format(key), each) for key, each in [*values.items()])

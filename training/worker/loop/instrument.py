@@ -79,28 +79,28 @@ class Listeners:
     """Listeners of one loop, grouped by the methods that they override."""
 
     def __init__(self, *listeners: Listener) -> None:
-        def those_with(name: str) -> tuple[Method, ...]:
-            has = (each for each in listeners if getattr(type(each), name) is not getattr(Listener, name))
-            return tuple(getattr(each, name) for each in has)
+        def overrides_of(name: str) -> tuple[Method, ...]:
+            overriding = (each for each in listeners if getattr(type(each), name) is not getattr(Listener, name))
+            return tuple(getattr(each, name) for each in overriding)
 
-        def one_with(name: str) -> Method | None:
+        def single_override(name: str) -> Method | None:
             """Return the only method of this name, None if no listener has it.
 
             Raises ValueError if two listeners have it, because only one can answer.
             """
-            answer, *more = those_with(name) or (None,)
+            answer, *more = overrides_of(name) or (None,)
             if more:
                 raise ValueError(f"several listeners have the method {name}()")
             return answer
 
-        self.calls_block = those_with("calls_block")
-        self.called_hybrid = those_with("called_hybrid")
-        self.operated = those_with("operated")
-        self.differentiates = those_with("differentiates")
-        self.writes, self.wrote = those_with("writes"), those_with("wrote")
-        self.takes_part, self.gradient_of = those_with("takes_part"), one_with("gradient_of")
-        self.wrote_between = those_with("wrote_between")
-        self.splits, self.trainer_acts = one_with("splits"), those_with("trainer_acts")
+        self.calls_block = overrides_of("calls_block")
+        self.called_hybrid = overrides_of("called_hybrid")
+        self.operated = overrides_of("operated")
+        self.differentiates = overrides_of("differentiates")
+        self.writes, self.wrote = overrides_of("writes"), overrides_of("wrote")
+        self.takes_part, self.gradient_of = overrides_of("takes_part"), single_override("gradient_of")
+        self.wrote_between = overrides_of("wrote_between")
+        self.splits, self.trainer_acts = single_override("splits"), overrides_of("trainer_acts")
 
     @property
     def attributes(self) -> Iterator[Attribute]:
@@ -170,7 +170,7 @@ def _in_batch() -> Listeners | None:
     return None if thread_context.current is None or thread_context.in_job else thread_context.listeners
 
 
-def _script_that_writes() -> str | None:
+def _writing_module() -> str | None:
     """Return the module that writes: that of the innermost frame outside of MXNet's arrays and operators.
 
     Returns None for writes of the job itself and outside of a loop, which listeners do not want.
@@ -192,17 +192,17 @@ def _write(target: Any, writer: str, to_zero: bool, write: Callable[[], Any]) ->
     assert listeners is not None
     if thread_context.current is None:
         for array in () if thread_context.in_block else written:
-            for tell in listeners.wrote_between:
-                tell(array)
+            for notify in listeners.wrote_between:
+                notify(array)
         return write()
     for array in written:
-        for tell in listeners.writes:
-            tell(array, writer, to_zero)
+        for notify in listeners.writes:
+            notify(array, writer, to_zero)
     with within("in_write"):
         result = write()
     for array in written:
-        for tell in listeners.wrote:
-            tell(array)
+        for notify in listeners.wrote:
+            notify(array)
     return result
 
 
@@ -213,8 +213,8 @@ def _block_call(call: Method) -> Method:
     @wraps(call)
     def block_call(self: Any, *args: Any, **options: Any) -> Any:
         if not thread_context.in_block and (listeners := _in_batch()):
-            for tell in listeners.calls_block:
-                tell(self)
+            for notify in listeners.calls_block:
+                notify(self)
         thread_context.in_block += 1  # not by within(): there are many of these calls
         try:
             return call(self, *args, **options)
@@ -229,12 +229,12 @@ def _invoke(invoke: Method) -> Method:
 
     @wraps(invoke)
     def operator(handle: int, inputs: Sequence[Any], keys: Any, values: Any, out: Any, *more: Any) -> Any:
-        if out is not None and (writer := _script_that_writes()):
+        if out is not None and (writer := _writing_module()):
             return _write(out, writer, handle in ZEROS, lambda: invoke(handle, inputs, keys, values, out, *more))
         output = invoke(handle, inputs, keys, values, out, *more)
         if out is None and (listeners := _in_batch()) and listeners.operated and autograd.is_recording():
-            for tell in listeners.operated:
-                tell(handle, inputs, output)
+            for notify in listeners.operated:
+                notify(handle, inputs, output)
         return output
 
     return operator
@@ -243,7 +243,7 @@ def _invoke(invoke: Method) -> Method:
 def _set_item(set_item: Method) -> Method:
     @wraps(set_item)
     def writes_to(self: Any, key: Any, value: Any) -> Any:
-        if writer := _script_that_writes():
+        if writer := _writing_module():
             to_zero = isinstance(value, int | float) and value == 0
             return _write(self, writer, to_zero, lambda: set_item(self, key, value))
         return set_item(self, key, value)
@@ -255,26 +255,26 @@ def _get_item(get_item: Method) -> Method:
     @wraps(get_item)
     def takes(self: Any, key: Any) -> Any:
         if listeners := _in_batch():
-            for tell in listeners.takes_part:
-                tell(self)
+            for notify in listeners.takes_part:
+                notify(self)
         return get_item(self, key)
 
     return takes
 
 
-def _grad(own: property) -> property:
+def _grad(original: property) -> property:
     def grad(self: Any) -> Any:
         gradient = listeners.gradient_of(self) if (listeners := _in_batch()) and listeners.gradient_of else None
-        return own.fget(self) if gradient is None else gradient  # type: ignore[misc]  # it has one
+        return original.fget(self) if gradient is None else gradient  # type: ignore[misc]  # it has one
 
-    return property(grad, doc=own.__doc__)
+    return property(grad, doc=original.__doc__)
 
 
 def _differentiated(heads: Sequence[Any], gradients: Sequence[Any]) -> ExitStack:
     stack = ExitStack()
     if listeners := _in_batch():
-        for tell in listeners.differentiates:
-            stack.enter_context(tell(heads, gradients))
+        for notify in listeners.differentiates:
+            stack.enter_context(notify(heads, gradients))
     return stack
 
 
@@ -290,9 +290,9 @@ def _backward(backward: Method) -> Method:
 def _backward_of_several(backward: Method) -> Method:
     @wraps(backward)
     def heads_backward(heads: Any, head_grads: Any = None, *args: Any, **options: Any) -> Any:
-        several = heads if isinstance(heads, list | tuple) else [heads]
-        given = head_grads if isinstance(head_grads, list | tuple) else [head_grads] * len(several)
-        with _differentiated(several, given):
+        head_list = heads if isinstance(heads, list | tuple) else [heads]
+        gradients = head_grads if isinstance(head_grads, list | tuple) else [head_grads] * len(head_list)
+        with _differentiated(head_list, gradients):
             return backward(heads, head_grads, *args, **options)
 
     return heads_backward
@@ -303,8 +303,8 @@ def _call_cached_op(call: Method) -> Method:
     def hybrid(self: Any, *args: Any) -> Any:
         output = call(self, *args)
         if (listeners := _in_batch()) and autograd.is_recording():
-            for tell in listeners.called_hybrid:
-                tell(self, [*arrays(args)], next(arrays(output)))
+            for notify in listeners.called_hybrid:
+                notify(self, [*arrays(args)], next(arrays(output)))
         return output
 
     return hybrid
@@ -324,8 +324,8 @@ def _trainer_act(act: Method) -> Method:
     @wraps(act)
     def acts(self: Any, *args: Any, **options: Any) -> Any:
         if listeners := _in_batch():
-            for tell in listeners.trainer_acts:
-                tell(self)
+            for notify in listeners.trainer_acts:
+                notify(self)
         return act(self, *args, **options)
 
     return acts

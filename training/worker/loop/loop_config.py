@@ -14,8 +14,8 @@ from dyntrain.training.worker.data.sampled import SampledBatches
 
 Changes = Literal["any", "epoch"]  # where the membership may change: at every boundary, or at ends of epochs
 
-ONE = FixedGlobal(1)
-ONE_AFTER_ANOTHER = (
+ONE_SAMPLE = FixedGlobal(1)
+SEVERAL_DATASETS = (
     "alternate datasets by a batch_sampler over one dataset, read datasets in parallel as a dataset of pairs, and "
     "validate with a gluon DataLoader"
 )
@@ -36,7 +36,7 @@ class LoopConfig:
     another: bool = False  # whether another loop may follow
     samples: int = 0
     drawn_from: int | None = None
-    batching: Batching = ONE
+    batching: Batching = ONE_SAMPLE
     drawn: SampledBatches | None = None
     seed: int = 0
     steps: int | None = None
@@ -112,8 +112,8 @@ def loop_config_of(
     Raises ValueError if arguments or loaders are wrong or contradict each other.
     """
     epochs, start, seed = whole("epochs", epochs), whole("start", start, 0), whole("seed", seed, 0)
-    samples, global_batch = _if_said("samples", samples), _if_said("global_batch", global_batch)
-    steps, local_batch_at_most = _if_said("steps", steps), _if_said("local_batch_at_most", local_batch_at_most)
+    samples, global_batch = _if_given("samples", samples), _if_given("global_batch", global_batch)
+    steps, local_batch_at_most = _if_given("steps", steps), _if_given("local_batch_at_most", local_batch_at_most)
     if not (batching is None or isinstance(batching, Batching)):
         raise ValueError(
             f"batching={batching!r}: must be PerWorker(64) or FixedGlobal(64), which equals global_batch=64"
@@ -125,7 +125,7 @@ def loop_config_of(
                 "batching= beside a batch_sampler, which already sets the size of a batch: leave batching= out"
             )
         global_batch = global_batch or drawn.largest
-    samples, global_batch = _of_loaders(loading, samples, global_batch, batching)
+    samples, global_batch = _samples_and_batch(loading, samples, global_batch, batching)
     if start >= epochs:
         raise ValueError(f"epochs ({epochs}) must be larger than start ({start})")
     if samples < 1:
@@ -154,7 +154,7 @@ def loop_config_of(
     )
 
 
-def _if_said(name: str, value: int | None) -> int | None:
+def _if_given(name: str, value: int | None) -> int | None:
     return None if value is None else whole(name, value)
 
 
@@ -169,7 +169,7 @@ def _counted(loading: Loading, samples: int, batch: int) -> int:
     return samples // batch * batch if True in discards else samples
 
 
-def _of_loaders(
+def _samples_and_batch(
     loading: Loading, samples: int | None, global_batch: int | None, batching: Batching | None
 ) -> tuple[int, int | None]:
     """Return samples and global batch, from the loaders if not given.
@@ -181,13 +181,11 @@ def _of_loaders(
         global_batch = next(iter(sizes))
     counts = {loader.samples for loader in loading.loaders}
     if len(counts) > 1:
-        raise ValueError(
-            f"loaders of {' and '.join(map(str, sorted(counts)))} samples in one loop: {ONE_AFTER_ANOTHER}"
-        )
+        raise ValueError(f"loaders of {' and '.join(map(str, sorted(counts)))} samples in one loop: {SEVERAL_DATASETS}")
     if samples is None and counts:
         samples = counts.pop()
     if samples is None or (global_batch is None) == (batching is None):
         raise ValueError("give samples=... and either global_batch=... or batching=..., or make a job.loader with them")
-    if wrong := sizes - {global_batch if batching is None else batching.batch}:
-        raise ValueError(f"a loader's batch_size is {wrong.pop()}, but job.epochs() has another one: give it once")
+    if other_sizes := sizes - {global_batch if batching is None else batching.batch}:
+        raise ValueError(f"a loader's batch_size is {other_sizes.pop()}, job.epochs() has another one: give it once")
     return samples, global_batch

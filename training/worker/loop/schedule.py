@@ -79,12 +79,12 @@ def worker_rate(trainer: Any) -> Iterator[None]:
         finally:
             optimizer.lr_scheduler = schedule
         return
-    own = optimizer.lr
-    optimizer.lr = scaled = own * rate.factor
+    script_rate = optimizer.lr
+    optimizer.lr = scaled = script_rate * rate.factor
     try:
         yield
     finally:
-        optimizer.lr = own if optimizer.lr == scaled else optimizer.lr / rate.factor  # an update may lower the rate
+        optimizer.lr = script_rate if optimizer.lr == scaled else optimizer.lr / rate.factor  # an update may lower it
 
 
 class WorkerRates:
@@ -103,7 +103,7 @@ class WorkerRates:
                 updates = trainer._optimizer.num_update  # set by the script: begin_num_update, load_states
                 trainer.worker_rate = WorkerRate(unit, updates * unit)
 
-    def head_for(self, workers: int) -> None:
+    def begin_ramp(self, workers: int) -> None:
         """Begin the ramp to the rates for this number of workers."""
         if isinstance(self._batching, PerWorker):
             ramp = self._epoch if self._batching.ramp is None else self._batching.ramp

@@ -27,7 +27,7 @@ COUNTS_ITS_CALLS = (
     "%s gives another rate each time it is read. In a job, reading trainer.learning_rate does not advance it, only "
     "updates do: compute the rate from num_update"
 )
-TOGETHER = (
+LBSGD_WITH_OTHERS = (
     "lbsgd has sums of gradients of its own, which cannot be restored if another trainer's step is void: with several "
     "trainers use another optimizer"
 )
@@ -40,7 +40,7 @@ NOT_OF_THE_JOB = (
 log = logging.getLogger(__name__)
 
 
-class OfTheJob(Listener):
+class OnlyJobTrainers(Listener):
     def trainer_acts(self, trainer: Any) -> None:
         """Raise ValueError if the trainer is not the job's."""
         if not isinstance(trainer, ElasticTrainer):
@@ -92,8 +92,8 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         for param in self._params if accumulate > 1 else ():
             if param.grad_req == "write":
                 param.grad_req = "add"
-        self.loss_kind, self.loss_said, self.accumulate = loss or "sum", loss is not None, accumulate
-        self._was_asked = False  # whether the script has read the rate
+        self.loss_kind, self.loss_is_declared, self.accumulate = loss or "sum", loss is not None, accumulate
+        self._rate_was_read = False  # whether the script has read the rate
         self.worker_rate: WorkerRate | None = None  # with batching=PerWorker(...), the rate of its updates
         self.loop = loop  # replaced in the job's next loop over epochs if the script makes no new trainer
 
@@ -113,9 +113,9 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             scheduler = optimizer.lr_scheduler
         updates = optimizer.num_update if self.worker_rate is None else self.worker_rate.updates
         rate = scheduler(updates)
-        if not self._was_asked and scheduler is not optimizer.lr_scheduler and _counts_calls(scheduler, updates):
+        if not self._rate_was_read and scheduler is not optimizer.lr_scheduler and _counts_calls(scheduler, updates):
             log.warning(COUNTS_ITS_CALLS, type(scheduler).__name__)
-        self._was_asked = True
+        self._rate_was_read = True
         return rate  # type: ignore[no-any-return]
 
     def __deepcopy__(self, memo: Any) -> None:
@@ -163,7 +163,7 @@ def _numbers(scheduler: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(scheduler).items() if isinstance(value, int | float)}
 
 
-def refuse_together(trainers: Sequence[ElasticTrainer]) -> None:
+def refuse_lbsgd(trainers: Sequence[ElasticTrainer]) -> None:
     """Raise Refused if there are several trainers and one has the optimizer LBSGD."""
     if len(trainers) > 1 and any(isinstance(each._optimizer, mx.optimizer.LBSGD) for each in trainers):
-        raise Refused(TOGETHER)
+        raise Refused(LBSGD_WITH_OTHERS)

@@ -37,7 +37,7 @@ from dyntrain.training.worker.loop.probe_child import ProbeChild
 from dyntrain.training.worker.loop.record.fingerprints import on_trial
 from dyntrain.training.worker.loop.slices import Slices, refuse_means
 from dyntrain.training.worker.loop.steps import Steps
-from dyntrain.training.worker.loop.trainer import ElasticTrainer, OfTheJob, refuse_together
+from dyntrain.training.worker.loop.trainer import ElasticTrainer, OnlyJobTrainers, refuse_lbsgd
 from dyntrain.training.worker.loop.trial import this_trial
 from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.undone.writes import Writes
@@ -67,7 +67,7 @@ class TrainingLoop:
         self.position = self.anchor = self.starts = membership.starts
         self.current: CurrentBatch | None = None  # the script's current batch
         self._state: TrainingState | None = None
-        self._earlier: list[Any] = []  # parameters of the loops before
+        self._earlier_parameters: list[Any] = []  # parameters of the loops before
         self.shares = Shares(0, 0, 0, FixedGlobal(1))
         self.config = LoopConfig()
         self.updates, self.totals = Updates(self, self.config), Totals(self)
@@ -184,7 +184,7 @@ class TrainingLoop:
         before, self._before = self._before, None
         if before is None:
             return
-        self._earlier = before.state.parameters
+        self._earlier_parameters = before.state.parameters
         if not self.trainers:
             self.trainers = before.trainers
             for trainer in self.trainers:
@@ -199,15 +199,15 @@ class TrainingLoop:
     def begin(self, net: Any, config: LoopConfig) -> None:
         """Begin the loop. Blocks until this worker is a member, or the loop is known to be over."""
         self.config = config
-        self.membership.expects, self.membership.in_hand = self._expect, self._in_hand
+        self.membership.expects, self.membership.in_hand = self._expect, self._error_hint
         self.shares = config.shares(self.loading.sequence)
         self.loading.begin(self.shares, config.local_batch_at_most)
         self.shares.group = group_of(self.trainers, config.batching)
         self.updates = Updates(self, config)
-        self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier)
+        self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier_parameters)
         self._undo = Undo(self._state, self.memories)
         checks: list[Listener] = [self.losses, self.gradients, self.running_statistics]
-        self._listeners = Listeners(Writes(self), Slices(), OfTheJob(), *([] if self.findings.off else checks))
+        self._listeners = Listeners(Writes(self), Slices(), OnlyJobTrainers(), *([] if self.findings.off else checks))
         instrument.install(self._listeners)
         self.memories.keep(self._state.own)
         self._refuse()
@@ -240,13 +240,13 @@ class TrainingLoop:
         """Raise ValueError if options that the script uses exclude each other."""
         if self.config.local_batch_at_most is not None:
             refuse_unfit(self.trainers, self.state.accumulated)
-        refuse_together(self.trainers)
+        refuse_lbsgd(self.trainers)
         refuse_means(self.trainers, self.state.accumulated)
         if self.rows and self.group == 1 and self.state.accumulated:
             raise ValueError(ROWS_ADD_UP)
 
-    def _in_hand(self) -> str | None:
-        return None if self.current is None else self.current.beside(self.batch_number, self.epoch_number)
+    def _error_hint(self) -> str | None:
+        return None if self.current is None else self.current.error_hint(self.batch_number, self.epoch_number)
 
     @property
     def resumed(self) -> bool:
@@ -289,7 +289,7 @@ class TrainingLoop:
         if state.own.get("entered") == number and state.received is not None:
             state.scalars.restore_values(state.received)
             self.undo.recall()
-            self.updates.rates.head_for(self.workers)  # the received rates are from before this generation
+            self.updates.rates.begin_ramp(self.workers)  # the received rates are from before this generation
         else:
             state.drop_zeroed()
         state.carried.resume(takes=self.rank == 0)
@@ -299,10 +299,10 @@ class TrainingLoop:
 
     def _expect(self, position: Position, number: int, workers: int) -> None:
         """Prepare for the generation that is being formed and begins at `position`."""
-        self.shares.begins = self._tries(position.step)
+        self.shares.begins = self._trial_step(position.step)
         self.loading.expect(position, number, workers)
 
-    def _tries(self, step: int) -> int | None:
+    def _trial_step(self, step: int) -> int | None:
         """Return the step in which shares are made unequal; None for rows with accumulated gradients.
 
         Such rows must stay on their workers until the update.
@@ -311,11 +311,11 @@ class TrainingLoop:
 
     def arrive(self, position: Position) -> None:
         """Continue from a boundary at which the membership is decided."""
-        self.shares.begins = self._tries(max(self.membership.first_step, self.starts.step))
+        self.shares.begins = self._trial_step(max(self.membership.first_step, self.starts.step))
         self.position = self.anchor = position
         # Between two loops all workers draw the same numbers, so a layer initialised there is equal on all of them.
         seed_generators(self.shares.seed, position.step, 0 if self.membership.over else self.rank)
-        self.updates.rates.head_for(self.workers)
+        self.updates.rates.begin_ramp(self.workers)
         self.state.carried.resume(takes=self.rank == 0)
         self.steps.begin()
         self.memories.recall(self.state.own)

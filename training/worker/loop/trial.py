@@ -36,7 +36,7 @@ BATCHES = 4  # whole batches of an epoch, by default
 KEPT_WHOLE = 4096  # numbers; larger arrays become as many signed sums, whose differences are as large as the arrays'
 SIGNS = 1  # seed of the signs, the same in every process
 GATE_SECONDS = 0.02  # between two looks for the file that ends a wait
-FAR_OFF = 0.5  # added to weights on which nothing may depend
+LARGE_CHANGE = 0.5  # added to weights on which nothing may depend
 
 
 class FirstBatch(Statistics):
@@ -92,9 +92,9 @@ class Trial:
         Initial weights are recorded only if this worker begins at the loop's first step.
         """
         if not self._loops:
-            _hold_all_still(self._norms)
+            _freeze_all(self._norms)
             draw_for_rows(lambda: self._rows)
-            self._watch()
+            self._record_script()
         self._loops, self._loop, self._took = self._loops + 1, loop, False
         if loop.membership.over or loop.position.step != loop.starts.step:
             return
@@ -130,12 +130,12 @@ class Trial:
         `moment`: `before` this worker pushes its gradients, or `after` it has the sums.
         """
         for kill in self._order.kills:
-            if (kill.step, kill.moment) == (loop.position.step + 1, moment) and self._is_meant(loop, kill.rank):
+            if (kill.step, kill.moment) == (loop.position.step + 1, moment) and self._is_killed(loop, kill.rank):
                 with contextlib.suppress(FileExistsError):
                     self._order.done(kill).touch(exist_ok=False)
                     os.kill(os.getpid(), signal.SIGKILL)
 
-    def _is_meant(self, loop: Any, rank: int) -> bool:
+    def _is_killed(self, loop: Any, rank: int) -> bool:
         return bool(loop.rank == min(rank, loop.workers - 1))
 
     def stepped(self, loop: Any) -> None:
@@ -148,7 +148,7 @@ class Trial:
         while loop.position.step in self._order.held and not gate.exists():
             time.sleep(GATE_SECONDS)
 
-    def _watch(self) -> None:
+    def _record_script(self) -> None:
         """Record the arrays that the script saves, and draw each worker's own weights for nets initialised in a loop.
 
         Such weights differ between workers of any job, although draws for a batch are equal in this experiment.
@@ -167,12 +167,15 @@ class Trial:
             seed(*args, **options)
 
         def finishes(param: Any) -> None:
-            at, alike = (trial._loop.seed, trial._loop.position.step), trial._seeded_alike and param._deferred_init
-            if alike:
-                seed_generators(*at, trial._loop.rank, part=1)
+            seed_and_step, is_seeded = (
+                (trial._loop.seed, trial._loop.position.step),
+                trial._seeded_alike and param._deferred_init,
+            )
+            if is_seeded:
+                seed_generators(*seed_and_step, trial._loop.rank, part=1)
             finish(param)
-            if alike:
-                seed_generators(*at, draws_as(trial._loop.rank))
+            if is_seeded:
+                seed_generators(*seed_and_step, draws_as(trial._loop.rank))
                 trial._seeded_alike = True
 
         replaced.replace(mx.nd, "save", lambda _: saves)
@@ -188,7 +191,7 @@ class Trial:
         if not self._took:
             for param in loop.state.equal:
                 for copy in param.list_data():
-                    copy[:] = -2 * copy + FAR_OFF
+                    copy[:] = -2 * copy + LARGE_CHANGE
         if (path := self._path(loop)).exists() and not self._order.rules:
             with np.load(path) as arrays:
                 _save(path, {**arrays, **_held("end", loop)})
@@ -259,7 +262,7 @@ def _nudge(param: Any, rng: np.random.Generator) -> None:
         copy[:] = nudged.astype(first.dtype)
 
 
-def _hold_all_still(norms: FirstBatch) -> None:
+def _freeze_all(norms: FirstBatch) -> None:
     """Freeze layers that differ between shares in any data parallelism: Dropout, and BatchNorm's statistics."""
     freeze_layers(norms, refuses=False)
     Replaced().replace(gluon.HybridBlock, "_call_cached_op", _traced_too)

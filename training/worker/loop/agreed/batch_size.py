@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-AS_IT_IS = "as it is"  # `n` itself is the divisor: the number of means that were added up
+N_DIVIDES = "as it is"  # `n` itself is the divisor: the number of means that were added up
 
 
 class NoMeaning(Exception):
@@ -48,15 +48,15 @@ class Counts:
         restart its own count of batches in each epoch.
         """
         meanings: dict[str, tuple[int | None, int]] = {}
-        for which, span in enumerate(("last", "all")):
-            taken = self.all_[which]
-            meanings[f"{span}: batch size"] = (self.nominal[which], taken if self.per_worker else self.full[which])
+        for index, span in enumerate(("last", "all")):
+            samples = self.all_[index]
+            meanings[f"{span}: batch size"] = (self.nominal[index], samples if self.per_worker else self.full[index])
             meanings[f"{span}: batch size of all workers"] = (
-                self.full[which],
-                taken if self.per_worker else self.full[which],
+                self.full[index],
+                samples if self.per_worker else self.full[index],
             )
-            meanings[f"{span}: samples here"] = (self.own[which], taken)
-            meanings[f"{span}: samples of all workers"] = (taken, taken)
+            meanings[f"{span}: samples here"] = (self.own[index], samples)
+            meanings[f"{span}: samples of all workers"] = (samples, samples)
         if n > 0 and self.all_[1] > self.all_[0] and n % self.nominal[0] == 0 and not self.per_worker:
             batches = int(n) // self.nominal[0]
             meanings[f"batch size of {batches} batches"] = (int(n), self.full[0] * batches)
@@ -72,12 +72,16 @@ def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[in
     divisors fit.
     """
     meanings = counts.meanings(n)
-    left = {name: by for name, (size, by) in meanings.items() if size == n and (known is None or name in known)}
-    if not left:
+    fitting = {
+        name: divides
+        for name, (expected, divides) in meanings.items()
+        if expected == n and (known is None or name in known)
+    }
+    if not fitting:
         raise NoMeaning("DT401", n=n, here=counts.own[0], all=counts.all_[0], batch=counts.nominal[0])
-    if len(set(left.values())) > 1:
-        raise NoMeaning("DT402", n=n, batches=counts.full[1] // counts.full[0], meanings=" or ".join(sorted(left)))
-    return next(iter(left.values())), sorted(left)
+    if len(set(fitting.values())) > 1:
+        raise NoMeaning("DT402", n=n, batches=counts.full[1] // counts.full[0], meanings=" or ".join(sorted(fitting)))
+    return next(iter(fitting.values())), sorted(fitting)
 
 
 def divisor_of_means(
@@ -89,13 +93,13 @@ def divisor_of_means(
     `n` is also the number of samples in this share; None otherwise. Workers with shares of other sizes know which of
     the two results is right.
     """
-    as_it_is = n in means and (known is None or AS_IT_IS in known)
+    n_divides = n in means and (known is None or N_DIVIDES in known)
     try:
-        by, left = divisor(n, counts, known)
+        divides, fitting = divisor(n, counts, known)
     except NoMeaning:
-        if as_it_is:
-            return n, [AS_IT_IS], None
+        if n_divides:
+            return n, [N_DIVIDES], None
         raise
-    if not as_it_is:
-        return by, left, None
-    return (by, [AS_IT_IS, *left], None) if by == n else (n, [AS_IT_IS], (by, left))
+    if not n_divides:
+        return divides, fitting, None
+    return (divides, [N_DIVIDES, *fitting], None) if divides == n else (n, [N_DIVIDES], (divides, fitting))

@@ -40,23 +40,23 @@ class GradientScale:
         of_sums = self._declared * (self._batch / total)
         if self._normalised is None:
             return of_sums
-        op, how = self._normalised
+        op, mode = self._normalised
         if squares * workers != total * total:
-            raise RefusedByAll(MEANS_OF_UNEQUAL.format(op=op, how=how))
+            raise RefusedByAll(MEANS_OF_UNEQUAL.format(op=op, how=mode))
         if self._plain and total != self._batch * workers:
-            raise RefusedByAll(SUMS_AND_MEANS.format(how=how))
+            raise RefusedByAll(SUMS_AND_MEANS.format(how=mode))
         return self._declared / workers
 
 
 def _outputs(symbol: Any) -> tuple[tuple[str, str] | None, bool]:
     """Return a normalising output's operator and `normalization`, and whether another output does not normalise."""
     graph = json.loads(symbol.tojson())
-    normalised, plain = None, False
+    normalised, has_plain = None, False
     for number, *_ in graph["heads"]:
         node = graph["nodes"][number]
-        how = node.get("attrs", {}).get("normalization")
-        if how in NORMALISED:
-            normalised = (node["op"], how)
+        mode = node.get("attrs", {}).get("normalization")
+        if mode in NORMALISED:
+            normalised = (node["op"], mode)
         elif node["op"] != "BlockGrad":
-            plain = True
-    return normalised, plain
+            has_plain = True
+    return normalised, has_plain

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.loop.agreed.reduction import sum_up
-from dyntrain.training.worker.loop.batch.consensus import ROUND, mark
+from dyntrain.training.worker.loop.batch.consensus import LARGEST_MARK, mark
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.refused import Unrecoverable
 from dyntrain.training.worker.state.attributes import capture
 
-KNOWN = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
+OPTIMIZER_VALUES = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
 MULTIPLIERS, SCHEDULE, OPTIMIZER = "lr_mult or wd_mult", "what the scheduler keeps", "the optimizer's kind"
 TRAINED = "which parameters train (grad_req)"
 DIVISOR = "what step(n) divides by"
@@ -42,7 +42,7 @@ def rates(trainer: Any, divides: float | None) -> dict[str, float]:
     scaler = getattr(trainer, "_amp_loss_scaler", None)
     values = {
         "learning_rate": rate,
-        **{name: getattr(optimizer, name, None) for name in KNOWN},
+        **{name: getattr(optimizer, name, None) for name in OPTIMIZER_VALUES},
         "loss scale": getattr(scaler, "loss_scale", None),
         DIVISOR: divides,
     }
@@ -69,7 +69,7 @@ def tags(step: int, values: Mapping[str, float]) -> list[float]:
     Different values with equal tags at one step have different tags at the next step.
     """
     digest = zlib.crc32(repr((step, sorted(values.items()))).encode())
-    return [*mark(digest), *mark(digest // ROUND)]
+    return [*mark(digest), *mark(digest // LARGEST_MARK)]
 
 
 def unequal(
@@ -81,14 +81,13 @@ def unequal(
     """
     values = {**values, FACTORS: float(_digest(fingerprint) if any(fingerprint) else 0)}
     compared = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
-    unequal_ones = {name: difference for name, difference in compared.items() if difference is not None}
-    what = (
-        "; ".join(unequal_ones.values())
-        or "rates, decay, momentum, loss scale, what trains, or what step(n) divides by"
+    differences = {name: difference for name, difference in compared.items() if difference is not None}
+    difference_text = (
+        "; ".join(differences.values()) or "rates, decay, momentum, loss scale, what trains, or what step(n) divides by"
     )
-    of = f" (trainer {trainer})" if trainer else ""
-    code = "DT411" if DIVISOR in unequal_ones else "DT412" if FACTORS in unequal_ones else "DT413"
-    return UnequalRates(membership.findings.find(code, what=f"{what}{of}"))
+    trainer_text = f" (trainer {trainer})" if trainer else ""
+    code = "DT411" if DIVISOR in differences else "DT412" if FACTORS in differences else "DT413"
+    return UnequalRates(membership.findings.find(code, what=f"{difference_text}{trainer_text}"))
 
 
 def _difference(membership: Membership, anchor: Position, name: str, value: float) -> str | None:

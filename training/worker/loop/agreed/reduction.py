@@ -9,7 +9,7 @@ from typing import Any
 
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.arrays import doubles, numbers_of
-from dyntrain.training.worker.loop.batch.consensus import ROUND, mark
+from dyntrain.training.worker.loop.batch.consensus import LARGEST_MARK, mark
 from dyntrain.training.worker.membership.membership import Membership
 
 REDUCE = ("reduce", (7,), "float64")  # key, shape, dtype; the engine may sum it as floats
@@ -22,7 +22,7 @@ class Total(float):
     """
 
 
-def _total(name: str) -> Callable[[Total, Any], Any]:
+def _total_operator(name: str) -> Callable[[Total, Any], Any]:
     operation = getattr(float, name)
 
     def derived(self: Total, other: Any) -> Any:
@@ -33,7 +33,7 @@ def _total(name: str) -> Callable[[Total, Any], Any]:
 
 
 for _name in ("add", "radd", "sub", "mul", "rmul", "truediv"):
-    setattr(Total, f"__{_name}__", _total(f"__{_name}__"))
+    setattr(Total, f"__{_name}__", _total_operator(f"__{_name}__"))
 
 
 def reduce(
@@ -60,10 +60,10 @@ def sum_up(
     the workers' names differ.
     """
     tags = _tags(name)
-    mine = [1.0, *tags, total, count]
-    sums, workers = mine, membership.kvstore.num_workers
+    own_numbers = [1.0, *tags, total, count]
+    sums, workers = own_numbers, membership.kvstore.num_workers
     if membership.shared:
-        vote = doubles(mine)
+        vote = doubles(own_numbers)
         received: list[float] = []
         key = REDUCE[0]
 
@@ -85,4 +85,4 @@ def sum_up(
 def _tags(name: str) -> list[float]:
     """Return numbers whose sums show whether all workers have the same name."""
     digest = zlib.crc32(name.encode())
-    return [*mark(digest), *mark(digest // ROUND)]
+    return [*mark(digest), *mark(digest // LARGEST_MARK)]

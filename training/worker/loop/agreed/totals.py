@@ -27,8 +27,8 @@ class Totals:
             return loop.probe_child.total(total if count is None else total / count if count else math.nan)
         if loop.membership.over:
             return math.nan
-        begins = current is None and loop.position.step == loop.membership.first_step
-        if begins and (loop.position.epoch > number or loop.position.offset):
+        before_batches = current is None and loop.position.step == loop.membership.first_step
+        if before_batches and (loop.position.epoch > number or loop.position.offset):
             return math.nan
         if current is not None and loop.divides_batches:
             raise RuntimeError(REDUCED_WITHIN)
@@ -52,7 +52,7 @@ class Totals:
                 SUMMED_LATE
             )  # the step is final: it could not be undone if a worker were lost in this sum
         current.counted = True
-        mine, what = (0.0 if current.spectates else value), f"epoch.sum() in step {loop.position.step}"
-        sums = None if current.void else sum_up(loop.membership, loop.anchor, what, mine, 0.0)
+        own_value, sum_name = (0.0 if current.spectates else value), f"epoch.sum() in step {loop.position.step}"
+        sums = None if current.void else sum_up(loop.membership, loop.anchor, sum_name, own_value, 0.0)
         current.void = sums is None
         return Total((value or 1.0) if sums is None else sums[0])

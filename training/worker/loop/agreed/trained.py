@@ -26,12 +26,12 @@ def known(own: Mapping[str, Any], trainer: int) -> frozenset[int]:
     return frozenset(own.get(SUMMED, {}).get(str(trainer), ((), ()))[0])
 
 
-def agree(own: dict[str, Any], trainer: int, now: frozenset[int]) -> None:
+def agree(own: dict[str, Any], trainer: int, trained: frozenset[int]) -> None:
     """Store the parameters that all workers have summed in this step.
 
     Only parameters that were also summed in the last step become known, so a parameter that alternates is not pushed as
     zeros.
     """
-    before = own.get(SUMMED, {})
-    _, last = before.get(str(trainer), ((), now))
-    own[SUMMED] = {**before, str(trainer): [sorted(now.intersection(last)), sorted(now)]}
+    known_by_trainer = own.get(SUMMED, {})
+    _, last = known_by_trainer.get(str(trainer), ((), trained))
+    own[SUMMED] = {**known_by_trainer, str(trainer): [sorted(trained.intersection(last)), sorted(trained)]}

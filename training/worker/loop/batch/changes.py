@@ -21,23 +21,23 @@ NEAR = 1e-6  # relative difference of one factor between two workers
 
 @dataclass
 class Raw:
-    """A gradient, and its copy from before the script's first change in the line `at`.
+    """A gradient, and its copy from before the script's first change in the line `place`.
 
     `masked`: the script set parts to zero.
     """
 
     gradient: Any
     before: Any
-    at: Place | None
+    place: Place | None
     masked: bool = False
 
 
-def remember(current: CurrentBatch, gradient: Any, at: Place | None = None) -> None:
+def remember(current: CurrentBatch, gradient: Any, place: Place | None = None) -> None:
     """Copy a gradient that the script may change now."""
     if (raw := current.raw.get(id(gradient))) is None:
-        current.raw[id(gradient)] = Raw(gradient, gradient.copy(), at)
+        current.raw[id(gradient)] = Raw(gradient, gradient.copy(), place)
     else:
-        raw.at = raw.at or at
+        raw.place = raw.place or place
 
 
 def remember_masked(current: CurrentBatch, gradient: Any) -> None:
@@ -53,13 +53,13 @@ def factor_of(raw: Raw, gradient: Any) -> float | Literal["clip", "other"] | Non
     if not (np.isfinite(before).all() and np.isfinite(after).all() and before.any() and after.any()):
         return None
     factor = float(before @ after / (before @ before))
-    off = float(np.linalg.norm(after - factor * before))
-    if off <= ROUNDING * float(np.finfo(gradient.dtype).eps) * float(np.linalg.norm(after)):
+    residual = float(np.linalg.norm(after - factor * before))
+    if residual <= ROUNDING * float(np.finfo(gradient.dtype).eps) * float(np.linalg.norm(after)):
         return factor
     return "clip" if np.array_equal(after, np.clip(before, after.min(), after.max())) else "other"
 
 
 def in_digits(factor: float) -> str | None:
     """Return the factor as text to compare on all workers; None if rounding could give another worker another text."""
-    texts = {f"{factor * (1 + by):.4g}" for by in (-NEAR, 0.0, NEAR)}
+    texts = {f"{factor * (1 + shift):.4g}" for shift in (-NEAR, 0.0, NEAR)}
     return texts.pop() if len(texts) == 1 and math.isfinite(factor) else None

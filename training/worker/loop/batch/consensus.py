@@ -13,11 +13,11 @@ from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT
 
 # MXNet's servers may sum doubles as floats, which are exact for whole numbers up to 2**24. So the squares of numbers
 # up to ROUND are summed exactly, even over the largest number of workers.
-ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
-TAGGED = 7  # offset after the number of workers, the step's mark and the tags
-SUMMED = TAGGED + 4  # after the tags of what is summed
-DOUBTS = SUMMED + 2  # after two flags: unsure of the divisor, refuses the script
-HEAD = DOUBTS + FINGERPRINT  # after the fingerprint; numbers for each parameter follow
+LARGEST_MARK = math.isqrt(2**24 // MOST_WORKERS) - 1
+SUMS_START = 7  # offset after the number of workers, the step's mark and the tags
+FLAGS_START = SUMS_START + 4  # after the tags of what is summed
+FINGERPRINT_START = FLAGS_START + 2  # after two flags: unsure of the divisor, refuses the script
+PARAMETERS_START = FINGERPRINT_START + FINGERPRINT  # after the fingerprint; numbers for each parameter follow
 OTHER_STEPS = (
     "the workers' scripts called trainer.step() at different batches: number them with epoch.enumerate(...), not with "
     "a counter of the script's own, which begins anew on a worker that joins"
@@ -29,8 +29,8 @@ def mark(number: int) -> list[float]:
 
     If all have the same number, the sums are the number of workers times this worker's mark.
     """
-    small = float(number % ROUND + 1)
-    return [small, small**2]
+    remainder = float(number % LARGEST_MARK + 1)
+    return [remainder, remainder**2]
 
 
 def consensus_key(trainer: int) -> str:
@@ -39,7 +39,10 @@ def consensus_key(trainer: int) -> str:
 
 def consensus_keys(trainers: Sequence[Any], flags: int) -> list[tuple[str, tuple[int, ...], str]]:
     """Return key, shape and dtype of each trainer's numbers."""
-    return [(consensus_key(t), (HEAD + len(each._params) + flags,), "float64") for t, each in enumerate(trainers)]
+    return [
+        (consensus_key(t), (PARAMETERS_START + len(each._params) + flags,), "float64")
+        for t, each in enumerate(trainers)
+    ]
 
 
 class StepConsensus:
@@ -79,9 +82,9 @@ class StepConsensus:
 
     def sums_alike(self, workers: int) -> bool:
         """Return, after the sum, whether all workers sum the gradients of the same parameters."""
-        return bool(numbers_of(self.vote)[TAGGED:SUMMED].tolist() == [workers * tag for tag in self._sums])
+        return bool(numbers_of(self.vote)[SUMS_START:FLAGS_START].tolist() == [workers * tag for tag in self._sums])
 
-    def count(self, workers: int) -> bool:
+    def read_sums(self, workers: int) -> bool:
         """Read the results of the sum; returns whether all workers' updates depend on equal values.
 
         Raises RuntimeError if the workers' steps differ.
@@ -89,9 +92,9 @@ class StepConsensus:
         total = numbers_of(self.vote)
         if total[:3].tolist() != [workers * part for part in (1.0, *self._mark)]:
             raise RuntimeError(OTHER_STEPS)
-        self.tagged, self.unsure_workers = total[3:TAGGED].tolist(), int(total[SUMMED])
-        self.refused = bool(total[SUMMED + 1])
-        self.fingerprints = total[DOUBTS:HEAD].tolist()
-        self.had_part = [bool(each) for each in total[HEAD : HEAD + self._parameters]]
-        self.flagged = np.flatnonzero(total[HEAD + self._parameters :]).tolist()
+        self.tagged, self.unsure_workers = total[3:SUMS_START].tolist(), int(total[FLAGS_START])
+        self.refused = bool(total[FLAGS_START + 1])
+        self.fingerprints = total[FINGERPRINT_START:PARAMETERS_START].tolist()
+        self.had_part = [bool(each) for each in total[PARAMETERS_START : PARAMETERS_START + self._parameters]]
+        self.flagged = np.flatnonzero(total[PARAMETERS_START + self._parameters :]).tolist()
         return self.tagged == [workers * tag for tag in self._tags]

@@ -64,8 +64,8 @@ class CurrentBatch:
         self.own_samples: int | None = None if before["here"] is None else before["here"] + len(indices)
         self.weights: dict[str, float] = dict(before["weights"])
         self.parts = parts(indices, at_most)
-        self.at = 0  # number of the script's current part
-        self._aside = GradientBuffer()
+        self.part_number = 0  # number of the script's current part
+        self._buffer = GradientBuffer()
         self.kinds: set[str] = set()  # kinds of the losses that were examined
         self.refused = False  # whether this worker has a reason to stop the job
         self.raw: dict[int, Raw] = {}  # by ids: gradients that the script changes before they are summed
@@ -76,7 +76,7 @@ class CurrentBatch:
         self.updated: list[Any] = []
         self._owners: Owners | None = None
         self.is_first = False  # whether this is the loop's first batch in this process
-        self.told_of: set[str] = set()  # rules of losses that were reported
+        self.reported_rules: set[str] = set()  # rules of losses that were reported
         self.void = False
         self.consensus: StepConsensus  # of the last sum
         self.carried: list[Any] = []  # rows that are summed with the gradients
@@ -86,11 +86,11 @@ class CurrentBatch:
             Any, tuple[float, list[str]] | None
         ] = {}  # the divisor's other possible value: see `divisor_of_means`
         self.fingerprint: Sequence[float] = ()  # of the numbers in the loss
-        self._kept: list[tuple[Any, Any]] = []
+        self._copies: list[tuple[Any, Any]] = []
 
     @property
     def part(self) -> Indices:
-        return self.parts[self.at]
+        return self.parts[self.part_number]
 
     def smallest_device(self, devices: int) -> int:
         """Return the number of samples on the device with the fewest.
@@ -100,22 +100,22 @@ class CurrentBatch:
         return min(self.slices or [len(self.part) // devices])
 
     @property
-    def taken(self) -> set[int]:
+    def sample_counts(self) -> set[int]:
         """Numbers of samples over all workers: in the current batch, and in all accumulated batches."""
         return {self.size, self.samples}
 
     @property
-    def goes_on(self) -> bool:
+    def has_next_part(self) -> bool:
         """Whether another part follows."""
-        return self.at + 1 < len(self.parts)
+        return self.part_number + 1 < len(self.parts)
 
-    def set_aside(self, trainer: Any) -> None:
+    def buffer_gradients(self, trainer: Any) -> None:
         """Add the gradients of the current part to a buffer; after the last part, put the sums back."""
         device_weights = self.device_weights(trainer)
         share = len(self.part) / self.size if trainer.loss_kind == "mean" else 1.0
-        self._aside.add(trainer, [share * lean for lean in device_weights])
-        if not self.goes_on:
-            self._aside.put_back(trainer)
+        self._buffer.add(trainer, [share * device_weight for device_weight in device_weights])
+        if not self.has_next_part:
+            self._buffer.put_back(trainer)
 
     def owners(self, trainers: Sequence[Any]) -> Owners:
         """Return the owners of the arrays that the trainers had at the first call."""
@@ -130,14 +130,14 @@ class CurrentBatch:
         """Copy the arrays that a pass over another worker's sample must not change."""
         arrays = [array for arrays in state.own_arrays() for array in arrays]
         arrays += [gradient for p in state.accumulated for gradient in p.list_grad()]
-        self._kept = [(array, array.copy()) for array in arrays]
+        self._copies = [(array, array.copy()) for array in arrays]
 
-    def give_back(self, state: TrainingState) -> None:
-        stay = {id(array) for array in state.set_by_script} if self._kept else set()
-        for array, copy in self._kept:
+    def restore_arrays(self, state: TrainingState) -> None:
+        stay = {id(array) for array in state.set_by_script} if self._copies else set()
+        for array, copy in self._copies:
             if id(array) not in stay:
                 overwrite(array, copy)
-        self._kept = []
+        self._copies = []
 
     def scale_by_share(self, trainer: Any, state: TrainingState) -> None:
         """Set the weight of this worker's mean: the share that its samples have in the step.
@@ -166,7 +166,7 @@ class CurrentBatch:
             for data in (param._data or ()) if param.grad_req == "write" else ():
                 data._fresh_grad = False
 
-    def beside(self, number: int, epoch: int) -> str | None:
+    def error_hint(self, number: int, epoch: int) -> str | None:
         """Return a hint for an error of the script in this batch; None if this worker has the whole batch."""
         here = len(self.part)
         return None if here == self.size else IN_HAND.format(number=number, epoch=epoch, size=self.size, here=here)
@@ -193,49 +193,49 @@ class CurrentBatch:
             for gradient in param.list_grad():
                 gradient *= weight
 
-    def be_summed(self, trainer: Any, state: TrainingState) -> list[float]:
+    def prepare_sum(self, trainer: Any, state: TrainingState) -> list[float]:
         """Prepare the trainer's gradients for the sum over the workers.
 
         Returns 1 for each parameter whose gradient comes from this worker's samples, else 0. A device without samples
         has gradients of an earlier batch, which are set to zero unless they accumulate.
         """
-        self.give_back(state)
+        self.restore_arrays(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
         device_weights = self.device_weights(trainer) if len(self.parts) == 1 else [1.0] * len(trainer._contexts)
         had_part = [0.0] * len(trainer._params)
         for i, param in enumerate(trainer._params):
-            if not summed(param):
+            if not has_gradient(param):
                 continue
             fresh = [data._fresh_grad for data in param.list_data()]
-            nothing = self.spectates and param.grad_req != "add"
-            for is_fresh, gradient, lean in zip(fresh, param.list_grad(), device_weights, strict=True):
-                if param.grad_req != "add" and (nothing or not is_fresh):
+            is_unused = self.spectates and param.grad_req != "add"
+            for is_fresh, gradient, device_weight in zip(fresh, param.list_grad(), device_weights, strict=True):
+                if param.grad_req != "add" and (is_unused or not is_fresh):
                     gradient[:] = 0
-                elif weight * lean != 1.0:
-                    gradient *= weight * lean
-            had_part[i] = 0.0 if nothing else float(any(fresh))
+                elif weight * device_weight != 1.0:
+                    gradient *= weight * device_weight
+            had_part[i] = 0.0 if is_unused else float(any(fresh))
         return had_part
 
-    def count(self, trainer: Any, workers: int) -> bool:
+    def read_sums(self, trainer: Any, workers: int) -> bool:
         """Read the results of the sum as `StepConsensus.count` does, and mark the parameters to update.
 
         A parameter is updated if its gradient comes from any worker's samples.
         """
-        alike = self.consensus.count(workers)
+        alike = self.consensus.read_sums(workers)
         for param, had_part in zip(trainer._params, self.consensus.had_part, strict=True):
-            if summed(param):
+            if has_gradient(param):
                 for data in param.list_data():
                     data._fresh_grad = had_part
         return alike
 
 
-def summed(param: Any) -> bool:
+def has_gradient(param: Any) -> bool:
     return differentiable(param) and param.grad_req != "null"
 
 
 def gradients_of(param: Any) -> list[Any]:
     """Return a parameter's gradients to push; zeros for a frozen parameter."""
-    if summed(param):
+    if has_gradient(param):
         return list(param.list_grad())
     data = param.list_data()[0]
     return [zeros(data.shape, data.dtype, like=data)]
@@ -247,6 +247,6 @@ def forget_gradients(trainer: Any) -> None:
     In the repeated step another worker may have the samples, and then no pass replaces these gradients.
     """
     for param in trainer._params:
-        if summed(param) and param.grad_req != "add":
+        if has_gradient(param) and param.grad_req != "add":
             for data in param.list_data():
                 data._fresh_grad = False

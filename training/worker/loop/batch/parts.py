@@ -50,12 +50,12 @@ class GradientBuffer:
             for c, (data, gradient) in enumerate(zip(param.list_data(), param.list_grad(), strict=True)):
                 if not data._fresh_grad:
                     continue
-                exact = gradient.astype("float32") if gradient.dtype == np.float16 else gradient
-                more = exact * weights[c]
+                precise = gradient.astype("float32") if gradient.dtype == np.float16 else gradient
+                weighted = precise * weights[c]
                 if (i, c) in self._sums:
-                    self._sums[i, c] += more
+                    self._sums[i, c] += weighted
                 else:
-                    self._sums[i, c] = more
+                    self._sums[i, c] = weighted
                 data._fresh_grad = False
 
     def put_back(self, trainer: Any) -> None:

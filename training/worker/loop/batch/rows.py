@@ -32,17 +32,17 @@ class Rows:
 
     def __init__(self, number: int, arrays: Any, axis: int) -> None:
         self._single = is_array(arrays)
-        given = [arrays] if self._single else list(arrays)
-        if not given or not all(is_array(array) and array.ndim > axis >= 0 for array in given):
+        array_list = [arrays] if self._single else list(arrays)
+        if not array_list or not all(is_array(array) and array.ndim > axis >= 0 for array in array_list):
             raise ValueError(
                 f"job.rows(arrays, axis={axis}) takes an MXNet array, or a list of them, with the batch's rows along "
                 f"axis {axis}, as a recurrent layer's begin_state(batch_size=...) returns"
             )
-        if len(counts := {array.shape[axis] for array in given}) > 1:
+        if len(counts := {array.shape[axis] for array in array_list}) > 1:
             raise ValueError(f"job.rows(arrays, axis={axis}): the arrays have {sorted(counts)} rows, give all as many")
         self.count, self._axis, self._number = counts.pop(), axis, number
-        self.whole = [array.copy() for array in given]
-        self._initial = [array.copy() for array in given]
+        self.whole = [array.copy() for array in array_list]
+        self._initial = [array.copy() for array in array_list]
         self._own: tuple[int, int] | None = None  # first row of this worker in the batch, and the one after its last
         self._mine: list[Any] | None = None  # values that the script has set since the last sum
         self._summed = False
@@ -51,20 +51,20 @@ class Rows:
     @property
     def mine(self) -> Any:
         """Values of this worker's rows of the current batch, without gradient history; a list if `job.rows` got one."""
-        first, end = self._in_hand()
+        first, end = self._own_rows()
         arrays = self._mine or [rows_of(array, self._axis, first, end) for array in self.whole]
         return arrays[0] if self._single else list(arrays)
 
     @mine.setter
     def mine(self, values: Any) -> None:
-        first, end = self._in_hand()
+        first, end = self._own_rows()
         if self._summed:
             raise RuntimeError(LATE)
-        given = [values] if is_array(values) else list(values)
-        wanted = [(*a.shape[: self._axis], end - first, *a.shape[self._axis + 1 :]) for a in self.whole]
-        if [tuple(array.shape) for array in given] != wanted:
-            raise ValueError(f"job.rows(...).mine = {[array.shape for array in given]}: must have shapes {wanted}")
-        self._mine = [array.detach() for array in given]
+        array_list = [values] if is_array(values) else list(values)
+        shapes = [(*a.shape[: self._axis], end - first, *a.shape[self._axis + 1 :]) for a in self.whole]
+        if [tuple(array.shape) for array in array_list] != shapes:
+            raise ValueError(f"job.rows(...).mine = {[array.shape for array in array_list]}: must have shapes {shapes}")
+        self._mine = [array.detach() for array in array_list]
 
     def reset(self) -> None:
         """Restore all rows to the values given to `job.rows`. Call it on every worker, outside of the batches."""
@@ -75,7 +75,7 @@ class Rows:
         for array, initial in zip(self.whole, self._initial, strict=True):
             initial.copyto(array)
 
-    def _in_hand(self) -> tuple[int, int]:
+    def _own_rows(self) -> tuple[int, int]:
         if self._own is None:
             raise RuntimeError(OUTSIDE)
         return self._own
@@ -88,37 +88,37 @@ class Rows:
             for i, array in enumerate(self.whole)
         ]
 
-    def take(self, own: Indices) -> None:
+    def begin_batch(self, own: Indices) -> None:
         """Begin a batch in which `own` are this worker's rows, or rows of another worker that this one spectates."""
         self._own, self._summed = (int(own[0]), int(own[-1]) + 1), False
 
-    def put_down(self, undone: bool) -> None:
+    def end_batch(self, undone: bool) -> None:
         """End the batch; if `undone`, drop the values that the script has set."""
         self._own = None
         if undone:
             self._mine = None
 
-    def share(self, size: int, counts: bool, rest: bool) -> list[tuple[str, Any]]:
+    def share(self, size: int, adds_own: bool, adds_rest: bool) -> list[tuple[str, Any]]:
         """Return the keys, and the values that this worker adds to their sums, in a step whose batch has `size` rows.
 
-        The values are zeros unless this worker `counts`. One of all workers also adds the rows that the batch does not
-        have (`rest`).
+        `adds_own`: whether the values are this worker's own, otherwise zeros. `adds_rest`: whether this worker adds the
+        rows that the batch does not have, as one worker does.
         """
-        first, end = self._in_hand()
+        first, end = self._own_rows()
         self._sums = [zeros_like(array) for array in self.whole]
         mine = self.mine
         for total, array, rows in zip(self._sums, self.whole, [mine] if self._single else mine, strict=True):
-            if counts:
-                total[self._at(first, end)] = rows
-            if rest and size < self.count:
-                total[self._at(size, self.count)] = array[self._at(size, self.count)]
+            if adds_own:
+                total[self._slice(first, end)] = rows
+            if adds_rest and size < self.count:
+                total[self._slice(size, self.count)] = array[self._slice(size, self.count)]
         self._summed = True
         return [(name, total) for (name, _, _), total in zip(self.summed_keys(), self._sums, strict=True)]
 
-    def _at(self, first: int, end: int) -> tuple[slice, ...]:
+    def _slice(self, first: int, end: int) -> tuple[slice, ...]:
         return (*[slice(None)] * self._axis, slice(first, end))
 
-    def summed(self) -> None:
+    def take_sums(self) -> None:
         """Copy the sums, which are valid, to the values of all rows."""
         for array, total in zip(self.whole, self._sums, strict=True):
             total.copyto(array)

@@ -25,10 +25,10 @@ thread_context = _ThreadContext()
 
 
 @contextmanager
-def within(what: str) -> Iterator[None]:
+def within(counter: str) -> Iterator[None]:
     """Increment one of the counters within the context."""
-    setattr(thread_context, what, getattr(thread_context, what) + 1)
+    setattr(thread_context, counter, getattr(thread_context, counter) + 1)
     try:
         yield
     finally:
-        setattr(thread_context, what, getattr(thread_context, what) - 1)
+        setattr(thread_context, counter, getattr(thread_context, counter) - 1)

@@ -14,7 +14,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
-from dyntrain.training.worker.loop.batch.current_batch import summed
+from dyntrain.training.worker.loop.batch.current_batch import has_gradient
 from dyntrain.training.worker.loop.record.operators import PRODUCTS, RATIOS, handle_of
 from mxnet import autograd
 
@@ -53,7 +53,7 @@ class Factors:
         Several losses may be differentiated before any trainer steps. `batch`: the batch's number in its update, from
         1. Only in the first batch do shares differ in size, so its numbers are stored separately.
         """
-        weights = [(t, d) for t in trainers for p in t._params if summed(p) for d in p._data or ()]
+        weights = [(t, d) for t in trainers for p in t._params if has_gradient(p) for d in p._data or ()]
         before = [(weight, weight._fresh_grad) for _, weight in weights]
         for _, weight in weights:
             weight._fresh_grad = False
@@ -70,7 +70,7 @@ class Factors:
         """Return and remove the terms since the trainer's last sum."""
         return self._of.pop(trainer, set())
 
-    def put_down(self, forgets: bool) -> None:
+    def end_batch(self, forgets: bool) -> None:
         """End the batch. `forgets`: no later update includes its gradients."""
         self.constants.clear()
         if forgets:

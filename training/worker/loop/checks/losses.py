@@ -24,7 +24,7 @@ from dyntrain.training.worker.loop.record.multiples import multiples
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
-MOST_LOOKS = 200  # most batches examined; a trainer whose first step is later is not checked
+MOST_EXAMINED = 200  # most batches examined; a trainer whose first step is later is not checked
 
 
 class Losses(Listener):
@@ -33,34 +33,34 @@ class Losses(Listener):
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
         self.factors = Factors()
-        self._fit: set[Any] = set()  # trainers whose losses were examined
-        self._looks = 0
+        self._judged: set[Any] = set()  # trainers whose losses were examined
+        self._examined = 0
         self._hybrids: dict[str, Any] = {}  # symbols of called hybridized blocks, by their names in the record
 
     def epoch_begins(self) -> None:
-        self._fit.clear()
-        self._looks = 0
+        self._judged.clear()
+        self._examined = 0
 
-    def put_down(self, forgets: bool) -> None:
+    def end_batch(self, forgets: bool) -> None:
         """End the batch. `forgets`: no later update includes its gradients."""
         self._hybrids.clear()
-        self.factors.put_down(forgets)
+        self.factors.end_batch(forgets)
 
     # ---- what the script calls
 
     def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
         """Store the block's symbol, because the record shows the block as one operator, without divisions inside it."""
-        if self._looks_now() and (name := name_of(output)):
+        if self._examines_now() and (name := name_of(output)):
             self._hybrids[name] = block._cached_graph[1]
             if self._loop.on_trial:
-                self.factors.remember(inputs, output, self._smallest)
+                self.factors.remember(inputs, output, self._fewest_samples)
 
     def operated(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
         if operator in PRODUCTS_AND_RATIOS and self._loop.on_trial:
-            self.factors.remember(inputs, outputs, self._smallest)
+            self.factors.remember(inputs, outputs, self._fewest_samples)
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
-        return self._looked_at(heads, gradients) if self._looks_now() else nullcontext()
+        return self._examining(heads, gradients) if self._examines_now() else nullcontext()
 
     def judge(self, trainer: Any) -> None:
         """Report losses that do not fit the trainer's `loss`, before its gradients are summed."""
@@ -68,76 +68,76 @@ class Losses(Listener):
         if current is None or loop.findings.off:
             return
         current.judged = True
-        if not current.kinds or trainer in self._fit:
+        if not current.kinds or trainer in self._judged:
             return
         groups, trainers = [current.kinds], [trainer]
         if len(current.kinds) > 1 and len({each.loss_kind for each in loop.trainers}) > 1:
             # Several losses may have been differentiated before any trainer stepped, so their trainers are unknown.
             groups, trainers = [{kind} for kind in sorted(current.kinds)], loop.trainers
         for group in groups:
-            wrongs = [diagnose(each.loss_kind, each.loss_said, group, whole=True) for each in trainers]
-            if wrongs[0] is not None and all(wrongs):
-                self._find(wrongs[0])
-        self._fit.add(trainer)
+            codes = [diagnose(each.loss_kind, each.loss_is_declared, group, whole=True) for each in trainers]
+            if codes[0] is not None and all(codes):
+                self._report_rule(codes[0])
+        self._judged.add(trainer)
 
     # ---- the results
 
     @property
-    def _smallest(self) -> int:
+    def _fewest_samples(self) -> int:
         """Number of samples on the device with the fewest."""
         assert self._loop.current is not None
         return self._loop.current.smallest_device(len(self._loop.trainers[0]._contexts))
 
-    def _looks_now(self) -> bool:
-        return self._loop.on_trial or self._unknown
+    def _examines_now(self) -> bool:
+        return self._loop.on_trial or self._has_unexamined
 
     @property
-    def _unknown(self) -> bool:
+    def _has_unexamined(self) -> bool:
         """Whether a trainer has not stepped yet; False after MOST_LOOKS batches."""
-        return self._looks < MOST_LOOKS and not self._fit.issuperset(self._loop.trainers)
+        return self._examined < MOST_EXAMINED and not self._judged.issuperset(self._loop.trainers)
 
     @contextmanager
-    def _looked_at(self, heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
+    def _examining(self, heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
         loop = self._loop
         assert loop.current is not None
         losses = [Loss(head, self._hybrids) for head in heads]
-        if self._unknown:
-            self._complain(losses, gradients)
+        if self._has_unexamined:
+            self._report_unfit(losses, gradients)
         if not loop.on_trial:
             yield
             return
         terms: Terms = set()
         for each, gradient in zip(losses, gradients, strict=True):
-            times = 1.0 if gradient is None or each.several else float(gradient.asnumpy().item())
-            terms |= multiples(each.graph, times, self.factors.constants)
+            head_gradient = 1.0 if gradient is None or each.several else float(gradient.asnumpy().item())
+            terms |= multiples(each.graph, head_gradient, self.factors.constants)
         with self.factors.learn(terms, loop.trainers, loop.current.batches):
             yield
 
-    def _complain(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
+    def _report_unfit(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
         """Report losses that do not fit the `loss` of any trainer."""
         loop, current = self._loop, self._loop.current
         assert current is not None
-        if current.spectates or self._smallest < 2:
+        if current.spectates or self._fewest_samples < 2:
             return
-        self._looks += 1
+        self._examined += 1
         if current.judged:
             current.kinds, current.judged = set(), False
         declared = {trainer.loss_kind for trainer in loop.trainers}
-        is_declared = all(trainer.loss_said for trainer in loop.trainers)
+        is_declared = all(trainer.loss_is_declared for trainer in loop.trainers)
         if declared == {"sum"} and is_declared:
             return  # the script itself has declared loss='sum'
         for each, gradient in zip(losses, gradients, strict=True):
-            given = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
-            current.kinds |= {UNKNOWN} if given else each.kinds
-        if len(declared) == 1 and (wrong := diagnose(declared.pop(), is_declared, current.kinds)):
-            self._find(wrong)
+            is_weighted = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
+            current.kinds |= {UNKNOWN} if is_weighted else each.kinds
+        if len(declared) == 1 and (code := diagnose(declared.pop(), is_declared, current.kinds)):
+            self._report_rule(code)
 
-    def _find(self, code: str) -> None:
+    def _report_rule(self, code: str) -> None:
         """Report the rule once per batch. If it is an error, all workers end at the next sum.
 
         A loss may have changed in a later epoch, but not on a worker that has joined since.
         """
         current = self._loop.current
-        if current is not None and code not in current.told_of:
-            current.told_of.add(code)
+        if current is not None and code not in current.reported_rules:
+            current.reported_rules.add(code)
             current.refused |= self._loop.findings.find(code) is not None

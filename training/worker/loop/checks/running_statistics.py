@@ -32,7 +32,7 @@ class RunningStatistics(Listener):
                 if not differentiable(param) and param._data is not None and param not in self._before:
                     self._before[param] = param.list_data()[0].copy()
 
-    def look(self) -> None:
+    def report_changes(self) -> None:
         """Report changed parameters, in a loop's first batch before anything is summed."""
         loop, known = self._loop, set(self._loop.state.parameters)
         for param, before in self._before.items():

@@ -18,7 +18,7 @@ ROWS = (  # kind of loss, `loss` of trainers, rule; the first row that applies c
     (kinds.PENALTY, SUMS, "DT111"),
     (kinds.EACH, MEANS, "DT116"),
 )
-BOTH, UNSEEN = "DT103", "DT114"
+SUM_AND_MEAN, UNKNOWN_LOSS = "DT103", "DT114"
 
 
 def diagnose(declared: str, is_declared: bool, seen_kinds: set[str], whole: bool = False) -> str | None:
@@ -30,10 +30,10 @@ def diagnose(declared: str, is_declared: bool, seen_kinds: set[str], whole: bool
     if declared == "sum" and is_declared:
         return None
     if seen_kinds == {kinds.MEAN, kinds.SUM}:
-        return BOTH
+        return SUM_AND_MEAN
     if seen_kinds == {kinds.PENALTY}:  # may be a loss over the batch, of a linear model written by hand
         return "DT102" if declared == "mean" and whole else None
     if seen_kinds == {kinds.WEIGHTS} and not whole:
         return None
-    applies = (code for kind, goes_by, code in ROWS if kind in seen_kinds and declared in goes_by)
-    return next(applies, UNSEEN if kinds.UNKNOWN in seen_kinds and not is_declared else None)
+    applies = (code for kind, declared_kinds, code in ROWS if kind in seen_kinds and declared in declared_kinds)
+    return next(applies, UNKNOWN_LOSS if kinds.UNKNOWN in seen_kinds and not is_declared else None)

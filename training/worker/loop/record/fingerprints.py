@@ -15,12 +15,12 @@ SIZES, LEVELS = PLACES, PLACES + MOST_TERMS  # offsets in a fingerprint
 FINGERPRINT = LEVELS + HALVINGS  # length; an eighth of the places may be taken
 
 
-def on_trial(step: int, begins: int | None) -> bool:
+def on_trial(step: int, first_step: int | None) -> bool:
     """Whether numbers are compared at this step: a generation's first step, and the steps 1, 2, 4, ... after it.
 
     In the first step, shares differ in size. The later steps are needed because a batch may have nothing to count.
     """
-    return begins is not None and (step - begins) & (step - begins - 1) == 0
+    return first_step is not None and (step - first_step) & (step - first_step - 1) == 0
 
 
 def place_of(factor: tuple[str, str], step: int) -> int:

@@ -30,10 +30,10 @@ MASKS = {"_contrib_boolean_mask", "_npi_boolean_mask"}
 TAKES = {"take", "_npi_take"}
 PICKS = {"gather_nd"}
 OWN_BACKWARD = {"_CustomFunction", "Custom"}  # an autograd.Function, a CustomOp
-CALL = "_CachedOp"  # of a hybridized block
+HYBRID_CALL = "_CachedOp"  # of a hybridized block
 LENGTHS = {"slice_axis", "slice", "SliceChannel", "_split_v2"}  # some of a shape's numbers
 SHAPES = {"shape_array", "size_array"}
-LIKE = {"reshape_like", "broadcast_like", "slice_like"}  # the second input gives only its shape
+SHAPE_LIKE = {"reshape_like", "broadcast_like", "slice_like"}  # the second input gives only its shape
 # Twice the input gives twice the output
 PROPORTIONAL = {
     "slice", "slice_axis", "slice_like", "_npi_slice", "transpose", "_np_transpose", "SwapAxis",
@@ -41,9 +41,9 @@ PROPORTIONAL = {
     "_npi_where", "relu", "_npx_relu", "abs", "_npi_absolute", "SequenceMask", "SliceChannel", "_split_v2",
 }  # fmt: skip
 COMPARISONS = {
-    f"{kind}{which}{end}"
+    f"{kind}{comparison}{end}"
     for kind, end in (("_", ""), ("_", "_scalar"), ("broadcast_", ""), ("_npi_", ""), ("_npi_", "_scalar"))
-    for which in ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "less", "less_equal")
+    for comparison in ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "less", "less_equal")
 }
 # Operators on each number by itself: a term with only these has no layer
 ELEMENTWISE = LINEAR | MEANS | QUOTIENTS | COMPARISONS | (PROPORTIONAL - {"pick", "take"}) | {

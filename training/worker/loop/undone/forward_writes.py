@@ -28,7 +28,7 @@ class ForwardWrites:
         self._written: set[int] = set()  # ids of arrays that a pass wrote before the script did
         self._looked = False
 
-    def take(self, state: TrainingState) -> None:
+    def begin_batch(self, state: TrainingState) -> None:
         """Copy the parameters when the first batch begins."""
         if not self._looked and not self._before:
             self._before = [(p, on_host(p.list_data()[0])) for p in state.equal]
@@ -39,7 +39,7 @@ class ForwardWrites:
             for data in param.list_data():
                 overwrite(data, copy)
 
-    def put_down(self, undone: bool) -> None:
+    def end_batch(self, undone: bool) -> None:
         """End the batch; if it was undone, the next batch is examined."""
         self._before, self._looked = [], self._looked or not undone
         self._since, self._written = {}, set()

@@ -13,7 +13,7 @@ from dyntrain.training.worker.state.scalars import counts_of, set_counts, set_va
 from dyntrain.training.worker.state.slots import leaves, overwrite
 from dyntrain.training.worker.state.training_state import TrainingState, differentiable
 
-_PLAIN = (bool, int, float, str, np.generic, type(None))
+_PLAIN_TYPES = (bool, int, float, str, np.generic, type(None))
 _MULTIPLIERS = ("lr_mult", "wd_mult")  # dictionaries of an optimizer, attributes of a parameter
 
 
@@ -27,7 +27,7 @@ class StepSnapshot:
 
     def __init__(self, state: TrainingState) -> None:
         self._own = dict(state.own)
-        self._values = [(owner, _plain_of(owner)) for trainer in state.trainers for owner in _owners(trainer)]
+        self._values = [(owner, _plain_values(owner)) for trainer in state.trainers for owner in _owners(trainer)]
         self._factors = [(p, p.lr_mult, p.wd_mult, p.grad_req) for trainer in state.trainers for p in trainer._params]
         schedulers = [(trainer._optimizer, trainer._optimizer.lr_scheduler) for trainer in state.trainers]
         self._schedules = [(one, each, {} if each is None else capture(each)) for one, each in schedulers]
@@ -37,7 +37,7 @@ class StepSnapshot:
         self._kept = state.kept.copies()
         self._written = [(p, array, array.copy()) for p in state.written for array in p.list_data()]
 
-    def go_back(self, state: TrainingState) -> None:
+    def restore_state(self, state: TrainingState) -> None:
         state.own = dict(self._own)
         for owner, values in self._values:
             vars(owner).update({name: copied(value) for name, value in values.items()})
@@ -59,9 +59,9 @@ class StepSnapshot:
         state.kept.put_back(self._kept)
         self.put_back_written()
 
-    def put_back_written(self, but: Collection[Any] = ()) -> None:
+    def put_back_written(self, excluded: Collection[Any] = ()) -> None:
         for param, array, copy in self._written:
-            if param not in but:
+            if param not in excluded:
                 overwrite(array, copy)
 
 
@@ -70,7 +70,7 @@ def _owners(trainer: Any) -> list[Any]:
     return [trainer._optimizer, trainer, *([scaler] if scaler is not None else [])]
 
 
-def _plain_of(owner: Any) -> dict[str, Any]:
+def _plain_values(owner: Any) -> dict[str, Any]:
     if hasattr(owner, "_amp_original_scale") or hasattr(owner, "_params"):
         # other attributes of a trainer do not change after it is made
         return {name: vars(owner)[name] for name in ("_scale", "worker_rate") if name in vars(owner)}
@@ -79,8 +79,8 @@ def _plain_of(owner: Any) -> dict[str, Any]:
 
 def _is_plain(name: str, value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return all(isinstance(each, _PLAIN) for each in value)
-    return isinstance(value, _PLAIN) or (name in _MULTIPLIERS and isinstance(value, dict))
+        return all(isinstance(each, _PLAIN_TYPES) for each in value)
+    return isinstance(value, _PLAIN_TYPES) or (name in _MULTIPLIERS and isinstance(value, dict))
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Overwritten:
     array: Any
     copy: Any
 
-    def go_back(self, state: TrainingState) -> None:
+    def restore_state(self, state: TrainingState) -> None:
         overwrite(self.array, self.copy)
 
 
@@ -106,21 +106,21 @@ class Backup:
 
     @classmethod
     def of(cls, trainer: Any) -> Backup:
-        used = [data for p in trainer._params if differentiable(p) for data in p.list_data()]
-        used += [leaf for updater in trainer._updaters for each in updater.states.values() for leaf in leaves(each)]
+        arrays = [data for p in trainer._params if differentiable(p) for data in p.list_data()]
+        arrays += [leaf for updater in trainer._updaters for each in updater.states.values() for leaf in leaves(each)]
         return cls(
             trainer,
-            [(array, array.copy()) for array in used],
+            [(array, array.copy()) for array in arrays],
             frozenset(trainer._updaters[0].states),
             counts_of(trainer._optimizer),
             values_of(trainer),
         )
 
-    def go_back(self, state: TrainingState) -> None:
+    def restore_state(self, state: TrainingState) -> None:
         for array, copy in self.arrays:
             overwrite(array, copy)
         for updater in self.trainer._updaters:
-            for made_since in set(updater.states) - self.states:
-                del updater.states[made_since]
+            for new_state in set(updater.states) - self.states:
+                del updater.states[new_state]
         set_counts(self.trainer._optimizer, self.counts)
         set_values(self.trainer, self.values)

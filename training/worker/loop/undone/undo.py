@@ -54,7 +54,7 @@ class Undo:
         if not thread_context.in_block:
             self.forwards.script_wrote(array)
 
-    def stands(self) -> None:
+    def drop_copies(self) -> None:
         """Drop the copies, because the updates since the mark are final."""
         self._steps.clear()
 
@@ -68,14 +68,14 @@ class Undo:
     def put_back_written(self) -> None:
         """Restore the parameters that forward passes outside of the steps have written."""
         if self._mark is not None:
-            self._mark.put_back_written(but=self._set_since)
+            self._mark.put_back_written(excluded=self._set_since)
 
-    def go_back(self) -> None:
+    def restore_state(self) -> None:
         for each in reversed(self._steps):
-            each.go_back(self._state)
+            each.restore_state(self._state)
         self._steps.clear()
         assert self._mark is not None
-        self._mark.go_back(self._state)
+        self._mark.restore_state(self._state)
         for trainer in self._state.trainers:
             forget_gradients(trainer)
         self.forwards.put_back()
