@@ -64,7 +64,7 @@ def test_t2_a_real_job_is_refused_by_what_its_workers_find_in_the_first_batch(tm
     """Class weights that are counted in it: MXNet's record does not show them."""
     bed = failed(tmp_path, "-c", PROBED, "classes_counted_in_the_batch")
     (end,) = bed.events("failed")
-    assert re.search(r"DT201: .*of 12 samples .*of 5 and 7 of them", end["reason"])
+    assert re.search(r"DT201: .*for 12 samples .*for 5 and 7 samples", end["reason"])
     assert bed.events("restart") == []
 
 

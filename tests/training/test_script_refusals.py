@@ -73,7 +73,7 @@ def test_a_constant_that_happens_to_be_a_shares_size_is_refused_in_the_first_bat
                 loss.backward()
                 trainer.step(size)
 
-    with pytest.raises(ValueError, match=rf"DT401: step\({size}\) with "):
+    with pytest.raises(ValueError, match=rf"DT401: step\({size}\) is no batch size"):
         Conductor({0: workers}).run(script)
 
 

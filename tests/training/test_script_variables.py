@@ -111,9 +111,9 @@ def test_they_are_told_of_where_the_loop_begins_and_it_trains(tmp_path: Path, ca
     names = {"job": ElasticJob.join(), "net": mlp(), "SAMPLES": SAMPLES, "BATCH": BATCH, "data": data, "step": step}
     exec(compile(SCRIPT, str(file), "exec"), names)  # noqa: S102
     for words in (
-        "folds.py:4: DT604: best: carried",
+        "folds.py:4: DT604: the loop carries values in best",
         "job.memory(best=...)",
-        "folds.py:4: DT607: what goes beside",
+        "folds.py:4: DT607: an iterator beside",
         "folds.py:5: DT605: the number i of enumerate(...)",
     ):
         assert words in caplog.text
