@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Lines of one statement in a script: `line` is its first line, `last` its last line."""
+    """Lines of one statement in a script: its first line (`line`) and its last line (`last`)."""
 
     file: str
     line: int
@@ -91,7 +91,7 @@ class Findings:
 
     @property
     def stops(self) -> str | None:
-        """Messages of all findings so far that stop the job; None without any.
+        """Messages of all findings so far that stop the job, or None without any.
 
         The probe's findings (DT2) are last, because other findings may be their cause.
         """
@@ -141,7 +141,7 @@ def _ignored_at(place: Place) -> set[str]:
 
 
 def script_line() -> Place | None:
-    """Return the place of the innermost running statement outside of libraries; None if there is none."""
+    """Return the place of the innermost running statement outside of libraries, or None without any."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in LIBRARIES:
         frame = frame.f_back

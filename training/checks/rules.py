@@ -15,7 +15,7 @@ MOST_WORDS = 30  # most words of sentence and remedy together
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: `sentence` states the mistake, `remedy` the code to write; both are format strings.
+    """A rule, with format strings for the mistake (`sentence`) and for the code to write (`remedy`).
 
     A `fixed` rule cannot be silenced, because the job cannot continue after the mistake.
     """

@@ -1,4 +1,4 @@
-"""Figures as SVG without scripts and external files, so that the page may forbid both. Pure.
+"""Figures as SVG without scripts and external files, so that the page's policy may forbid these. Pure.
 
 A figure shows one curve over time, and membership changes as numbered marks. ElementTree escapes all text.
 """

@@ -122,7 +122,7 @@ def _restarts(story: Story) -> str:
     if story.start_seconds is None or not story.kept:
         return summary
     return (
-        f"{summary}; a worker of this job takes {_span(story.start_seconds)} from its start until it stands by, so "
+        f"{summary}; a worker of this job takes {_span(story.start_seconds)} from its start until it is ready, so "
         f"avoiding them saved about {_span(story.kept * story.start_seconds)}"
     )
 

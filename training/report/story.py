@@ -27,7 +27,7 @@ class Point:
 class Change:
     """A membership change: the generation that was formed or attempted, its cause and its pause.
 
-    `pause`: seconds in which the remaining workers waited; None if unknown.
+    `pause`: seconds in which the remaining workers waited, or None if unknown.
     """
 
     at: float

@@ -3,9 +3,9 @@
     python -m dyntrain.training.report.uploads /myEFSvolume/dyntrain/demo/job-1 s3://my-bucket/runs
 
 This command uploads to `commits/`, `output/` and `tensorboard/` in `s3://my-bucket/runs/job-1/`. For each line of
-standard input, the program uploads new and changed files and prints an `Uploaded` message. It ends at the end of its
-input. The program needs only the right to put objects. Files removed from the volume stay in the bucket, until the
-bucket's lifecycle rules delete them.
+standard input, the program uploads new and changed files and prints an `Uploaded` message. The program ends when its
+standard input ends. The program needs only the right to put objects. Files removed from the volume stay in the bucket,
+until the bucket's lifecycle rules delete them.
 
 The coordinator runs it as a separate program because the volume and S3 may hang for minutes.
 """

@@ -53,7 +53,7 @@ class Comparison:
     """Result of the comparison of two runs.
 
     `difference`: largest difference of weights before the runs part. `rounding`: largest effect of rounding on the
-    weights. `blind`: first step at which rounding alone is too large to compare; None if all steps were compared.
+    weights. `blind`: first step at which rounding alone is too large to compare, or None if all steps were compared.
     """
 
     difference: float
@@ -153,7 +153,7 @@ def compare(
 def drew_alike(one_process: Arrays, others: Sequence[Arrays]) -> bool:
     """Whether all workers drew as many random numbers in the step as one process did.
 
-    Then random draws are not the cause of a difference.
+    If so, random draws are not the cause of a difference.
     """
     no_draws = np.zeros(0)
     return all(np.array_equal(one_process.get(DRAWS, no_draws), other.get(DRAWS, no_draws)) for other in others)
@@ -174,8 +174,8 @@ def _finite(arrays: Arrays) -> bool:
 def first_divergence(run: Mapping[Key, Arrays], other_run: Mapping[Key, Arrays]) -> Divergence | None:
     """Return the first difference of two runs in one process, or None.
 
-    None is also returned if rounding differences grew gradually until they were large, as with too high a learning
-    rate.
+    If rounding differences grew gradually until they were large, the result is None. Too high a learning rate does
+    that.
     """
     largest_before = LEAST_ROUNDING
     for key in sorted(run):

@@ -68,7 +68,8 @@ DRAWS_SHARE = 0.1  # random draws that cause at least this share of a difference
 class Options:
     """Options of an experiment.
 
-    `seconds`: time limit of each run. `plan`: membership changes; None: planned from the seed and the steps.
+    `seconds`: time limit of each run. `plan`: membership changes. Without a plan, the seed and the number of steps
+    determine one.
     """
 
     command: Sequence[str]

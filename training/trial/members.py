@@ -2,9 +2,8 @@
 
     python -m dyntrain.training.trial.members FOLDER PLAN COMMAND...
 
-It is a process of its own, so that the outputs of the program and its workers are in one file. After each planned step
-the workers wait until the joining or restarted worker is ready. So each change happens at its planned step, even on a
-slow machine.
+A separate program has its own output and its workers' output in one file. After each planned step the workers wait
+until the joining or restarted worker is ready. So each change happens at its planned step, even on a slow machine.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dyntrain.training.trial.plan import Plan, parse
 from dyntrain.training.trial_files import VARIABLE, Order, taken
 
 LOOK_SECONDS = 0.05
-READS = 2  # when the coordinator reads the target for the second time, it has obeyed the first one
+READS = 2  # reads of the target after which the coordinator has obeyed the first target
 EVENTS = "events.jsonl"
 BASE = "127.0.0.1"
 

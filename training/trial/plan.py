@@ -32,7 +32,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes and kills in the order of their steps, which count over all loops; at most one per step."""
+    """Changes and kills in the order of their steps, at most one per step.
+
+    Steps are counted over all loops of the script.
+    """
 
     changes: tuple[Change, ...] = ()
     kills: tuple[Kill, ...] = ()

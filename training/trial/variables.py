@@ -34,7 +34,7 @@ class Variables:
         return sorted(array_sizes, key=lambda name: array_sizes[name] == 1)
 
     def different_at_end(self) -> list[str]:
-        """Return the arrays that equalled those of one process during the training, and differ at its end."""
+        """Return the arrays that were equal on several workers during the training, and differ at its end."""
         last, steps = max(self._one), self._of_several(max(self._one))
         later_steps = [key for key in steps if (key[0], key[1] - 1) in steps]
         known = {name for key in later_steps for name in self._names(key, HELD)
@@ -53,7 +53,9 @@ class Variables:
         return [name.removeprefix(kind) for name in self._one[key] if name.startswith(kind)]
 
     def _is_alike(self, key: Key, kind: str, name: str, worker_arrays: Arrays) -> bool | None:
-        """Whether the variable equals that of one process, up to rounding; None if the worker has not set it yet."""
+        """Whether the variable equals its value in one process, up to rounding, or None if the worker has not set it
+        yet.
+        """
         root = re.split(r"[.\[]", name)[0]
         if kind + name not in worker_arrays and root not in worker_arrays.get((NAMES + kind).strip(), ()):
             return None

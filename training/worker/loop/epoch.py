@@ -50,8 +50,8 @@ class Epoch(int):
     def step_number(self) -> int:
         """Number of steps before the current batch since the job began, equal on all workers.
 
-        It is meant for schedules that a script computes itself, batch by batch. Before the batches it is the step at
-        which this worker begins.
+        A script can use this number for schedules that it computes itself, batch by batch. Before the batches, the
+        number is the step at which this worker begins.
         """
         return self._loop.position.step
 
@@ -59,7 +59,7 @@ class Epoch(int):
     def update_due(self) -> bool:
         """Whether the current batch is the last one of its update, with `job.trainer(..., accumulate=K)`.
 
-        It is so for every K-th batch of the epoch and for the epoch's last batch.
+        An update ends with every K-th batch of the epoch, and with the epoch's last batch.
         """
         return self._loop.update_due
 
@@ -99,8 +99,8 @@ class Epoch(int):
         """Sum over all workers a number that each worker counted in its share of the batch.
 
         For `trainer.step(epoch.sum(words))`, if the loss is divided by a count that differs between batches. Call it
-        before the step, at the same places on every worker. The precision is that of `reduce`: about seven digits, and
-        exact for whole numbers up to 2**24.
+        before the step, at the same places on every worker. The precision is about seven digits, and whole numbers are
+        exact up to 2**24.
 
         If a worker is lost meanwhile, the step is void and the returned number has no effect.
         """

@@ -30,8 +30,8 @@ GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 def held(describe: Callable[[Any], Any], excluded: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
     """Return the arrays in the script's variables, each passed through `describe`, and the names of all variables.
 
-    The variables are those of the functions on the call stack, outermost first, and of the functions' modules. The
-    objects in `excluded` are left out. The names are sorted, and include variables without an array.
+    The functions on the call stack (outermost first) and their modules have these variables. The objects in `excluded`
+    are left out. The names are sorted, and include variables without an array.
     """
     arrays: dict[str, Any] = {}
     names, seen = set[str](), {id(each) for each in excluded}

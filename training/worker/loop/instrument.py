@@ -32,10 +32,10 @@ Method = Callable[..., Any]
 
 
 class Listener:
-    """Base class of listeners, which override the methods for the calls that they want.
+    """Base class of listeners; a listener overrides the methods for the calls that it wants.
 
-    Unless a method says otherwise, it is called only while the script has a batch, and not for the job's own sums and
-    updates.
+    Unless the description of a method says otherwise, the method is called only while the script has a batch. The job's
+    own sums and updates do not call listeners.
     """
 
     def calls_block(self, block: Any) -> None:
@@ -52,7 +52,10 @@ class Listener:
         raise NotImplementedError
 
     def writes(self, array: Any, writer: str, to_zero: bool) -> None:
-        """Called before the module `writer` writes to `array` or a part of it; `to_zero`: only zeros are written."""
+        """Called before the module `writer` writes to `array` or a part of it.
+
+        `to_zero`: whether only zeros are written.
+        """
 
     def wrote(self, array: Any) -> None: ...
 
@@ -60,7 +63,7 @@ class Listener:
         """Called before `array[key]`, which makes another array over the same memory."""
 
     def gradient_of(self, weight: Any) -> Any:
-        """Return the gradient array of `weight`, None if unknown; MXNet itself makes another object at each access.
+        """Return the gradient array of `weight`, or None if unknown. MXNet itself makes another object at each access.
 
         Only one listener may have this method.
         """
@@ -84,9 +87,9 @@ class Listeners:
             return tuple(getattr(each, name) for each in overriding)
 
         def single_override(name: str) -> Method | None:
-            """Return the only method of this name, None if no listener has it.
+            """Return the only method of this name, or None if no listener has the method.
 
-            Raises ValueError if two listeners have it, because only one can answer.
+            Raises ValueError if two listeners have the method, because only one can answer.
             """
             answer, *more = overrides_of(name) or (None,)
             if more:
@@ -166,12 +169,12 @@ def arrays(nested: Any) -> Iterator[Any]:
 
 
 def _in_batch() -> Listeners | None:
-    """Return the listeners of this thread's loop; None without a batch, and for the job's own calls."""
+    """Return the listeners of this thread's loop, or None without a batch and for the job's own calls."""
     return None if thread_context.current is None or thread_context.in_job else thread_context.listeners
 
 
 def _writing_module() -> str | None:
-    """Return the module that writes: that of the innermost frame outside of MXNet's arrays and operators.
+    """Return the module of the innermost frame outside of MXNet's arrays and operators.
 
     Returns None for writes of the job itself and outside of a loop, which listeners do not want.
     """

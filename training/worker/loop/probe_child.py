@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class ProbeChild:
     """State of a child that computes the gradients of `batch`: the excerpt (probed samples) or a part of it.
 
-    `totals`: results of `epoch.sum` for the whole excerpt, in order; None in the child that has the whole excerpt and
-    computes them. `own`: see `Draws`.
+    `totals`: results of `epoch.sum` for the whole excerpt, in order. The child that has the whole excerpt computes
+    these results, so its `totals` are None. `own`: see `Draws`.
     """
 
     def __init__(

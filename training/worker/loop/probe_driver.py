@@ -1,13 +1,13 @@
 """Probe a loop's first batch before its first step: compare its gradients with the sum over its parts.
 
 MXNet's record does not show everything that a script counts in its batch: class weights, a target, how many places were
-picked. So each worker that begins the loop forks child processes, in which the script runs some samples of the first
-batch (the excerpt), and two parts of them. If the gradients do not add up, the script would train differently over
-several workers.
+picked. So each worker that begins the loop forks child processes. In the children, the script runs some samples of the
+first batch (the *excerpt*), and two parts of the excerpt. If the gradients do not add up, the script would train
+differently over several workers.
 
 Layers are frozen in the children, because BatchNorm depends on the batch by design. Random draws for a sample are the
-same in each child if the draw shows its sample; otherwise the probe is skipped. The samples are loaded in this process;
-with `epoch.indices()` the script loads them itself, in the child.
+same in each child if the draw shows its sample; otherwise the probe is skipped. The samples are loaded in this process.
+With `epoch.indices()`, the script itself loads the samples in the child.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ ANOTHER_BATCHING = (
 class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
     """Schedule that calls `inner` with the number of samples trained on so far, in units of `unit` samples.
 
-    `inner` counts updates of `unit` samples. It must depend on the count alone, as all of MXNet's schedulers do,
-    because a joiner calls a fresh copy of it. `samples` is part of the training state. `updates`: number of updates
-    made before.
+    `inner` counts updates of `unit` samples. `inner` must depend on the count alone, as all of MXNet's schedulers do,
+    because a joiner calls a fresh copy. `samples` is part of the training state. `updates`: number of updates made
+    before.
     """
 
     def __init__(self, inner: Any, unit: int, updates: int = 0) -> None:

@@ -1,8 +1,8 @@
 """Divide a worker's share of a batch among several devices: `gluon.utils.split_and_load`.
 
-A share seldom divides evenly among the devices, and may have fewer samples than there are devices; Gluon refuses both
-cases. So within a batch the slices may be uneven, and fewer than the devices. A device without samples has no part in
-the step.
+Gluon refuses a batch that does not divide evenly among the devices, or that has fewer samples than there are devices. A
+share is often such a batch. So within a batch the slices may be uneven, and fewer than the devices. A device without
+samples has no part in the step.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Steps:
         self._loop.membership.stopping = True
         self._at_boundary(epoch_ended=False)
 
-    # ---- what the batch came to
+    # ---- the result of the batch
 
     def _is_void(self, current: CurrentBatch) -> bool:
         """Whether the step is void; the script has summed its gradients, but not made the update."""

@@ -57,8 +57,8 @@ log = logging.getLogger(__name__)
 class TrainingLoop:
     """One loop over epochs.
 
-    `before`: the script's previous loop. This loop has the same nets, memory and kept arrays. It also has the previous
-    trainers, rows and loaders, until the script makes new ones.
+    `before`: the script's previous loop. This loop has the nets, memory and kept arrays of the previous loop. It also
+    takes over trainers, rows and loaders, until the script makes new ones.
     """
 
     def __init__(self, membership: Membership, before: TrainingLoop | None = None) -> None:
@@ -90,7 +90,7 @@ class TrainingLoop:
 
     @property
     def refusal(self) -> str | None:
-        """Reason for which this worker refuses the script, or None; the next sum tells all workers."""
+        """Reason for which this worker refuses the script, or None. The next sum reports the refusal to all workers."""
         return self.findings.stops
 
     @property
@@ -116,7 +116,7 @@ class TrainingLoop:
 
     @property
     def epoch_number(self) -> int:
-        """Number of the current epoch, as the script counts them."""
+        """Number of the current epoch, as the script counts epochs."""
         return self.shares.shift + self.position.epoch
 
     @property
@@ -303,7 +303,7 @@ class TrainingLoop:
         self.loading.expect(position, number, workers)
 
     def _trial_step(self, step: int) -> int | None:
-        """Return the step in which shares are made unequal; None for rows with accumulated gradients.
+        """Return the step in which shares are made unequal, or None for rows with accumulated gradients.
 
         Such rows must stay on their workers until the update.
         """

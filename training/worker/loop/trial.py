@@ -269,7 +269,7 @@ def _freeze_all(norms: FirstBatch) -> None:
 
 
 def _traced_too(called: Any) -> Any:
-    """Return a call of hybridized blocks that also traces them, so that a script can export them."""
+    """Return a call of hybridized blocks that also traces these blocks, so that a script can export them."""
     tracing: list[Any] = []
 
     def traced_too(block: Any, *args: Any) -> Any:

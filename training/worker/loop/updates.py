@@ -112,7 +112,7 @@ class Updates:
             self._note_void(trainer)
 
     def _vote(self, trainer: ElasticTrainer, current: CurrentBatch, gradient_factors: Terms) -> None:
-        """Prepare the numbers that are summed beside the gradients, to show whether all workers agree.
+        """Prepare the numbers that are summed together with the gradients, to show whether all workers agree.
 
         `gradient_factors`: factors by which the script has multiplied its gradients.
         """
@@ -138,7 +138,7 @@ class Updates:
             current.consensus.to_be_summed()
 
     def _sum(self, trainer: ElasticTrainer, current: CurrentBatch) -> bool:
-        """Sum the gradients and the numbers beside them over all workers.
+        """Sum the gradients and the numbers for the agreement over all workers.
 
         Returns False if a new generation interrupted the sums.
         """
@@ -155,7 +155,7 @@ class Updates:
         if not self._push(trainer, first_numbers, extra_arrays if shared else [], aside=not first_numbers):
             return False
         if not shared or not current.consensus.sums_alike(loop.workers):
-            return True  # if they differ, `apply` raises the reason
+            return True  # `apply` raises the error if steps or parameters differ
         agree(own, t, trained)
         return trained <= first_numbers or self._push(trainer, trained - first_numbers, [], aside=bool(first_numbers))
 
@@ -185,8 +185,8 @@ class Updates:
     def apply(self, trainer: ElasticTrainer, n: float, update: Callable[[float], None]) -> None:
         """Call `update` with the divisor that `n` stands for, unless the sums are void.
 
-        Raises ValueError if any worker refuses the script, and UnequalRates if the workers' updates would differ; these
-        errors are raised on all workers alike.
+        Raises ValueError if any worker refuses the script, and UnequalRates if the workers' updates would differ. All
+        workers raise the same error.
         """
         loop, current = self._loop, self._current_batch("update()")
         self.divisor(trainer, n)
@@ -233,7 +233,7 @@ class Updates:
             raise Refused(lacks)
 
     def _settled(self, trainer: ElasticTrainer, current: CurrentBatch) -> float | None:
-        """Return the divisor after the sums; None if the workers' divisors differ.
+        """Return the divisor after the sums, or None if the workers' divisors differ.
 
         Raises ValueError if the divisor stays ambiguous.
         """

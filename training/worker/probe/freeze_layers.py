@@ -43,9 +43,9 @@ class Statistics:
         self.seen: list[Moments] = []
 
     def of(self, data: Any, axis: int, like: Any) -> list[Any]:
-        """Return mean and variance as arrays `like` the running ones.
+        """Return mean and variance of a norm as arrays, with the dtype and shape of `like`.
 
-        Raises MovesOn if the net has called other norms than for the whole batch.
+        Raises CannotFreeze if the net has called other norms than for the whole batch.
         """
         if self._given is None:
             numbers = data.asnumpy().astype(np.float64)

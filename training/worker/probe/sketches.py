@@ -1,4 +1,4 @@
-"""Sketches: a few sums over each gradient, to compare the gradients of a batch with those of its parts. Pure.
+"""Sketches: a few sums over each gradient, to compare a batch's gradients with the gradients of its parts. Pure.
 
 A sketch has sums over blocks of the gradient, so sketches add up as gradients do.
 """
@@ -57,7 +57,7 @@ def difference(
     names: Mapping[str, str],
     tolerance: float,
 ) -> Difference | None:
-    """Return the largest difference above `tolerance`; None if the parts' gradients add up to the whole's.
+    """Return the largest difference above `tolerance`, or None if the parts' gradients add up to the whole's.
 
     `parts`: weight and gradients of each part. `names`: the parameters' names, by key. Raises ValueError if gradients
     are not finite.

@@ -60,8 +60,8 @@ def once_per_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> C
 def _tree_of(source: str) -> ast.Module:
     """Parse the source. Raises _NoTree if that fails.
 
-    It fails if the file has changed, or if an object deleted meanwhile prints a traceback, for which Python parses
-    another source.
+    Parsing fails if the file has changed. It also fails if an object deleted meanwhile prints a traceback, for which
+    Python parses another source.
     """
     try:
         return ast.parse(source)
@@ -81,7 +81,7 @@ def _site_of(caller: FrameType) -> Site:
 
 
 def path_to(tree: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes from `tree` down to `node`, both included; nothing if `node` is not in `tree`."""
+    """Yield the nodes from `tree` down to `node`, including these two, or nothing if `node` is not in `tree`."""
     if tree is node:
         yield node
         return

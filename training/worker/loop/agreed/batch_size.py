@@ -30,7 +30,7 @@ class Counts:
     """Numbers of samples since the last update; a pair is for the last batch and for all batches.
 
     `nominal`: the script's batch size. `full`: the batch size over all workers. `per_worker`: whether `nominal` is each
-    worker's batch size. `own`: samples of this worker; None if unknown, because the worker joined meanwhile. `all_`:
+    worker's batch size. `own`: samples of this worker, or None if unknown, because the worker joined meanwhile. `all_`:
     samples of all workers. `group`: batches per update; an epoch's last update may have fewer.
     """
 
@@ -90,7 +90,7 @@ def divisor_of_means(
     """Return divisor and meanings as `divisor` does, for losses that are means.
 
     If `n` is in `means`, `n` itself is the divisor, as in one process. The third value is the result of `divisor` if
-    `n` is also the number of samples in this share; None otherwise. Workers with shares of other sizes know which of
+    `n` is also the number of samples in this share, otherwise None. Workers with shares of other sizes know which of
     the two results is right.
     """
     n_divides = n in means and (known is None or N_DIVIDES in known)

@@ -89,7 +89,7 @@ class Divisors:
         tagged: Callable[[float], list[float]],
         own: dict[str, Any],
     ) -> float | None:
-        """Return the divisor that all workers agree on after the sums; None if the workers' divisors differ.
+        """Return the divisor that all workers agree on after the sums, or None if the workers' divisors differ.
 
         A worker whose `n` has two meanings has voted for the samples of its batch, and that it is unsure. `alike`:
         whether all workers' tags are equal. `tagged`: returns the tags of a worker with this divisor. Raises NoMeaning

@@ -24,7 +24,7 @@ SUMS_AND_MEANS = (
 class GradientScale:
     """Factors for a script whose optimizer has the factor `declared` in one process, with `batch` samples.
 
-    Gradients are sums over samples, except for outputs with a `normalization`, which makes means of them.
+    Gradients are sums over samples. Outputs with a `normalization` have means over samples as gradients.
     """
 
     def __init__(self, declared: float, batch: int, symbol: Any) -> None:
@@ -34,8 +34,7 @@ class GradientScale:
     def divided(self, total: float, squares: float, workers: int) -> float:
         """Return the factor for workers whose batches have `total` samples.
 
-        `squares`: sum of the squared sizes of the batches. Raises RefusedByAll, on all workers alike, if no factor is
-        right.
+        `squares`: sum of the squared sizes of the batches. If no factor is right, all workers raise RefusedByAll.
         """
         of_sums = self._declared * (self._batch / total)
         if self._normalised is None:

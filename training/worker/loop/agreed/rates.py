@@ -91,9 +91,9 @@ def unequal(
 
 
 def _difference(membership: Membership, anchor: Position, name: str, value: float) -> str | None:
-    """Describe how the workers' values differ; None if the values are equal, or if a worker is lost meanwhile.
+    """Describe how the workers' values differ, or return None if the values are equal or a worker is lost meanwhile.
 
-    The sums may be of floats, so values are equal if they agree to six digits.
+    The sums may be of floats, so values that agree to six digits are equal.
     """
     first = sum_up(membership, anchor, f"{name} of worker 0", 0.0 if membership.kvstore.rank else value, 0.0)
     if first is None:

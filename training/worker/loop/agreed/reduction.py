@@ -16,7 +16,7 @@ REDUCE = ("reduce", (7,), "float64")  # key, shape, dtype; the engine may sum it
 
 
 class Total(float):
-    """A sum over all workers, equal on each worker; `step` takes it as the divisor.
+    """A sum over all workers, equal on each worker, which `step` takes as the divisor.
 
     The results of `total + x`, `total - x`, `total * x` and `total / x` are Totals, too.
     """

@@ -1,4 +1,4 @@
-"""`epoch.sum` and `epoch.reduce`: checks of where a script calls them, and their results."""
+"""Implementation of `epoch.sum` and `epoch.reduce`, with checks of where a script calls them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Totals:
         self._loop = loop
 
     def reduce(self, number: int, name: str, total: float, count: float | None) -> float:
-        """Return the sum or quotient over all workers; NaN on all workers if some of them do not make this call.
+        """Return the sum or quotient over all workers, or NaN on all workers if not all workers make this call.
 
-        These are workers whose job is over, and joiners: if the generation began after epoch `number`, joiners do not
-        run that epoch. If it began in mid-epoch, only joiners run the lines before the batches.
+        No worker sums after the end of the job. If the generation began after epoch `number`, joiners do not run that
+        epoch. If the generation began in mid-epoch, only joiners run the lines before the batches.
         """
         loop, current = self._loop, self._loop.current
         if loop.probe_child is not None:

@@ -46,7 +46,7 @@ def remember_masked(current: CurrentBatch, gradient: Any) -> None:
 
 
 def factor_of(raw: Raw, gradient: Any) -> float | Literal["clip", "other"] | None:
-    """Return the factor by which a gradient was multiplied, or the kind of another change; None if unknown."""
+    """Return the factor by which a gradient was multiplied, or the kind of another change, or None if unknown."""
     before, after = (each.asnumpy().reshape(-1).astype(np.float64) for each in (raw.before, gradient))
     if raw.masked:
         before, after = before[after != 0], after[after != 0]
@@ -60,6 +60,6 @@ def factor_of(raw: Raw, gradient: Any) -> float | Literal["clip", "other"] | Non
 
 
 def in_digits(factor: float) -> str | None:
-    """Return the factor as text to compare on all workers; None if rounding could give another worker another text."""
+    """Return the factor as text to compare on all workers, or None if rounding may change the text between workers."""
     texts = {f"{factor * (1 + shift):.4g}" for shift in (-NEAR, 0.0, NEAR)}
     return texts.pop() if len(texts) == 1 and math.isfinite(factor) else None

@@ -15,12 +15,12 @@ from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT
 # up to ROUND are summed exactly, even over the largest number of workers.
 LARGEST_MARK = math.isqrt(2**24 // MOST_WORKERS) - 1
 SUMS_START = 7  # offset after the number of workers, the step's mark and the tags
-FLAGS_START = SUMS_START + 4  # after the tags of what is summed
+FLAGS_START = SUMS_START + 4  # offset after the tags of the summed parameters
 FINGERPRINT_START = FLAGS_START + 2  # after two flags: unsure of the divisor, refuses the script
 PARAMETERS_START = FINGERPRINT_START + FINGERPRINT  # after the fingerprint; numbers for each parameter follow
 OTHER_STEPS = (
     "the workers' scripts called trainer.step() at different batches: number them with epoch.enumerate(...), not with "
-    "a counter of the script's own, which begins anew on a worker that joins"
+    "a counter of the script's own, which begins at 0 on a worker that joins"
 )
 
 

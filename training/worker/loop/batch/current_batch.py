@@ -158,16 +158,16 @@ class CurrentBatch:
 
     @staticmethod
     def forget(trainer: Any) -> None:
-        """Mark gradients from an earlier batch as stale, such as those that a GAN's generator leaves in its critic.
+        """Mark gradients from an earlier batch as stale, such as gradients that a GAN's generator leaves in its critic.
 
-        Otherwise they would be summed again if this batch has no samples for a device or a part of the net.
+        Otherwise stale gradients would be summed again if this batch has no samples for a device or a part of the net.
         """
         for param in trainer._params:
             for data in (param._data or ()) if param.grad_req == "write" else ():
                 data._fresh_grad = False
 
     def error_hint(self, number: int, epoch: int) -> str | None:
-        """Return a hint for an error of the script in this batch; None if this worker has the whole batch."""
+        """Return a hint for an error of the script in this batch, or None if this worker has the whole batch."""
         here = len(self.part)
         return None if here == self.size else IN_HAND.format(number=number, epoch=epoch, size=self.size, here=here)
 
@@ -242,7 +242,7 @@ def gradients_of(param: Any) -> list[Any]:
 
 
 def forget_gradients(trainer: Any) -> None:
-    """Mark the gradients of a void step as stale, because they may be sums over workers.
+    """Mark the gradients of a void step as stale, because these arrays may have sums over workers.
 
     In the repeated step another worker may have the samples, and then no pass replaces these gradients.
     """

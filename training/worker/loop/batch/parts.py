@@ -43,7 +43,7 @@ class GradientBuffer:
         self._sums: dict[tuple[int, int], Any] = {}  # (parameter, context)
 
     def add(self, trainer: Any, weights: Sequence[float]) -> None:
-        """Add the current part's gradients, times each device's weight, and mark them as stale."""
+        """Add the current part's gradients, times each device's weight, to the sums; mark the gradients as stale."""
         for i, param in enumerate(trainer._params):
             if not differentiable(param) or param.grad_req == "null":
                 continue
@@ -59,7 +59,7 @@ class GradientBuffer:
                 data._fresh_grad = False
 
     def put_back(self, trainer: Any) -> None:
-        """Put the sums into the gradients, as if they were of one batch."""
+        """Copy the sums to the gradients, as if the parts were one batch."""
         for (i, c), total in self._sums.items():
             gradient = trainer._params[i].list_grad()[c]
             total.astype(gradient.dtype).copyto(gradient)

@@ -1,7 +1,7 @@
-"""Collect the numbers by which each trainer's losses are multiplied, in steps that compare them: see `fingerprints`.
+"""Collect the numbers by which each trainer's losses are multiplied, to compare these numbers on all workers.
 
 MXNet's record has the value of a Python number, but only the name of an array of one number. So the values of such
-arrays are read while the arrays exist.
+arrays are read while the arrays exist. `fingerprints` has the comparison and its steps.
 """
 
 from __future__ import annotations

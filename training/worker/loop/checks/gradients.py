@@ -55,7 +55,7 @@ class Gradients(Listener):
     # ---- the results
 
     def settle(self) -> None:
-        """Examine accumulated gradients now, before the next backward pass or batch adds to them.
+        """Examine accumulated gradients now, before the next backward pass or batch adds to these gradients.
 
         Other gradients are overwritten by each backward pass.
         """

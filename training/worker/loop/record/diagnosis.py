@@ -22,7 +22,7 @@ SUM_AND_MEAN, UNKNOWN_LOSS = "DT103", "DT114"
 
 
 def diagnose(declared: str, is_declared: bool, seen_kinds: set[str], whole: bool = False) -> str | None:
-    """Return the code of the rule that a loss breaks; None if it breaks none.
+    """Return the code of the rule that a loss breaks, or None if it breaks none.
 
     `declared`: the trainers' `loss`. `is_declared`: the script itself has set it, and may then add up a sum term by
     term. `whole`: no further loss is differentiated before the update.

@@ -85,8 +85,8 @@ class Loss:
     def _counted(self) -> list[bool]:
         """For each node, whether it is elementwise in a value over the batch: a count, or a largest number.
 
-        In a loss with several numbers, a reduction along named axes without weights does not count. It is a length, and
-        its axis is time.
+        In a loss with several numbers, a reduction along named axes without weights does not count. Such a reduction is
+        a length, and its axis is time.
         """
         return self.graph.reaching(
             lambda index, node: (

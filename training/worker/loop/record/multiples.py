@@ -23,10 +23,10 @@ NUMBERS = ("scalar", "a_min", "a_max")  # attributes of operators that a script 
 def multiples(
     graph: Graph, head_gradient: float = 1.0, constants: Mapping[str, float] | None = None
 ) -> set[tuple[str, str]]:
-    """Return the factors of a loss's terms and other numbers in them, as (operator, number to five digits).
+    """Return the factors of a loss's terms and the other numbers in the terms, as (operator, number to five digits).
 
     The operator is the first one of the term. Division and multiplication by the same number cancel out.
-    `head_gradient`: of the backward pass. `constants`: values of arrays of one number, by name in the record; terms
+    `head_gradient`: of the backward pass. `constants`: values of arrays of one number, by name in the record. Terms
     with a NaN are left out. Returns an empty set if a node has too many factors.
     """
     factors, factors_by_node = set[tuple[str, str]](), {graph.top: {abs(head_gradient)}}

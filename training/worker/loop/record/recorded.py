@@ -73,7 +73,7 @@ class Node:
 
     @property
     def normalises(self) -> bool:
-        """Whether the node's backward pass divides by a count over the batch, whatever its output is used for."""
+        """Whether the node's backward pass divides by a count over the batch, for any use of its output."""
         return self.attributes.get("normalization") in ("valid", "batch")
 
 

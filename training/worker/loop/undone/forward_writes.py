@@ -58,9 +58,9 @@ class ForwardWrites:
             self._since[id(array)] = on_host(array)
 
     def flags(self, state: TrainingState) -> list[float]:
-        """Return 1 for each parameter that this batch has changed before its update, otherwise 0.
+        """Return a flag for each parameter that must be equal on all workers.
 
-        The parameters are those that must be equal on all workers.
+        The flag is 1 if this batch has changed the parameter before its update, otherwise 0.
         """
         if not self._before:
             return [0.0] * len(state.equal)

@@ -18,11 +18,11 @@ _MULTIPLIERS = ("lr_mult", "wd_mult")  # dictionaries of an optimizer, attribute
 
 
 class StepSnapshot:
-    """Copy of all state that may change between two steps, except the weights. It is made at every step.
+    """Copy of all state that may change between two steps, except the weights. Every step makes one.
 
-    A snapshot has the plain numbers that a script sets: a rate, a parameter's `lr_mult` and `grad_req`, a loss scale.
-    It has the scheduler and its counts, the job's own state, and the arrays that the script keeps. It also has the
-    arrays that a forward pass changes: running statistics, and parameters.
+    A snapshot has the plain numbers that a script sets: a rate, a parameter's `lr_mult` and `grad_req`, a loss scale. A
+    snapshot has the scheduler and its counts, the job's own state, and the arrays that the script keeps. A snapshot
+    also has the arrays that a forward pass changes: running statistics, and parameters.
     """
 
     def __init__(self, state: TrainingState) -> None:

@@ -1,4 +1,4 @@
-"""Collect copies during a step, and restore them if the step is void."""
+"""Collect copies of the state during a step, and restore the copies if the step is void."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ AGAIN = (
 
 
 class VoidAgain(RuntimeError, Unrecoverable):
-    """The same step was void too often. Raised on all workers alike."""
+    """The same step was void too often. All workers raise this error."""
 
 
 class AbortedSteps:

@@ -1,4 +1,4 @@
-"""Copy weights and optimizer states before the script itself writes to them, so that a void step can restore them.
+"""Copy weights and optimizer states before the script itself writes to these arrays, for the undoing of a void step.
 
 A part of a weight (`weight[:2] *= ...`) is another array over the same memory, so the weight counts as written when the
 part is taken.
