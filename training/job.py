@@ -465,7 +465,7 @@ class ElasticJob:
             if loop.refusal is not None:  # seen since the last sum
                 log.warning("%s", loop.refusal)
             if loop.trial is not None:
-                loop.trial.ended(loop)
+                loop.trial.end_loop(loop)
             self.membership.finished(loop.position)
             self._looping, self._loop_over, self._epoch = False, True, None
         except GeneratorExit:

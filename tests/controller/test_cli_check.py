@@ -19,11 +19,11 @@ def experiments(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Options, bool]]:
     """What was to be tried, in place of trying it."""
     calls: list[tuple[Options, bool]] = []
 
-    def checked(options: Options, as_json: bool) -> int:
+    def run_experiment(options: Options, as_json: bool) -> int:
         calls.append((options, as_json))
         return 1
 
-    monkeypatch.setattr(course, "checked", checked)
+    monkeypatch.setattr(course, "run_experiment", run_experiment)
     return calls
 
 

@@ -110,10 +110,10 @@ def conducted(
     conductor: Conductor, net: str = "sums", data: Callable[[], Any] = Divided, **options: Any
 ) -> list[list[Any]]:
     def script(job: Any) -> list[Any]:
-        kv, divided = ModuleStore(job.membership, "dist_sync"), data()
-        train, _ = divided.get_data_iterator(kv)
+        kv, factor_for = ModuleStore(job.membership, "dist_sync"), data()
+        train, _ = factor_for.get_data_iterator(kv)
         return weights_of(
-            Module(network(net), data_iterator=divided), net, train, kvstore=kv, **with_own_optimizer(options)
+            Module(network(net), data_iterator=factor_for), net, train, kvstore=kv, **with_own_optimizer(options)
         )
 
     return conductor.run(script)
@@ -221,9 +221,9 @@ def test_where_means_of_unequal_batches_would_be_added_up_all_workers_say_so() -
         conducted(Conductor({0: 2}, segment_steps=None), "means", lambda: Divided(uneven=True))
     both = mx.sym.Group([network("sums"), network("means")])
     scale = GradientScale(0.5, 12, both)
-    assert scale.divided(24.0, 288.0, 2) == 0.25, "each worker has the batch of one process"
+    assert scale.factor_for(24.0, 288.0, 2) == 0.25, "each worker has the batch of one process"
     with pytest.raises(RefusedByAll, match="one output has normalization='batch'"):
-        scale.divided(12.0, 72.0, 2)
+        scale.factor_for(12.0, 72.0, 2)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

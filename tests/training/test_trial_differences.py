@@ -27,10 +27,10 @@ from dyntrain.training.trial.verdict import (
     Verdict,
     findings,
     number_text,
-    refused,
-    stopped,
     verdict_of_comparison,
+    verdict_on_refusal,
     verdict_on_rerun,
+    verdict_on_stop,
     with_findings,
     with_script_error,
 )
@@ -80,7 +80,7 @@ def test_a_gradient_that_a_sample_is_missing_from_parts_at_its_step(step: int, b
     """Also where no weight has moved yet, as at a rate that begins with 0."""
     comparison = compare(series(), series(1e-7, 1), members(series(1e-7, seed, step, by)))
     assert comparison.divergence is not None
-    assert (comparison.divergence.at, comparison.divergence.name) == ((1, step), G)
+    assert (comparison.divergence.key, comparison.divergence.name) == ((1, step), G)
 
 
 def test_where_rounding_alone_grows_too_large_nothing_is_told_of_what_follows() -> None:
@@ -120,7 +120,7 @@ def test_steps_that_only_one_of_them_makes_part_them(fewer: bool) -> None:
     runs = (series(), members(short)) if fewer else (short, members(series()))
     comparison = compare(runs[0], runs[0], runs[1])
     assert comparison.divergence is not None
-    assert (comparison.divergence.at, comparison.divergence.missing) == ((1, 4), "members" if fewer else "one")
+    assert (comparison.divergence.key, comparison.divergence.missing) == ((1, 4), "members" if fewer else "one")
     alone = "one process makes" if fewer else "workers that come and go make"
     assert verdict_of_comparison(comparison, COURSE).sentence == f"parts at step 4, which only {alone}"
 
@@ -174,7 +174,7 @@ def test_a_verdict_has_no_infinity_as_json_has_none() -> None:
 
 
 def test_a_job_that_stops_says_in_which_step_and_with_how_many_workers() -> None:
-    verdict = stopped(4, "ValueError: the batch has 5 rows", 3, COURSE)
+    verdict = verdict_on_stop(4, "ValueError: the batch has 5 rows", 3, COURSE)
     assert verdict.exit_code == 1
     assert verdict.sentence.startswith("stops in step 4 with 3 workers")
 
@@ -187,10 +187,12 @@ def test_what_rules_told_is_found_in_a_log_once() -> None:
 
 def test_findings_stand_beside_what_parts_and_those_that_stop_a_job_beside_what_does_not() -> None:
     findings = ("a.py:3: DT301: the gradient is changed", "a.py:9: DT604: n: carried")
-    assert with_findings(stopped(4, "a.py:7: DT411: the workers divide", 3, COURSE), findings).findings == findings
-    assert with_findings(refused("a.py:3: DT301: the gradient is changed"), findings).findings == findings[1:], (
-        "said already"
+    assert (
+        with_findings(verdict_on_stop(4, "a.py:7: DT411: the workers divide", 3, COURSE), findings).findings == findings
     )
+    assert (
+        with_findings(verdict_on_refusal("a.py:3: DT301: the gradient is changed"), findings).findings == findings[1:]
+    ), "said already"
     same = verdict_of_comparison(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
     assert with_findings(same, findings[1:]) == same, "the numbers decide"
     both = with_findings(same, findings)

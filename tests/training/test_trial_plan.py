@@ -10,7 +10,7 @@ from itertools import accumulate
 
 import pytest
 from dyntrain.training.trial.members import all_ready, hosts_of
-from dyntrain.training.trial.plan import WORKERS_AFTER_JOINS, WORKERS_AFTER_LEAVE, parse, planned
+from dyntrain.training.trial.plan import WORKERS_AFTER_JOINS, WORKERS_AFTER_LEAVE, make_plan, parse
 from dyntrain.training.trial_files import Kill, Order, Taken
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,18 +27,18 @@ LOOPS = st.lists(st.integers(1, 30), min_size=1, max_size=4).map(loops_of)
 
 @given(LOOPS, st.integers(0, 10_000))
 def test_a_plan_has_room_between_its_changes_and_can_be_given_again(loops: list[list[int]], seed: int) -> None:
-    plan = planned(loops, seed)
+    plan = make_plan(loops, seed)
     assert len(set(plan.steps)) == len(plan.steps), "one thing at each step"
     assert all(1 <= step < loops[-1][-1] for step in plan.steps), "after the last step nothing can be seen"
     assert {loop[-1] for loop in loops[:-1]} <= set(plan.steps), "the number changes between two loops"
-    assert planned(loops, seed) == plan
+    assert make_plan(loops, seed) == plan
     if plan.steps:
         assert parse(str(plan)) == plan
 
 
 @given(st.integers(4, 40), st.integers(0, 10_000))
 def test_of_four_steps_or_more_workers_join_one_is_killed_and_one_leaves(steps: int, seed: int) -> None:
-    plan = planned(loops_of([steps]), seed)
+    plan = make_plan(loops_of([steps]), seed)
     assert [each.workers for each in plan.changes] == [WORKERS_AFTER_JOINS, WORKERS_AFTER_LEAVE]
     (kill,) = plan.kills
     assert plan.changes[0].step < kill.step < plan.changes[1].step
@@ -50,7 +50,7 @@ def test_of_epochs_workers_join_within_one_and_where_one_begins_and_who_was_kill
 ) -> None:
     """What a script does where an epoch begins, or ends, a worker that joins within has done otherwise, or not."""
     epochs = set(range(long, 13, long))
-    plan = planned(loops_of([12]), seed, epochs)
+    plan = make_plan(loops_of([12]), seed, epochs)
     assert [each.workers for each in plan.changes] == [WORKERS_AFTER_LEAVE, WORKERS_AFTER_JOINS, WORKERS_AFTER_LEAVE]
     within, begins, _ = (each.step for each in plan.changes)
     assert within not in epochs
@@ -63,7 +63,7 @@ def test_of_epochs_workers_join_within_one_and_where_one_begins_and_who_was_kill
 
 @given(LOOPS, st.sets(st.integers(1, 120)), st.integers(0, 10_000))
 def test_wherever_epochs_end_one_thing_happens_at_a_step(loops: list[list[int]], epochs: set[int], seed: int) -> None:
-    plan = planned(loops, seed, epochs)
+    plan = make_plan(loops, seed, epochs)
     assert len(set(plan.steps)) == len(plan.steps)
     assert all(1 <= step < loops[-1][-1] for step in plan.steps)
     assert list(plan.changes) == sorted(plan.changes, key=lambda each: each.step)

@@ -18,7 +18,7 @@ import pytest
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.trial.differences import END, HELD, NAMES, Arrays, Key, compare, relative_differences
-from dyntrain.training.trial.variables import Variables, listed, saved_differences
+from dyntrain.training.trial.variables import Variables, names_text, saved_differences
 from dyntrain.training.worker.loop import held as room
 from dyntrain.training.worker.loop.held import LARGEST, MOST_ITEMS, held
 from idioms import mlp
@@ -105,7 +105,7 @@ def test_variables_are_no_weights() -> None:
 
 def test_several_of_one_container_are_told_by_its_name() -> None:
     names = ["mean.dense0_weight", "mean.dense0_bias", "own[0]", "state.step", "count", "best"]
-    assert listed(names) == "`mean`, `own[0]`, `state.step`, `count` and 1 more"
+    assert names_text(names) == "`mean`, `own[0]`, `state.step`, `count` and 1 more"
 
 
 # ---- in the script's process

@@ -165,10 +165,10 @@ def test_a_kill_is_of_one_worker_and_happens_once(tmp_path: Path, monkeypatch: p
         return SimpleNamespace(position=SimpleNamespace(step=step), rank=rank, workers=workers)
 
     for loop, moment in ((at(3, 0, 3), "before"), (at(2, 2, 3), "before"), (at(3, 2, 3), "after")):
-        trial.within(loop, moment)  # type: ignore[arg-type]
+        trial.kill_if_planned(loop, moment)  # type: ignore[arg-type]
     assert killed == []
-    trial.within(at(3, 1, 2), "before")  # of fewer workers the last one
-    trial.within(at(3, 1, 2), "before")
+    trial.kill_if_planned(at(3, 1, 2), "before")  # of fewer workers the last one
+    trial.kill_if_planned(at(3, 1, 2), "before")
     assert len(killed) == 1
 
 

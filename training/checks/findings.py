@@ -104,7 +104,7 @@ class Findings:
         rule is silenced, or if it is a warning, which is logged once for each place.
         """
         rule, place = RULES[code], place or script_line()
-        if (silenced_by := self._silenced(rule, place)) is not None:
+        if (silenced_by := self._silence_reason(rule, place)) is not None:
             if silenced_by and code not in self.silenced:
                 self.silenced[code] = silenced_by
                 log.info("%s is silenced: %s", code, silenced_by)
@@ -118,14 +118,14 @@ class Findings:
             log.warning("%s", text)
         return None
 
-    def _silenced(self, rule: Rule, place: Place | None) -> str | None:
+    def _silence_reason(self, rule: Rule, place: Place | None) -> str | None:
         if rule.fixed:
             return None
         if self.off:
             return ""
         if rule.code in self._ignored:
             return "ignored by the script or its launch"
-        return f"{place.file}:{place.line}" if place is not None and rule.code in _ignored_at(place) else None
+        return f"{place.file}:{place.line}" if place is not None and rule.code in _ignored_codes(place) else None
 
 
 def sentence_of(rule: Rule, place: Place | None, /, **values: object) -> str:
@@ -134,7 +134,7 @@ def sentence_of(rule: Rule, place: Place | None, /, **values: object) -> str:
     return MESSAGE.format(place=place_text, code=rule.code, **words)
 
 
-def _ignored_at(place: Place) -> set[str]:
+def _ignored_codes(place: Place) -> set[str]:
     lines = (linecache.getline(place.file, number) for number in range(place.line, place.last + 1))
     ignored = (match.group(1) for line in lines if (match := IGNORE_COMMENT.search(line)))
     return {code.strip() for codes in ignored for code in codes.split(",")}

@@ -19,15 +19,15 @@ from dyntrain.training.trial.verdict import HELD, OTHERS, Verdict
 INTERRUPTED, BAD_COMMAND = 130, 2
 
 
-def checked(options: Options, as_json: bool) -> int:
+def run_experiment(options: Options, as_json: bool) -> int:
     """Run an experiment; return the verdict's exit code, 2 if the command cannot be run, or 130 if interrupted.
 
     No process of the experiment outlives the call. Files are left only if the script does not train the same.
     """
-    return run_below(lambda: asyncio.run(_checked(options, as_json)))
+    return run_below(lambda: asyncio.run(_run_experiment(options, as_json)))
 
 
-async def _checked(options: Options, as_json: bool) -> int:
+async def _run_experiment(options: Options, as_json: bool) -> int:
     started_at, folder = time.monotonic(), Path(tempfile.mkdtemp(prefix="dyntrain-check-"))
     experiment = Experiment(options, folder, lambda text: _print_progress(started_at, text))
     task = asyncio.create_task(experiment.verdict())

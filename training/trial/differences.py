@@ -41,7 +41,7 @@ class Divergence:
     `missing`: the run that did not make the step; empty if each run made it.
     """
 
-    at: Key
+    key: Key
     name: str
     difference: float
     rounding: float
@@ -100,7 +100,7 @@ class Rounding:
     def __init__(self) -> None:
         self._largest: dict[str, float] = {}
 
-    def see(self, differences: Mapping[str, float]) -> None:
+    def add(self, differences: Mapping[str, float]) -> None:
         for name, value in differences.items():
             self._largest[name] = max(value, self._largest.get(name, 0.0))
 
@@ -128,8 +128,10 @@ def compare(
     rounding, largest = Rounding(), 0.0
     for key in sorted(one_process):
         nudge_effects = relative_differences(one_process[key], nudged.get(key, {}))
-        rounding.see(nudge_effects)
-        if any(rounding.median_effect(kind) > MOST_ROUNDING for kind in LEAST_EFFECT) or not _finite(one_process[key]):
+        rounding.add(nudge_effects)
+        if any(rounding.median_effect(kind) > MOST_ROUNDING for kind in LEAST_EFFECT) or not _is_finite(
+            one_process[key]
+        ):
             return Comparison(largest, rounding.largest_on_weights, blind=key)
         if not members.get(key):
             return Comparison(largest, rounding.largest_on_weights, Divergence(key, "", math.inf, 0.0, "members"))
@@ -167,7 +169,7 @@ def _largest_by_name(all_differences: Iterable[Mapping[str, float]]) -> dict[str
     return largest
 
 
-def _finite(arrays: Arrays) -> bool:
+def _is_finite(arrays: Arrays) -> bool:
     return all(bool(np.isfinite(array).all()) for name, array in arrays.items() if _kind(name) in LEAST_EFFECT)
 
 

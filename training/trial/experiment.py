@@ -21,7 +21,7 @@ from dyntrain.training.trial.differences import (
     first_divergence,
     relative_differences,
 )
-from dyntrain.training.trial.plan import Plan, planned
+from dyntrain.training.trial.plan import Plan, make_plan
 from dyntrain.training.trial.processes import EndedRun, TooLong, run
 from dyntrain.training.trial.results import (
     course_of,
@@ -36,20 +36,20 @@ from dyntrain.training.trial.results import (
     script_error,
     step_arrays,
 )
-from dyntrain.training.trial.variables import Variables, listed, saved_differences
+from dyntrain.training.trial.variables import Variables, names_text, saved_differences
 from dyntrain.training.trial.verdict import (
     BATCH_FOLLOWS,
     NO_STEP,
     Course,
     Verdict,
-    draws,
-    failed,
     findings,
-    refused,
-    stopped,
     verdict_of_comparison,
+    verdict_on_draws,
+    verdict_on_failure,
+    verdict_on_refusal,
     verdict_on_rerun,
     verdict_on_saved,
+    verdict_on_stop,
     with_findings,
     with_script_error,
 )
@@ -99,44 +99,48 @@ class Experiment:
             return await self._run_all(launched.command)
         except TooLong:
             seconds = f"{self._options.seconds:.0f} s"
-            return failed("a run", f"did not end within {seconds}: set fewer --steps or --samples, or more --seconds")
+            return verdict_on_failure(
+                "a run", f"did not end within {seconds}: set fewer --steps or --samples, or more --seconds"
+            )
 
     async def _run_all(self, command: Sequence[str]) -> Verdict:
         self._report_progress("in one process, and again with initial weights changed by one rounding")
         one, nudged, findings = await asyncio.gather(
-            self._alone(ONE, command), self._alone(NUDGED, command, nudge=True), self._rule_findings(command)
+            self._run_alone(ONE, command), self._run_alone(NUDGED, command, nudge=True), self._rule_findings(command)
         )
-        return with_findings(self._failed(one, nudged) or await self._compared(command), findings)
+        return with_findings(self._failure(one, nudged) or await self._compare(command), findings)
 
-    def _failed(self, one: EndedRun, nudged: EndedRun) -> Verdict | None:
+    def _failure(self, one: EndedRun, nudged: EndedRun) -> Verdict | None:
         if self._order(ONE).follows_file.exists():
             return Verdict("not comparable", BATCH_FOLLOWS)
         if one.code:
             refuses = refusal(one)
-            return failed(IN_ONE, exit_text(one)) if refuses is None else refused(refuses)
-        return failed("the script with weights changed by one rounding", exit_text(nudged)) if nudged.code else None
+            return verdict_on_failure(IN_ONE, exit_text(one)) if refuses is None else verdict_on_refusal(refuses)
+        if nudged.code:
+            return verdict_on_failure("the script with weights changed by one rounding", exit_text(nudged))
+        return None
 
-    async def _compared(self, command: Sequence[str]) -> Verdict:
+    async def _compare(self, command: Sequence[str]) -> Verdict:
         first, nudged = step_arrays(self._order(ONE)), step_arrays(self._order(NUDGED))
         if not any(step for _, step in first):
             return Verdict("not comparable", NO_STEP)
         if (verdict := await self._verdict_on_reruns(command, first, nudged)) is not None:
             return verdict
         loops = loops_of(first)
-        self.plan = self.plan or planned(loops, self._options.seed, epoch_ends(first))
+        self.plan = self.plan or make_plan(loops, self._options.seed, epoch_ends(first))
         self._report_progress(f"with workers that come and go: --plan '{self.plan}' --seed {self._options.seed}")
-        ended = await self._members(command)
+        ended = await self._run_members(command)
         course = course_of(self._order(MEMBERS), len(first) - len(loops))
         if ended.code:
-            step = max((at.step for at, _ in taken(self._order(MEMBERS).steps_folder)), default=0) + 1
-            return stopped(step, failure_reason(ended), course.workers, course)
-        verdict = await self._judged(command, first, nudged, course)
+            step = max((saved_step.step for saved_step, _ in taken(self._order(MEMBERS).steps_folder)), default=0) + 1
+            return verdict_on_stop(step, failure_reason(ended), course.workers, course)
+        verdict = await self._judge(command, first, nudged, course)
         error = script_error(self._order(MEMBERS), ended)
         return verdict if error is None else with_script_error(verdict, error)
 
     # ---- runs
 
-    async def _alone(
+    async def _run_alone(
         self, name: str, command: Sequence[str], nudge: bool = False, other_draws: bool = False
     ) -> EndedRun:
         order = self._order(name, nudge=nudge, other_draws=other_draws)
@@ -155,7 +159,7 @@ class Experiment:
             await run(command, self._environment(order.write(), checks="warn"), self._log(RULES), self._options.seconds)
         return findings(self._log(RULES).read_text(errors="replace").splitlines())
 
-    async def _members(self, command: Sequence[str]) -> EndedRun:
+    async def _run_members(self, command: Sequence[str]) -> EndedRun:
         assert self.plan is not None
         one = self._order(ONE)
         norms = one.norms_file if one.norms_file.exists() else None
@@ -198,7 +202,7 @@ class Experiment:
         threads = str(max(1, (os.cpu_count() or 1) // 3))
         overrides = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), "CUDA_VISIBLE_DEVICES": ""}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        ordered = {} if order is None else {VARIABLE: str(order)}
+        order_variable = {} if order is None else {VARIABLE: str(order)}
         inherited = {name: value for name, value in os.environ.items() if name != CONTROL_FILE_VARIABLE}
         return {
             **inherited,
@@ -207,7 +211,7 @@ class Experiment:
             "PYTHONUNBUFFERED": "1",
             "PYTHONHASHSEED": "0",
             CHECKS: checks,
-            **ordered,
+            **order_variable,
         }
 
     def _log(self, name: str) -> Path:
@@ -218,7 +222,9 @@ class Experiment:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             last = max(
-                (at for at, _ in taken(order.steps_folder)), key=lambda at: (at.step, at.generation), default=None
+                (saved_step for saved_step, _ in taken(order.steps_folder)),
+                key=lambda saved_step: (saved_step.step, saved_step.generation),
+                default=None,
             )
             if last is not None and (last.step, last.workers) > shown:
                 shown = (last.step, last.workers)
@@ -237,20 +243,20 @@ class Experiment:
         first_key = min(first)
         rounding = Rounding()
         for key in first:
-            rounding.see(relative_differences(first[key], nudged.get(key, {})))
+            rounding.add(relative_differences(first[key], nudged.get(key, {})))
         initial_difference = max(
             relative_differences(first[first_key], nudged.get(first_key, {})).values(), default=0.0
         )
         if not initial_difference and max(rounding.median_effect("w"), rounding.median_effect("g")) < SUSPECT:
             return None
         self._report_progress("in one process again, because one rounding has a large effect")
-        rerun = await self._alone(AGAIN, command)
+        rerun = await self._run_alone(AGAIN, command)
         if rerun.code:
-            return failed("the script, a second time,", exit_text(rerun))
+            return verdict_on_failure("the script, a second time,", exit_text(rerun))
         divergence = first_divergence(first, step_arrays(self._order(AGAIN)))
         return None if divergence is None else verdict_on_rerun(divergence)
 
-    async def _judged(
+    async def _judge(
         self, command: Sequence[str], first: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], course: Course
     ) -> Verdict:
         members = member_files(self._order(MEMBERS))
@@ -258,23 +264,25 @@ class Experiment:
         comparison, variables = compare(first, nudged, loaded), Variables(first, nudged, loaded)
         if comparison.divergence is None:
             compared = [each for key, each in members.items() if comparison.blind is None or key < comparison.blind]
-            most = max((at.workers for each in compared for at, _ in each), default=1)
+            most = max((saved_step.workers for each in compared for saved_step, _ in each), default=1)
             verdict_same = verdict_of_comparison(comparison, replace(course, most=most))
             if comparison.blind is not None:
                 return verdict_same
             files = saved_differences(*(saved_arrays(self._order(name)) for name in (ONE, NUDGED, MEMBERS)))
             if files:
-                return replace(verdict_on_saved(files, comparison, course), others=listed(variables.others(max(first))))
-            return replace(verdict_same, others=listed(variables.different_at_end()))
-        at = comparison.divergence.at
-        same_draws = drew_alike(first.get(at, {}), loaded.get(at, ()))
+                return replace(
+                    verdict_on_saved(files, comparison, course), others=names_text(variables.others(max(first)))
+                )
+            return replace(verdict_same, others=names_text(variables.different_at_end()))
+        first_key = comparison.divergence.key
+        same_draws = drew_alike(first.get(first_key, {}), loaded.get(first_key, ()))
         if not same_draws and (verdict := await self._verdict_on_draws(command, first, comparison)) is not None:
             return verdict
-        worker_files = members.get(at)
+        worker_files = members.get(first_key)
         verdict = verdict_of_comparison(
             comparison, replace(course, workers=worker_files[0][0].workers) if worker_files else course
         )
-        return replace(verdict, others=listed(variables.others(at)))
+        return replace(verdict, others=names_text(variables.others(first_key)))
 
     async def _verdict_on_draws(
         self, command: Sequence[str], first: Mapping[Key, Arrays], comparison: Comparison
@@ -283,11 +291,11 @@ class Experiment:
         if divergence is None or divergence.missing:
             return None
         self._report_progress("in one process with other random draws, because the runs differ")
-        ended = await self._alone(DRAWS, command, other_draws=True)
-        other = step_arrays(self._order(DRAWS)).get(divergence.at)
+        ended = await self._run_alone(DRAWS, command, other_draws=True)
+        other = step_arrays(self._order(DRAWS)).get(divergence.key)
         if ended.code or other is None:
             return None
-        moved = relative_differences(first[divergence.at], other).get(divergence.name, 0.0)
+        moved = relative_differences(first[divergence.key], other).get(divergence.name, 0.0)
         if moved < DRAWS_SHARE * divergence.difference:
             return None
-        return draws(divergence, moved, comparison.rounding)
+        return verdict_on_draws(divergence, moved, comparison.rounding)

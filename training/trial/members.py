@@ -75,15 +75,15 @@ async def conduct(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
             hosts.want(next_hosts, "the plan of this experiment")
         hosts.reads, lost = 0, sum(each.step <= step for each in plan.kills)
         instances = [instance_of(host) for host in hosts.hosts]
-        await _wait_until(partial(_ready, order, hosts, instances, lost))
+        await _wait_until(partial(_is_ready, order, hosts, instances, lost))
         order.gate(step).touch()
 
 
 def _is_done(order: Order, step: int) -> bool:
-    return any(at.step == step for at, _ in taken(order.steps_folder))
+    return any(saved_step.step == step for saved_step, _ in taken(order.steps_folder))
 
 
-def _ready(order: Order, hosts: PlannedHosts, instances: Sequence[str], lost: int) -> bool:
+def _is_ready(order: Order, hosts: PlannedHosts, instances: Sequence[str], lost: int) -> bool:
     return hosts.reads > READS and all_ready(events_of(order), instances, lost)
 
 

@@ -73,7 +73,7 @@ def parse(text: str) -> Plan:
     )
 
 
-def planned(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] = ()) -> Plan:
+def make_plan(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] = ()) -> Plan:
     """Make a plan for a script.
 
     `loops`: the steps of each loop. `epochs`: the last step of each epoch. In the longest loop, one worker joins within

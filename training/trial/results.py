@@ -26,7 +26,7 @@ def load(path: Path) -> Arrays:
 
 def step_arrays(order: Order) -> dict[Key, Arrays]:
     """Return the arrays of each step of a run in one process."""
-    return {(at.loop, at.step): load(path) for at, path in taken(order.steps_folder)}
+    return {(saved_step.loop, saved_step.step): load(path) for saved_step, path in taken(order.steps_folder)}
 
 
 def loops_of(keys: Iterable[Key]) -> list[list[int]]:
@@ -50,11 +50,11 @@ def epoch_ends(run: Mapping[Key, Arrays]) -> set[int]:
 def member_files(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
     """Return the files of all workers at each step, from the last generation that made the step."""
     latest: dict[Key, list[tuple[Taken, Path]]] = {}
-    for at, path in taken(order.steps_folder):
-        step_files = latest.setdefault((at.loop, at.step), [])
-        if step_files and step_files[0][0].generation < at.generation:
+    for saved_step, path in taken(order.steps_folder):
+        step_files = latest.setdefault((saved_step.loop, saved_step.step), [])
+        if step_files and step_files[0][0].generation < saved_step.generation:
             step_files.clear()
-        step_files.append((at, path))
+        step_files.append((saved_step, path))
     return latest
 
 

@@ -84,10 +84,10 @@ def saved_differences(one_process: Arrays, nudged: Arrays, members: Arrays) -> d
     return differences
 
 
-def listed(names: Iterable[str], most: int = 4) -> str:
+def names_text(names: Iterable[str], most: int = 4) -> str:
     """Return the first `most` names as text; several names in one container become the container's name."""
     containers = {name: re.sub(r"(\[[^\[]*\]|\.[^.]*)$", "", name) for name in names}
     shared_containers = {each for each, n in Counter(containers.values()).items() if n > 1}
-    listed_names = dict.fromkeys(each if each in shared_containers else name for name, each in containers.items())
-    shown = ", ".join(f"`{name}`" for name in [*listed_names][:most])
-    return shown + (f" and {len(listed_names) - most} more" if len(listed_names) > most else "")
+    shown_names = dict.fromkeys(each if each in shared_containers else name for name, each in containers.items())
+    shown = ", ".join(f"`{name}`" for name in [*shown_names][:most])
+    return shown + (f" and {len(shown_names) - most} more" if len(shown_names) > most else "")

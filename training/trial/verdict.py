@@ -74,7 +74,7 @@ def _is_infinite(value: object) -> bool:
 
 def verdict_of_comparison(comparison: Comparison, course: Course) -> Verdict:
     """Return the verdict of a comparison, for a script with equal results in two runs in one process."""
-    counted = _counted(course)
+    counted = _counts_text(course)
     if comparison.divergence is not None:
         return _diverging(comparison.divergence, comparison.rounding, course)
     difference, rounding = number_text(comparison.difference), number_text(comparison.rounding)
@@ -108,7 +108,7 @@ def verdict_of_comparison(comparison: Comparison, course: Course) -> Verdict:
 
 
 def _diverging(divergence: Divergence, rounding: float, course: Course) -> Verdict:
-    step = divergence.at[1]
+    step = divergence.key[1]
     if divergence.missing:
         makers = {"members": "one process makes", "one": "workers that come and go make"}[divergence.missing]
         return Verdict("parts", f"parts at step {step}, which only {makers}", step=step, course=course)
@@ -138,14 +138,14 @@ def verdict_on_saved(files: Mapping[str, float], comparison: Comparison, course:
 
 
 def verdict_on_rerun(divergence: Divergence) -> Verdict:
-    where = "in the weights that it begins with" if divergence.at[1] == 0 else f"at step {divergence.at[1]}"
+    where = "in the weights that it begins with" if divergence.key[1] == 0 else f"at step {divergence.key[1]}"
     name = parameter_name(divergence.name)
     sentence = f"not comparable: the script is not the same twice in one process, first {where}, in `{name}`"
-    return Verdict("not comparable", f"{sentence}. Seed its random generators", step=divergence.at[1], parameter=name)
+    return Verdict("not comparable", f"{sentence}. Seed its random generators", step=divergence.key[1], parameter=name)
 
 
-def draws(divergence: Divergence, draw_effect: float, rounding: float) -> Verdict:
-    name, step = parameter_name(divergence.name), divergence.at[1]
+def verdict_on_draws(divergence: Divergence, draw_effect: float, rounding: float) -> Verdict:
+    name, step = parameter_name(divergence.name), divergence.key[1]
     sentence = (
         f"not comparable: the script's random draws within a step move `{name}` by {number_text(draw_effect)} at step "
         f"{step}, and each worker draws its own. epoch.per_sample(name, draw) draws for samples"
@@ -153,7 +153,7 @@ def draws(divergence: Divergence, draw_effect: float, rounding: float) -> Verdic
     return Verdict("not comparable", sentence, step, name, divergence.difference, rounding)
 
 
-def stopped(step: int, reason: str, workers: int, course: Course | None = None) -> Verdict:
+def verdict_on_stop(step: int, reason: str, workers: int, course: Course | None = None) -> Verdict:
     """Return the verdict on a script whose job with changing members failed in this step."""
     workers_text = f" with {workers} workers" if workers > 1 else ""
     return Verdict(
@@ -169,7 +169,7 @@ def with_script_error(verdict: Verdict, reason: str) -> Verdict:
     return replace(verdict, answer="parts", sentence=f"{verdict.sentence}, but a worker's script has failed: {reason}")
 
 
-def refused(reason: str) -> Verdict:
+def verdict_on_refusal(reason: str) -> Verdict:
     """Return the verdict on a script that the job refused even in one process."""
     return Verdict("parts", f"is refused before it can be compared: {reason}")
 
@@ -192,7 +192,7 @@ def with_findings(verdict: Verdict, findings: tuple[str, ...]) -> Verdict:
     return replace(verdict, sentence=sentence, findings=stops)
 
 
-def failed(run: str, reason: str) -> Verdict:
+def verdict_on_failure(run: str, reason: str) -> Verdict:
     return Verdict("not comparable", f"not comparable: {run} {reason}")
 
 
@@ -208,6 +208,6 @@ def number_text(value: float) -> str:
     )
 
 
-def _counted(course: Course) -> str:
+def _counts_text(course: Course) -> str:
     return ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in (
         (course.steps, "step"), (course.changes, "change"), (course.kills, "kill")))  # fmt: skip

@@ -58,7 +58,7 @@ class BatchFeeder:
                 yield current.part
                 while current.has_next_part and self._begin_next_part(current):
                     yield current.part
-                loop.gradients.settle()
+                loop.gradients.examine_accumulated()
                 thread_context.current = None
                 loop.steps.end_batch(current)
         finally:
@@ -100,7 +100,7 @@ class BatchFeeder:
         loop.shares = Excerpt(loop.shares, batch, rows)
         loop.current = current = CurrentBatch(batch[rows], len(batch), spectates=False)
         for trainer in loop.trainers:
-            current.forget(trainer)
+            current.mark_stale(trainer)
         thread_context.current = current
         return current
 

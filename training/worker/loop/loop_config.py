@@ -68,7 +68,7 @@ class LoopConfig:
         batches = None if self.drawn is None else self.drawn.batches
         return Shares(self.samples, self.end, self.seed, self.batching, sequence, self.drawn_from, batches, self.shift)
 
-    def agreed(self, sequence: ShardOrder | None, group: int) -> str:
+    def shared_settings(self, sequence: ShardOrder | None, group: int) -> str:
         """Return settings that must be equal on all workers, as text.
 
         The coordinator compares other settings one by one.
@@ -133,7 +133,7 @@ def loop_config_of(
     if changes not in get_args(Changes):
         raise ValueError(f"changes={changes!r}: must be 'any' (changes at any boundary) or 'epoch' (at ends of epochs)")
     batching = batching.of_size(size) if isinstance(batching, PerWorker) else batching or FixedGlobal(global_batch or 0)
-    counted = _counted(loading, samples, batching.batch) if drawn is None else drawn.taken
+    counted = _samples_of_epoch(loading, samples, batching.batch) if drawn is None else drawn.taken
     return LoopConfig(
         epochs - start,
         start,
@@ -158,7 +158,7 @@ def _if_given(name: str, value: int | None) -> int | None:
     return None if value is None else whole(name, value)
 
 
-def _counted(loading: Loading, samples: int, batch: int) -> int:
+def _samples_of_epoch(loading: Loading, samples: int, batch: int) -> int:
     """Return the samples of an epoch.
 
     Raises ValueError if some loaders discard the last batch and others do not.

@@ -23,7 +23,7 @@ class Steps:
         self._samples_taken = 0  # samples since the anchor
         self._has_begun = False
 
-    def begin(self) -> None:
+    def reset_samples(self) -> None:
         """Reset the count of samples at the boundary from which the next step starts."""
         self._samples_taken = 0
 
@@ -42,13 +42,13 @@ class Steps:
         current.is_first = not self._has_begun
         self._has_begun = True
         if spectates:
-            current.keep(loop.state)
+            current.copy_arrays(loop.state)
         for trainer in loop.trainers:
-            current.forget(trainer)
+            current.mark_stale(trainer)
             current.scale_by_share(trainer, loop.state)
         loop.undo.forwards.begin_batch(loop.state)
         if loop.trial is not None:
-            loop.trial.took(loop, rows, size)
+            loop.trial.begin_step(loop, rows, size)
         return current
 
     def finish_step(self, after: Position) -> None:
@@ -124,7 +124,7 @@ class Steps:
             self._samples_taken = 0
             loop.state.carried.resume(takes=False)
             if loop.trial is not None and current.updated:
-                loop.trial.stepped(loop)
+                loop.trial.end_step(loop)
             loop.undo.mark()
 
     def _undo_step(self) -> None:

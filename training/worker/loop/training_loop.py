@@ -221,14 +221,14 @@ class TrainingLoop:
                 drawn_from=config.drawn_from,
                 global_batch=config.batching.batch,
                 seed=config.seed,
-                batching=config.agreed(self.loading.sequence, self.group),
+                batching=config.shared_settings(self.loading.sequence, self.group),
                 another=config.another,
                 keys=[*tallies, *(key for rows in self.rows for key in rows.summed_keys()), REDUCE],
             )
         )
         self._between_epochs()
         if self.trial is not None:
-            self.trial.began(self)
+            self.trial.begin_loop(self)
 
     def end(self) -> None:
         """Restore MXNet's attributes, unless another loop runs in this process."""
@@ -317,6 +317,6 @@ class TrainingLoop:
         seed_generators(self.shares.seed, position.step, 0 if self.membership.over else self.rank)
         self.updates.rates.begin_ramp(self.workers)
         self.state.carried.resume(takes=self.rank == 0)
-        self.steps.begin()
+        self.steps.reset_samples()
         self.memories.recall(self.state.own)
         self.undo.mark()

@@ -67,8 +67,8 @@ class Trial:
         self._loops = 0
         self._loop: Any = None  # the present loop, or the last one
         self._gradients: dict[str, Any] = {}
-        self._held: dict[str, Any] = {}  # the script's variables at the step's begin
-        self._took = False  # whether a step of this loop was begun
+        self._variable_arrays: dict[str, Any] = {}  # the script's variables at the step's begin
+        self._has_stepped = False  # whether a step of this loop was begun
         self._rows: Rows | None = None  # of the current batch
         self._seeded_alike = False  # whether generators are seeded for the batch, and not by the script since
         self._norms = FirstBatch(json.loads(order.norms.read_text()) if order.norms else [])
@@ -86,7 +86,7 @@ class Trial:
         # a probe of the first batch must not end a run whose weights are compared
         return replace(config, epochs=epochs, steps=steps, probe=config.probe and order.rules)
 
-    def began(self, loop: Any) -> None:
+    def begin_loop(self, loop: Any) -> None:
         """Prepare the process at its first loop, and record the initial weights.
 
         Initial weights are recorded only if this worker begins at the loop's first step.
@@ -95,7 +95,7 @@ class Trial:
             _freeze_all(self._norms)
             draw_for_rows(lambda: self._rows)
             self._record_script()
-        self._loops, self._loop, self._took = self._loops + 1, loop, False
+        self._loops, self._loop, self._has_stepped = self._loops + 1, loop, False
         if loop.membership.over or loop.position.step != loop.starts.step:
             return
         self._write(loop)
@@ -104,19 +104,19 @@ class Trial:
             for param in loop.state.equal:
                 _nudge(param, rng)
 
-    def took(self, loop: Any, rows: Any, size: int) -> None:
+    def begin_step(self, loop: Any, rows: Any, size: int) -> None:
         """Seed the generators for a batch of `size` samples over all workers, of which `rows` are this worker's.
 
         The script's draws for the batch are made for all samples, equally on all workers.
         """
         self._rows = len(rows), size, slice(int(rows[0]), int(rows[-1]) + 1)
-        self._took = True
+        self._has_stepped = True
         if not self._order.rules:
-            self._held = _held("held", loop)
+            self._variable_arrays = _variable_arrays("held", loop)
         seed_generators(loop.seed, loop.position.step, draws_as(loop.rank))
         self._seeded_alike = True
 
-    def updated(self, loop: Any, trainer: Any) -> None:
+    def record_gradients(self, loop: Any, trainer: Any) -> None:
         """Record the trainer's gradients, which are summed over all workers."""
         t = loop.trainers.index(trainer)
         for i, param in enumerate(trainer._params):
@@ -124,7 +124,7 @@ class Trial:
                 gradient = _sketched(param.list_grad()[0].asnumpy()) * trainer._optimizer.rescale_grad
                 self._gradients[f"gradient {t}.{i} {param.name}"] = gradient
 
-    def within(self, loop: Any, moment: Moment) -> None:
+    def kill_if_planned(self, loop: Any, moment: Moment) -> None:
         """Kill this process if the order says so.
 
         `moment`: `before` this worker pushes its gradients, or `after` it has the sums.
@@ -138,7 +138,7 @@ class Trial:
     def _is_killed(self, loop: Any, rank: int) -> bool:
         return bool(loop.rank == min(rank, loop.workers - 1))
 
-    def stepped(self, loop: Any) -> None:
+    def end_step(self, loop: Any) -> None:
         """Record the weights after a final step, and wait if the order says so."""
         self._rows, self._seeded_alike = None, False
         self._write(loop, draws=_next_draws())
@@ -182,29 +182,32 @@ class Trial:
         replaced.replace(mx.random, "seed", lambda _: seeds)
         replaced.replace(gluon.Parameter, "_finish_deferred_init", lambda _: finishes)
 
-    def ended(self, loop: Any) -> None:
+    def end_loop(self, loop: Any) -> None:
         """Record the script's variables after the script's own end of the loop's last epoch.
 
         A worker that came too late for any step has initial weights of its own until the next loop. The script must not
         depend on these weights, so they are changed by a large amount.
         """
-        if not self._took:
+        if not self._has_stepped:
             for param in loop.state.equal:
                 for copy in param.list_data():
                     copy[:] = -2 * copy + LARGE_CHANGE
         if (path := self._path(loop)).exists() and not self._order.rules:
             with np.load(path) as arrays:
-                _save(path, {**arrays, **_held("end", loop)})
+                _save(path, {**arrays, **_variable_arrays("end", loop)})
 
     def _write(self, loop: Any, **more: Any) -> None:
         arrays = {f"{name} {label}": _sketched(array) for name, label, array in loop.state.compared()}
-        _save(self._path(loop), {**arrays, **self._gradients, **self._held, "epoch": loop.position.epoch, **more})
-        self._gradients, self._held = {}, {}
+        _save(
+            self._path(loop),
+            {**arrays, **self._gradients, **self._variable_arrays, "epoch": loop.position.epoch, **more},
+        )
+        self._gradients, self._variable_arrays = {}, {}
 
     def _path(self, loop: Any) -> Path:
         generation = loop.membership.generation
-        at = Taken(self._loops, loop.position.step, generation, loop.workers, loop.rank, os.getpid())
-        return self._order.steps_folder / at.name
+        file_name = Taken(self._loops, loop.position.step, generation, loop.workers, loop.rank, os.getpid())
+        return self._order.steps_folder / file_name.name
 
 
 @functools.cache
@@ -219,7 +222,7 @@ def _save(path: Path, arrays: dict[str, Any]) -> None:
     unfinished.rename(path)
 
 
-def _held(kind: str, loop: Any) -> dict[str, Any]:
+def _variable_arrays(kind: str, loop: Any) -> dict[str, Any]:
     """Return the script's variables without the parameters, which are recorded anyway."""
     arrays, names = held(lambda array: _sketched(np.asarray(array)), loop.state.parameters)
     return {**{f"{kind} {name}": array for name, array in arrays.items()}, f"names {kind}": np.array(names)}

@@ -15,9 +15,9 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.worker.arrays import number
 from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
-from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal
+from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal_rates
 from dyntrain.training.worker.loop.agreed.reduction import Total
-from dyntrain.training.worker.loop.agreed.trained import agree, known
+from dyntrain.training.worker.loop.agreed.trained import known_parameters, store_trained
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus, consensus_key
 from dyntrain.training.worker.loop.batch.current_batch import OUTSIDE, CurrentBatch, gradients_of, has_gradient
 from dyntrain.training.worker.loop.batch.groups import NOT_DUE
@@ -71,7 +71,7 @@ class Updates:
             return 1.0  # `n` may be the result of a sum in which a worker was lost
         singles = current.size <= loop.workers
         try:
-            divides = self._divisors.of(trainer, n, current, loop.step_samples, loop.state.own, singles)
+            divides = self._divisors.divisor_of(trainer, n, current, loop.step_samples, loop.state.own, singles)
         except NoMeaning as error:
             loop.findings.find(error.code, **error.values)
             raise Refused(loop.refusal) from None
@@ -106,7 +106,7 @@ class Updates:
         self._voids.refuse(loop.position.step, loop.workers)
         self._vote(trainer, current, gradient_factors)
         if loop.trial is not None:
-            loop.trial.within(loop, "before")
+            loop.trial.kill_if_planned(loop, "before")
         current.void = not self._sum(trainer, current)
         if current.void:
             self._note_void(trainer)
@@ -135,7 +135,7 @@ class Updates:
             flags=flags,
         )
         if loop.membership.shared:
-            current.consensus.to_be_summed()
+            current.consensus.to_mxnet()
 
     def _sum(self, trainer: ElasticTrainer, current: CurrentBatch) -> bool:
         """Sum the gradients and the numbers for the agreement over all workers.
@@ -145,7 +145,7 @@ class Updates:
         loop, shared = self._loop, self._loop.membership.shared
         t, own = loop.trainers.index(trainer), loop.state.own
         trained = frozenset(i for i, param in enumerate(trainer._params) if has_gradient(param))
-        first_numbers = known(own, t) if shared else trained
+        first_numbers = known_parameters(own, t) if shared else trained
         extra_arrays = [(consensus_key(t), [current.consensus.vote])]
         current.carried = [] if current.updated else loop.rows  # rows are summed once per step
         for rows in current.carried:
@@ -156,7 +156,7 @@ class Updates:
             return False
         if not shared or not current.consensus.sums_alike(loop.workers):
             return True  # `apply` raises the error if steps or parameters differ
-        agree(own, t, trained)
+        store_trained(own, t, trained)
         return trained <= first_numbers or self._push(trainer, trained - first_numbers, [], aside=bool(first_numbers))
 
     def _push(
@@ -197,11 +197,11 @@ class Updates:
         if current.void or current.has_next_part or loop.probe_child is not None:
             return
         if loop.trial is not None:
-            loop.trial.within(loop, "after")
+            loop.trial.kill_if_planned(loop, "after")
         alone, alike = len(loop.trainers) == 1, [True]
 
-        def work() -> None:
-            by = self._settled(trainer, current)
+        def make_update() -> None:
+            by = self._agreed_divisor(trainer, current)
             alike[0] = by is not None and fingerprints_agree(current.consensus.fingerprints)
             if by is None or not alike[0] or current.consensus.refused or loop.state.scalars.lacks_scheduler():
                 return
@@ -215,16 +215,16 @@ class Updates:
             with worker_rate(trainer):
                 update(by)
             if loop.trial is not None:
-                loop.trial.updated(loop, trainer)
+                loop.trial.record_gradients(loop, trainer)
             if alone:
                 loop.steps.finish_step(loop.after)
 
-        current.void = not loop.membership.apply(loop.after, work, reaches=alone)
+        current.void = not loop.membership.apply(loop.after, make_update, reaches=alone)
         if current.void:
             self._note_void(trainer)
             return
         if not alike[0]:
-            raise unequal(
+            raise unequal_rates(
                 loop.membership, loop.anchor, loop.trainers.index(trainer), current.rates, current.fingerprint
             )
         if current.consensus.refused:
@@ -232,7 +232,7 @@ class Updates:
         if lacks := loop.state.scalars.lacks_scheduler():
             raise Refused(lacks)
 
-    def _settled(self, trainer: ElasticTrainer, current: CurrentBatch) -> float | None:
+    def _agreed_divisor(self, trainer: ElasticTrainer, current: CurrentBatch) -> float | None:
         """Return the divisor after the sums, or None if the workers' divisors differ.
 
         Raises ValueError if the divisor stays ambiguous.

@@ -76,7 +76,7 @@ def _drawing_rows(
         own_count, full_count, rows = sizes
         has_arrays = any(_has_rows(each, own_count, draw) for each in (*args, *options.values()))
 
-        def larger(each: Any, is_length: bool) -> Any:
+        def enlarged(each: Any, is_length: bool) -> Any:
             if _has_rows(each, own_count, draw):
                 return each.take(
                     mx.nd.array(np.clip(np.arange(full_count) - rows.start, 0, own_count - 1), ctx=each.ctx)
@@ -87,8 +87,8 @@ def _drawing_rows(
                 return (full_count, *each[1:])
             return full_count if is_length and each == own_count else each
 
-        larger_args = [larger(each, takes_length and not at) for at, each in enumerate(args)]
-        larger_options = {name: larger(each, name == size_name) for name, each in options.items()}
+        larger_args = [enlarged(each, takes_length and not position) for position, each in enumerate(args)]
+        larger_options = {name: enlarged(each, name == size_name) for name, each in options.items()}
         is_larger = any(
             a is not b
             for a, b in zip((*args, *options.values()), (*larger_args, *larger_options.values()), strict=True)

@@ -139,7 +139,7 @@ def _rnn_without_dropout(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 def _refusing(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
-    def moves_on(*args: Any, **options: Any) -> Any:
+    def refuse(*args: Any, **options: Any) -> Any:
         raise CannotFreeze(operator.__name__)
 
-    return moves_on
+    return refuse

@@ -37,7 +37,7 @@ def sketch(gradient: NDArray[Any]) -> Sketch:
     if not flat.size:
         return Sketch(0.0, ())
     starts = np.linspace(0, flat.size, min(flat.size, BLOCKS), endpoint=False).astype(np.int64)
-    pieces = (flat[at : at + PIECE].astype(np.float64) for at in range(0, flat.size, PIECE))
+    pieces = (flat[start : start + PIECE].astype(np.float64) for start in range(0, flat.size, PIECE))
     with np.errstate(all="ignore"):
         square = sum(float(piece @ piece) for piece in pieces)
         return Sketch(math.sqrt(square), tuple(np.add.reduceat(flat, starts, dtype=np.float64).tolist()))

@@ -20,7 +20,7 @@ def _means(trainer: ElasticTrainer, current: CurrentBatch) -> set[int]:
     return {1, trainer.accumulate, current.batches, len(trainer._contexts)}
 
 
-def _mixed(current: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
+def _is_mixed(current: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
     """Whether the summed tags are the `unsure` tags of all unsure workers plus the `sure` tags of the other workers."""
     unsure_workers = current.consensus.unsure_workers
     total = [
@@ -34,26 +34,38 @@ class Divisors:
     def __init__(self, trainers: Sequence[ElasticTrainer], batching: Batching) -> None:
         self._trainers, self._batching = trainers, batching
 
-    def of(
-        self, trainer: ElasticTrainer, n: float, current: CurrentBatch, full: int, own: dict[str, Any], singles: bool
+    def divisor_of(
+        self,
+        trainer: ElasticTrainer,
+        n: float,
+        current: CurrentBatch,
+        full: int,
+        job_state: dict[str, Any],
+        singles: bool,
     ) -> float:
         """Return the divisor of the summed gradients. Raises NoMeaning if `n` fits no meaning, or several.
 
-        `full`: samples of a full step over all workers. `own`: part of the job's state that stores the meanings.
+        `full`: samples of a full step over all workers. `job_state`: part of the job's state that stores the meanings.
         `singles`: no worker has more than one sample.
         """
         try:
-            return self._of(trainer, n, current, full, own, singles)
+            return self._divisor_of(trainer, n, current, full, job_state, singles)
         except NoMeaning as error:
             adds_up = trainer.accumulate == 1 and any(p.grad_req == "add" for p in trainer._params)
             raise NoMeaning(error.code, **{**error.values, "more": SHORT_GROUP if adds_up else ""}) from None
 
-    def _of(
-        self, trainer: ElasticTrainer, n: float, current: CurrentBatch, full: int, own: dict[str, Any], singles: bool
+    def _divisor_of(
+        self,
+        trainer: ElasticTrainer,
+        n: float,
+        current: CurrentBatch,
+        full: int,
+        job_state: dict[str, Any],
+        singles: bool,
     ) -> float:
         if isinstance(n, Total) and current.batches > 1:
             raise NoMeaning("DT403")
-        number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
+        number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
         known = meanings.get(number)
         sum_meanings = OF_A_SUM if known is None else known
         counts = current.counted and current.batches == 1 and trainer.loss_kind == "sum"
@@ -77,7 +89,7 @@ class Divisors:
                     raise
                 divides, fitting = float(n), sum_meanings
         if current.unsure.get(trainer) is None:
-            own["meanings"] = {**meanings, number: fitting}
+            job_state["meanings"] = {**meanings, number: fitting}
         return divides
 
     def agreed_divisor(
@@ -87,7 +99,7 @@ class Divisors:
         workers: int,
         alike: bool,
         tagged: Callable[[float], list[float]],
-        own: dict[str, Any],
+        job_state: dict[str, Any],
     ) -> float | None:
         """Return the divisor that all workers agree on after the sums, or None if the workers' divisors differ.
 
@@ -95,21 +107,21 @@ class Divisors:
         whether all workers' tags are equal. `tagged`: returns the tags of a worker with this divisor. Raises NoMeaning
         if all workers are unsure, unless `n` is 1.
         """
-        number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
+        number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
         unsure, unsure_workers = current.unsure.get(trainer), current.consensus.unsure_workers
         divides = current.divides.get(trainer, 1.0)  # unknown if a worker was lost in the sum that gives `n`
         if unsure is None:
             votes = (tagged(count) for count in current.sample_counts)
-            agrees = alike or any(_mixed(current, workers, vote, tagged(divides)) for vote in votes)
+            agrees = alike or any(_is_mixed(current, workers, vote, tagged(divides)) for vote in votes)
             return divides if agrees else None
         if alike and 0 < unsure_workers < workers:
-            own["meanings"] = {**meanings, number: unsure[1]}
+            job_state["meanings"] = {**meanings, number: unsure[1]}
             return unsure[0]
-        if not alike and not _mixed(current, workers, tagged(unsure[0]), tagged(divides)):
+        if not alike and not _is_mixed(current, workers, tagged(unsure[0]), tagged(divides)):
             return None
         if unsure_workers == workers and divides != 1:
             raise NoMeaning("DT405", n=divides)
-        own["meanings"] = {**meanings, number: [N_DIVIDES]}
+        job_state["meanings"] = {**meanings, number: [N_DIVIDES]}
         return divides
 
     def _counts(self, current: CurrentBatch, full: int) -> Counts:
@@ -118,7 +130,7 @@ class Divisors:
         return Counts(
             nominal=(batch, batch * batches),
             full=(full, full * batches),
-            own=(own_samples, own_samples if len(current.parts) > 1 else current.own_samples),
+            job_state=(own_samples, own_samples if len(current.parts) > 1 else current.own_samples),
             all_=(current.size, current.samples),
             per_worker=isinstance(self._batching, PerWorker),
             group=self._trainers[0].accumulate,

@@ -31,7 +31,7 @@ class GradientScale:
         self._declared, self._batch = declared, batch
         self._normalised, self._plain = _outputs(symbol)
 
-    def divided(self, total: float, squares: float, workers: int) -> float:
+    def factor_for(self, total: float, squares: float, workers: int) -> float:
         """Return the factor for workers whose batches have `total` samples.
 
         `squares`: sum of the squared sizes of the batches. If no factor is right, all workers raise RefusedByAll.

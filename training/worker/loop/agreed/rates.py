@@ -72,7 +72,7 @@ def tags(step: int, values: Mapping[str, float]) -> list[float]:
     return [*mark(digest), *mark(digest // LARGEST_MARK)]
 
 
-def unequal(
+def unequal_rates(
     membership: Membership, anchor: Position, trainer: int, values: Mapping[str, float], fingerprint: Sequence[float]
 ) -> UnequalRates:
     """Return the error that lists the differing values, with the same text on all workers.

@@ -18,20 +18,20 @@ from typing import Any
 from dyntrain.training.worker.state.equal import SUMMED
 
 
-def known(own: Mapping[str, Any], trainer: int) -> frozenset[int]:
+def known_parameters(job_state: Mapping[str, Any], trainer: int) -> frozenset[int]:
     """Return the numbers of the parameters that every worker pushes in its next sum, even if frozen by then.
 
     The state also has the parameters of the last step.
     """
-    return frozenset(own.get(SUMMED, {}).get(str(trainer), ((), ()))[0])
+    return frozenset(job_state.get(SUMMED, {}).get(str(trainer), ((), ()))[0])
 
 
-def agree(own: dict[str, Any], trainer: int, trained: frozenset[int]) -> None:
+def store_trained(job_state: dict[str, Any], trainer: int, trained: frozenset[int]) -> None:
     """Store the parameters that all workers have summed in this step.
 
     Only parameters that were also summed in the last step become known, so a parameter that alternates is not pushed as
     zeros.
     """
-    known_by_trainer = own.get(SUMMED, {})
+    known_by_trainer = job_state.get(SUMMED, {})
     _, last = known_by_trainer.get(str(trainer), ((), trained))
-    own[SUMMED] = {**known_by_trainer, str(trainer): [sorted(trained.intersection(last)), sorted(trained)]}
+    job_state[SUMMED] = {**known_by_trainer, str(trainer): [sorted(trained.intersection(last)), sorted(trained)]}

@@ -76,7 +76,7 @@ class StepConsensus:
         self.had_part: list[bool] = []  # by parameter: whether its gradient comes from any worker's samples
         self.flagged: list[int] = []  # indices of the flags that any worker has set
 
-    def to_be_summed(self) -> None:
+    def to_mxnet(self) -> None:
         """Convert the numbers to an MXNet array, which waits for all pending computation."""
         self.vote = doubles(self.vote)
 

@@ -15,7 +15,7 @@ from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import overwrite
 from dyntrain.training.worker.state.training_state import TrainingState, differentiable
 
-IN_HAND = (
+ERROR_HINT = (
     "(batch {number} of epoch {epoch} has {size} samples, of which this worker had {here}: use len(data) where the "
     "script has a fixed batch size, as in a shape)"
 )
@@ -126,7 +126,7 @@ class CurrentBatch:
     def record(self) -> dict[str, Any]:
         return {"batches": self.batches, "samples": self.samples, "here": self.own_samples, "weights": self.weights}
 
-    def keep(self, state: TrainingState) -> None:
+    def copy_arrays(self, state: TrainingState) -> None:
         """Copy the arrays that a pass over another worker's sample must not change."""
         arrays = [array for arrays in state.own_arrays() for array in arrays]
         arrays += [gradient for p in state.accumulated for gradient in p.list_grad()]
@@ -157,7 +157,7 @@ class CurrentBatch:
         self.weights[number] = weight
 
     @staticmethod
-    def forget(trainer: Any) -> None:
+    def mark_stale(trainer: Any) -> None:
         """Mark gradients from an earlier batch as stale, such as gradients that a GAN's generator leaves in its critic.
 
         Otherwise stale gradients would be summed again if this batch has no samples for a device or a part of the net.
@@ -169,7 +169,7 @@ class CurrentBatch:
     def error_hint(self, number: int, epoch: int) -> str | None:
         """Return a hint for an error of the script in this batch, or None if this worker has the whole batch."""
         here = len(self.part)
-        return None if here == self.size else IN_HAND.format(number=number, epoch=epoch, size=self.size, here=here)
+        return None if here == self.size else ERROR_HINT.format(number=number, epoch=epoch, size=self.size, here=here)
 
     def device_weights(self, trainer: Any) -> list[float]:
         """Return a factor for each device's gradients, so that all samples have the same weight.

@@ -49,12 +49,12 @@ class Gradients(Listener):
         return self._loop.owners.gradient_of(weight)
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
-        self.settle()
+        self.examine_accumulated()
         return nullcontext()
 
     # ---- the results
 
-    def settle(self) -> None:
+    def examine_accumulated(self) -> None:
         """Examine accumulated gradients now, before the next backward pass or batch adds to these gradients.
 
         Other gradients are overwritten by each backward pass.

@@ -52,8 +52,8 @@ class Loss:
         if self._opaque[self._top]:
             return {UNKNOWN}
         if not self.several:
-            return self._of_one_number(self._top)
-        return self._summed(self._top) or {EACH}
+            return self._kinds_of_number(self._top)
+        return self._kinds_of_sum(self._top) or {EACH}
 
     # ---- properties of the nodes
 
@@ -73,7 +73,7 @@ class Loss:
         )
 
     @cached_property
-    def _averages(self) -> list[bool]:
+    def _has_mean(self) -> list[bool]:
         return self.graph.reaching(lambda index, node: node.is_mean and self.graph.data[index], self._linear_inputs)
 
     @cached_property
@@ -131,27 +131,27 @@ class Loss:
 
     # ---- kinds
 
-    def _of_one_number(self, index: int) -> set[str]:
+    def _kinds_of_number(self, index: int) -> set[str]:
         node = self._nodes[index]
         if not self.graph.weights[index]:
             return set()  # a constant, such as the 0 with which a script begins to add up
         if not self.graph.data[index]:
             return {WEIGHTS}
         if node.op in MEANS and not node.excludes:  # any axis, as one number is left
-            return self._averaged(node.inputs[0])
+            return self._kinds_of_mean(node.inputs[0])
         if node.op in MEANS:
             return {SUM}  # of one sample
         if node.op in SUMS:
-            below = self._summed(node.inputs[0])
+            below = self._kinds_of_sum(node.inputs[0])
             return below - {EACH} | {SUM} if not below or EACH in below else below
         if node.op in RATIOS and self._is_of_no_batch(node.inputs[-1]):
-            return self._of_one_number(node.inputs[0])
+            return self._kinds_of_number(node.inputs[0])
         if node.op in QUOTIENTS:
             return {DIVIDED}
         if node.op in TERMS | ALIKE and node.inputs:
-            return set[str]().union(*map(self._of_one_number, self._terms(index, TERMS)))
+            return set[str]().union(*map(self._kinds_of_number, self._terms(index, TERMS)))
         if node.op in PRODUCTS and len(losses := [i for i in node.inputs if self._reduced[i]]) == 1:
-            return self._of_one_number(losses[0])
+            return self._kinds_of_number(losses[0])
         return {CURVED if self._curved[index] else UNKNOWN}
 
     def _is_of_no_batch(self, index: int) -> bool:
@@ -163,18 +163,18 @@ class Loss:
         is_array = node.op == "null" and not self.graph.weights[index]
         return is_array or not (self.graph.data[index] or self.graph.weights[index])
 
-    def _summed(self, index: int) -> set[str]:
+    def _kinds_of_sum(self, index: int) -> set[str]:
         """Return the kinds of a sum over the node."""
-        below = self._of_several(index)
+        below = self._kinds_of_array(index)
         if DIVIDED in below:
             return {DIVIDED}
         if below & {EACH, PENALTY} and below & {ALL, SUM_ALONG, MEAN, MEAN_ALONG}:
             return {MIXED}
         return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: UNKNOWN}.get(kind, kind) for kind in below}
 
-    def _averaged(self, index: int) -> set[str]:
+    def _kinds_of_mean(self, index: int) -> set[str]:
         """Return the kinds of a mean over the node."""
-        kinds_below = self._of_several(index)
+        kinds_below = self._kinds_of_array(index)
         if DIVIDED in kinds_below:
             return {DIVIDED}
         if CURVED in kinds_below:
@@ -194,7 +194,7 @@ class Loss:
         first = node.op in TAKES | PICKS and node.attributes.get("axis", "0") == "0"
         return first and self.graph.data[node.inputs[0]] and self.graph.weights[node.inputs[0]]
 
-    def _of_several(self, index: int) -> set[str]:
+    def _kinds_of_array(self, index: int) -> set[str]:
         """Return the kinds of a node with several numbers.
 
         The numbers are the samples' own, except for terms that are means or sums (`ALL`) over the batch.
@@ -203,17 +203,17 @@ class Loss:
         if not self.graph.data[index] or not self.graph.weights[index]:
             return set()  # it counts with each sample in one process as well, or is a constant
         if node.op in TERMS | STACKS | ALIKE and node.inputs:
-            return set[str]().union(*map(self._of_several, self._terms(index, TERMS | STACKS)))
+            return set[str]().union(*map(self._kinds_of_array, self._terms(index, TERMS | STACKS)))
         if node.op in PRODUCTS:
-            own = [self._of_several(i) for i in node.inputs if self.graph.weights[i]]
+            own = [self._kinds_of_array(i) for i in node.inputs if self.graph.weights[i]]
             counted = ({ALL} for i in node.inputs if not self.graph.weights[i] and self._counted[i])
             return set[str]().union(*own, *counted) or {self._own_kind(index)}
         if node.op in RATIOS and len(node.inputs) > 1:
             counts = self._counted[node.inputs[1]]
-            return {DIVIDED} if counts else self._of_several(node.inputs[0]) or {self._own_kind(index)}
+            return {DIVIDED} if counts else self._kinds_of_array(node.inputs[0]) or {self._own_kind(index)}
         if node.op in REDUCTIONS:
-            below = self._averages[node.inputs[0]]
-            if self._averages[index]:
+            below = self._has_mean[node.inputs[0]]
+            if self._has_mean[index]:
                 return {MEAN_ALONG if node.along_first and not below else MEAN}
             if self.graph.reduces(index, node):
                 if node.op not in SUMS:

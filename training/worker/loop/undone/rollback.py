@@ -30,7 +30,10 @@ class StepSnapshot:
         self._values = [(owner, _plain_values(owner)) for trainer in state.trainers for owner in _owners(trainer)]
         self._factors = [(p, p.lr_mult, p.wd_mult, p.grad_req) for trainer in state.trainers for p in trainer._params]
         schedulers = [(trainer._optimizer, trainer._optimizer.lr_scheduler) for trainer in state.trainers]
-        self._schedules = [(one, each, {} if each is None else capture(each)) for one, each in schedulers]
+        self._schedules = [
+            (optimizer, scheduler, {} if scheduler is None else capture(scheduler))
+            for optimizer, scheduler in schedulers
+        ]
         updaters = [updater for trainer in state.trainers for updater in trainer._updaters]
         self._states = [(updater, dict(updater.states)) for updater in updaters]  # a script may replace states
         self._running = [(array, array.copy()) for array in state.running_arrays()]
