@@ -100,7 +100,7 @@ def test_without_checks_nothing_is_looked_at_but_what_gives_a_step_its_meaning(m
 @pytest.mark.parametrize(
     ("ignore", "mode", "says"),
     [
-        (("DT999",), None, "the code of no rule"),
+        (("DT999",), None, "no rule has the code"),
         (("DT401",), None, "DT401 cannot be silenced"),
         ("DT604", None, r"as in ignore=\('DT301',\)"),
         ((), "loud", "must be 'off', 'warn' or 'strict'"),

@@ -110,10 +110,10 @@ def conducted(
     conductor: Conductor, net: str = "sums", data: Callable[[], Any] = Divided, **options: Any
 ) -> list[list[Any]]:
     def script(job: Any) -> list[Any]:
-        kv, factor_for = ModuleStore(job.membership, "dist_sync"), data()
-        train, _ = factor_for.get_data_iterator(kv)
+        kv, divided = ModuleStore(job.membership, "dist_sync"), data()
+        train, _ = divided.get_data_iterator(kv)
         return weights_of(
-            Module(network(net), data_iterator=factor_for), net, train, kvstore=kv, **with_own_optimizer(options)
+            Module(network(net), data_iterator=divided), net, train, kvstore=kv, **with_own_optimizer(options)
         )
 
     return conductor.run(script)

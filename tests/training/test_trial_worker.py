@@ -83,12 +83,12 @@ def test_what_differs_everywhere_differs_as_much_in_the_sums(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "apart"), [("float32", 1.2e-7), ("float16", 1e-3), ("float64", 1.2e-7)])
-def test_weights_begin_one_rounding_apart_as_they_are_stored_or_summed(kind: str, relative_differences: float) -> None:
+def test_weights_begin_one_rounding_apart_as_they_are_stored_or_summed(kind: str, apart: float) -> None:
     array = mx.nd.array(np.linspace(1.0, 1.9, 50), dtype=kind)
     before = array.asnumpy().astype(np.float64)
     _nudge(SimpleNamespace(list_data=lambda: [array]), np.random.default_rng(0))
     moved = np.abs(array.asnumpy().astype(np.float64) / before - 1.0)
-    assert 0 < moved.max() <= 2 * relative_differences
+    assert 0 < moved.max() <= 2 * apart
 
 
 def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_not(

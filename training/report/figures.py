@@ -56,13 +56,13 @@ def figure(
     Tree.SubElement(root, "title").text = f"{title}: from {low:.4g} to {high:.4g}" if values else f"{title}: no values"
     for number, tick in enumerate(ticks):
         _line(root, "grid", LEFT, y(tick), WIDTH - RIGHT, y(tick))
-        _text(root, f"{tick:.6g}", LEFT - 6, y(tick) + 4, "end", second=number % 2 == 1)
+        _text(root, f"{tick:.6g}", LEFT - 6, y(tick) + 4, "end", hides_when_narrow=number % 2 == 1)
     unit, seconds = next((name, size) for name, size in UNITS if end - begin >= 3 * size or size == 1)
     for number, amount in enumerate(ticks_of(0.0, (end - begin) / seconds)):
         if (at := begin + amount * seconds) <= end:
             anchor = "end" if x(at) > WIDTH - LEFT else "middle" if number else "start"
             x_position = min(x(at) + RIGHT, WIDTH) if anchor == "end" else x(at)
-            _text(root, f"{amount:.6g} {unit}", x_position, HEIGHT - 8, anchor, second=number % 2 == 1)
+            _text(root, f"{amount:.6g} {unit}", x_position, HEIGHT - 8, anchor, hides_when_narrow=number % 2 == 1)
     for mark in marks:
         line = _line(root, "mark", x(mark.at), TOP, x(mark.at), HEIGHT - BOTTOM)
         Tree.SubElement(line, "title").text = mark.text

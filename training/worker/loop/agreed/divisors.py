@@ -130,7 +130,7 @@ class Divisors:
         return Counts(
             nominal=(batch, batch * batches),
             full=(full, full * batches),
-            job_state=(own_samples, own_samples if len(current.parts) > 1 else current.own_samples),
+            own=(own_samples, own_samples if len(current.parts) > 1 else current.own_samples),
             all_=(current.size, current.samples),
             per_worker=isinstance(self._batching, PerWorker),
             group=self._trainers[0].accumulate,
