@@ -155,7 +155,7 @@ def test_a_script_whose_source_is_not_there_is_taken_as_it_is() -> None:
 ENDS_WITHIN = """
 import dyntrain.training.numpy_aliases
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.script.left_early import leavings
+from dyntrain.training.worker.script.left_early import leaving_statements
 from dyntrain.training.worker.script.source import Site
 from mxnet import gluon
 job, net = ElasticJob.join(), gluon.nn.Dense(1, in_units=1)

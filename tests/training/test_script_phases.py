@@ -83,7 +83,7 @@ def test_a_second_loop_without_names_is_refused_and_told_of_them(tmp_path: Path)
     job = ElasticJob.join()
     names = {"job": job, "net": mlp(), "SAMPLES": SAMPLES, "BATCH": BATCH, "data": data, "step": step}
     exec(compile(script, str(file), "exec"), names)  # noqa: S102
-    with pytest.raises(RuntimeError, match=r"a second time.*Give each loop a name: job.epochs\(..., name="):
+    with pytest.raises(RuntimeError, match=r"was called again.*Give each loop a name: job.epochs\(..., name="):
         job.epochs(1, samples=SAMPLES, global_batch=BATCH)
 
 
@@ -92,7 +92,7 @@ def test_a_loop_within_a_loop_is_refused() -> None:
     job.trainer(net.collect_params(), "sgd")
     epochs = job.epochs(1, samples=SAMPLES, global_batch=BATCH)
     next(epochs)
-    with pytest.raises(RuntimeError, match="within the loop over another"):
+    with pytest.raises(RuntimeError, match="inside another loop over"):
         job.epochs(1, samples=SAMPLES, global_batch=BATCH)
     with pytest.raises(RuntimeError, match=r"job.trainer\(\) within the loop"):
         job.trainer(net.collect_params(), "sgd")

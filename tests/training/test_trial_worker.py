@@ -95,8 +95,8 @@ def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial_order = order(tmp_path)
-    monkeypatch.setattr(trials, "_hold_all_still", lambda norms: None)
-    monkeypatch.setattr(Trial, "_watch", lambda trial: None)
+    monkeypatch.setattr(trials, "_freeze_all", lambda norms: None)
+    monkeypatch.setattr(Trial, "_record_script", lambda trial: None)
     monkeypatch.setattr("dyntrain.training.worker.loop.training_loop.this_trial", lambda: Trial(trial_order))
     Conductor({0: 1, 3: 3}, segment_steps=1).run(mnist)
     times = [at for at, _ in taken(trial_order.steps_folder)]
@@ -119,7 +119,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Trial, Ord
     trial, loop = Trial(trial_order := order(tmp_path)), SimpleNamespace(seed=3, rank=1)
     loop.position, loop.membership = SimpleNamespace(step=2), SimpleNamespace(over=False)
     trial._loop = loop
-    trial._watch()
+    trial._record_script()
     return trial, trial_order, loop
 
 

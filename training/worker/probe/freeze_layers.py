@@ -63,7 +63,7 @@ class Statistics:
 def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
     """Freeze the layers of all nets in this process, permanently.
 
-    Norms without an option for constant statistics raise MovesOn when called, or stay unchanged without `refuses`.
+    Norms without an option for constant statistics raise CannotFreeze when called, or stay unchanged without `refuses`.
     """
     with_constants, replaced = functools.partial(_with_constants, statistics), Replaced()
     for module in (mx.nd, mx.nd.op, mx.nd.contrib, mx.nd.numpy_extension, mx.npx, mx.nd._internal):
@@ -98,7 +98,7 @@ def _untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:
 
 
 def _frozen_trace(symbol: str) -> str:
-    """Return the trace with frozen layers. Raises MovesOn if a layer cannot be frozen."""
+    """Return the trace with frozen layers. Raises CannotFreeze if a layer cannot be frozen."""
     graph = json.loads(symbol)
     for node in graph["nodes"]:
         operator = re.sub("^_(contrib|npx)_", "", node["op"])

@@ -93,7 +93,7 @@ class Losses(Listener):
 
     @property
     def _has_unexamined(self) -> bool:
-        """Whether a trainer has not stepped yet; False after MOST_LOOKS batches."""
+        """Whether a trainer has not stepped yet; False after MOST_EXAMINED batches."""
         return self._examined < MOST_EXAMINED and not self._judged.issuperset(self._loop.trainers)
 
     @contextmanager
