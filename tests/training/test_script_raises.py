@@ -105,7 +105,7 @@ def test_t7_a_bug_in_the_body_of_the_loop_ends_a_real_job_the_second_time_with_i
     assert end["reason"] == "the script fails at step 4 on every worker: KeyError: 4"
     (raised,) = bed.events("script_failed")
     assert "in raising" in raised["traceback"]
-    assert re.search(r"batch 3 of epoch 0 is of 5 samples, of which [23] were here", raised["traceback"])
+    assert re.search(r"batch 3 of epoch 0 has 5 samples, of which this worker had [23]", raised["traceback"])
     assert len(bed.events("restart")) <= 1
     for log in tmp_path.glob("worker-*.log"):
         assert "was left before its end" not in log.read_text(), "it raised, and did not break off"
