@@ -57,7 +57,7 @@ _ROWS = (
          "say job.trainer(..., loss='sum'), 'mean' or 'own'"),
     Rule("DT116", "error", "the loss has a number for each sample, with loss='mean'",
          "leave loss='mean' out where trainer.step() is told the batch size"),
-    # ---- DT2: the trial of the first batch
+    # ---- DT2: the probe of the first batch
     Rule("DT201", "error", "the gradient of {name} for {whole} samples differs by {share:.1%} from the sum for {first} "
          "and {rest} samples",
          "epoch.sum(n) for each number that the script counts in its batch"),
@@ -91,11 +91,11 @@ _ROWS = (
          "leave the division out, and write trainer.step(epoch.sum(n))", fixed=True),
     Rule("DT413", "error", "the workers' updates would differ: {what}",
          "keep their causes in job.memory(...), or compute them from epoch.step_number", fixed=True),
-    # ---- DT5: what a joining worker lacks
+    # ---- DT5: values that a joining worker lacks
     Rule("DT508", "error", "the forward pass changes {name}, which is in no trainer: each worker would have "
          "another value",
          "job.epochs(..., net=net); a frozen body under autograd.predict_mode()"),
-    # ---- DT6: what the source shows
+    # ---- DT6: mistakes in the source
     Rule("DT601", "warning", "`{what}` would leave the loop over {loop}, while the other workers wait for this one",
          "job.epochs(..., steps=N), or job.stop() and let the loop go on"),
     Rule("DT604", "warning", "the loop carries values in {names}, which a worker that joins has as before the loop",

@@ -26,7 +26,7 @@ from mxnet.gluon import utils
 from mxnet.ndarray import register
 
 ARRAYS = (mx.nd.NDArray, mx.np.ndarray)
-AMP = "mxnet.contrib.amp"  # its unscale divides gradients by a number that is equal on all workers
+AMP = "mxnet.contrib.amp"  # AMP divides gradients by a loss scale that is equal on all workers
 ZEROS = {handle_of(name) for name in ("_zeros", "zeros_like")}
 Method = Callable[..., Any]
 
@@ -218,7 +218,7 @@ def _block_call(call: Method) -> Method:
         if not thread_context.in_block and (listeners := _in_batch()):
             for notify in listeners.calls_block:
                 notify(self)
-        thread_context.in_block += 1  # not by within(): there are many of these calls
+        thread_context.in_block += 1  # not by within(), which is slower: scripts call many blocks
         try:
             return call(self, *args, **options)
         finally:

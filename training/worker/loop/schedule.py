@@ -100,7 +100,7 @@ class WorkerRates:
             if trainer.worker_rate is not None and trainer.worker_rate.unit != unit:
                 raise ValueError(ANOTHER_BATCHING)
             if unit is not None and trainer.worker_rate is None:
-                updates = trainer._optimizer.num_update  # set by the script: begin_num_update, load_states
+                updates = trainer._optimizer.num_update  # a script sets num_update by begin_num_update or load_states
                 trainer.worker_rate = WorkerRate(unit, updates * unit)
 
     def begin_ramp(self, workers: int) -> None:

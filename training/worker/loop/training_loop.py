@@ -284,7 +284,7 @@ class TrainingLoop:
         counts.
         """
         state = self.state
-        self._refuse()  # the script may have changed it where the epoch begins
+        self._refuse()  # the script may have changed an option at the begin of the epoch
         self.losses.epoch_begins()
         if state.own.get("entered") == number and state.received is not None:
             state.scalars.restore_values(state.received)

@@ -34,7 +34,7 @@ def close_soon(membership: Membership, seconds: float = UNWIND_SECONDS) -> None:
 
 
 def _close(membership: Membership) -> None:
-    has_failed = membership.told_failure or getattr(sys, "last_value", None) is not None  # the latter in a REPL
+    has_failed = membership.told_failure or getattr(sys, "last_value", None) is not None  # a REPL sets last_value
     if not has_failed:
         log.error(LEFT)
     membership.close()

@@ -48,9 +48,7 @@ class Totals:
         if loop.probe_child is not None:
             return loop.probe_child.total(value)
         if loop.anchor == loop.after:
-            raise RuntimeError(
-                SUMMED_LATE
-            )  # the step is final: it could not be undone if a worker were lost in this sum
+            raise RuntimeError(SUMMED_LATE)  # a final step cannot be undone if a worker is lost in this sum
         current.counted = True
         own_value, sum_name = (0.0 if current.spectates else value), f"epoch.sum() in step {loop.position.step}"
         sums = None if current.void else sum_up(loop.membership, loop.anchor, sum_name, own_value, 0.0)

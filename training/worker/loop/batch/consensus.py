@@ -12,12 +12,14 @@ from dyntrain.training.worker.arrays import doubles, numbers_of
 from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT
 
 # MXNet's servers may sum doubles as floats, which are exact for whole numbers up to 2**24. So the squares of numbers
-# up to ROUND are summed exactly, even over the largest number of workers.
+# up to LARGEST_MARK are summed exactly, even over the largest number of workers.
 LARGEST_MARK = math.isqrt(2**24 // MOST_WORKERS) - 1
 SUMS_START = 7  # offset after the number of workers, the step's mark and the tags
 FLAGS_START = SUMS_START + 4  # offset after the tags of the summed parameters
-FINGERPRINT_START = FLAGS_START + 2  # after two flags: unsure of the divisor, refuses the script
-PARAMETERS_START = FINGERPRINT_START + FINGERPRINT  # after the fingerprint; numbers for each parameter follow
+FINGERPRINT_START = FLAGS_START + 2  # offset after two flags: unsure of the divisor, refuses the script
+PARAMETERS_START = (
+    FINGERPRINT_START + FINGERPRINT
+)  # offset after the fingerprint, where the numbers of each parameter begin
 OTHER_STEPS = (
     "the workers' scripts called trainer.step() at different batches: number them with epoch.enumerate(...), not with "
     "a counter of the script's own, which begins at 0 on a worker that joins"

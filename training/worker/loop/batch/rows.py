@@ -43,7 +43,7 @@ class Rows:
         self.count, self._axis, self._number = counts.pop(), axis, number
         self.whole = [array.copy() for array in array_list]
         self._initial = [array.copy() for array in array_list]
-        self._own: tuple[int, int] | None = None  # first row of this worker in the batch, and the one after its last
+        self._own: tuple[int, int] | None = None  # this worker's first row in the batch, and the row after its last
         self._mine: list[Any] | None = None  # values that the script has set since the last sum
         self._summed = False
         self._sums: list[Any] = []

@@ -18,7 +18,7 @@ class _ThreadContext(threading.local):
     listeners: Listeners | None = None  # of the thread's loop over epochs
     in_block: int = 0  # depth of nested calls of Blocks
     in_job: int = 0  # above 0 while the job sums and updates: the computation is not the script's
-    in_write: int = 0  # above 0 during a write that listeners know of
+    in_write: int = 0  # above 0 during a write that listeners were called for
 
 
 thread_context = _ThreadContext()

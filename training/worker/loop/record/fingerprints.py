@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 
 PLACES, MOST_TERMS, HALVINGS = 512, 64, 4
 SIZES, LEVELS = PLACES, PLACES + MOST_TERMS  # offsets in a fingerprint
-FINGERPRINT = LEVELS + HALVINGS  # length; an eighth of the places may be taken
+FINGERPRINT = LEVELS + HALVINGS  # length of a fingerprint, in which at most an eighth of the places is used
 
 
 def on_trial(step: int, first_step: int | None) -> bool:

@@ -201,7 +201,7 @@ class Loss:
         """
         node = self._nodes[index]
         if not self.graph.data[index] or not self.graph.weights[index]:
-            return set()  # it counts with each sample in one process as well, or is a constant
+            return set()  # the node counts with each sample also in one process, or is a constant
         if node.op in TERMS | STACKS | ALIKE and node.inputs:
             return set[str]().union(*map(self._kinds_of_array, self._terms(index, TERMS | STACKS)))
         if node.op in PRODUCTS:

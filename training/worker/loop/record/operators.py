@@ -31,7 +31,7 @@ TAKES = {"take", "_npi_take"}
 PICKS = {"gather_nd"}
 OWN_BACKWARD = {"_CustomFunction", "Custom"}  # an autograd.Function, a CustomOp
 HYBRID_CALL = "_CachedOp"  # of a hybridized block
-LENGTHS = {"slice_axis", "slice", "SliceChannel", "_split_v2"}  # some of a shape's numbers
+LENGTHS = {"slice_axis", "slice", "SliceChannel", "_split_v2"}  # take some of a shape's numbers
 SHAPES = {"shape_array", "size_array"}
 SHAPE_LIKE = {"reshape_like", "broadcast_like", "slice_like"}  # the second input gives only its shape
 # Twice the input gives twice the output

@@ -99,12 +99,12 @@ class Graph:
 
         `inputs`: nodes of the graph's inputs if it is a block's.
         """
-        outputs = list[Sequence[int]]()  # for each node of the graph, our nodes of its outputs
+        outputs = list[Sequence[int]]()  # for each node of the graph, the numbers of its output nodes
         input_nodes = iter(inputs or ())
         for node in graph["nodes"]:
             below = tuple(_output(outputs[index], output_number) for index, output_number, *_ in node["inputs"])
             if node["op"] in LENGTHS and self.nodes[below[0]].op in SHAPES and _slice_start(node) != 0:
-                below = ()  # not the batch's size: it is equal in all workers' shares
+                below = ()  # a length other than the batch's is equal in all workers' shares
             if inputs is not None and node["op"] == "null":
                 outputs.append([next(input_nodes)])
             elif node["op"] == HYBRID_CALL and node["name"] in self._hybrids:
