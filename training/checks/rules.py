@@ -30,7 +30,7 @@ class Rule:
 # fmt: off
 _ROWS = (
     # ---- DT1: the loss, and the trainer's `loss` argument
-    Rule("DT101", "error", "the loss is a mean over the batch, and its trainer was not told",
+    Rule("DT101", "error", "the loss is a mean over the batch, but its trainer expects a sum",
          "job.trainer(..., loss='mean')"),
     Rule("DT102", "error", "the loss is a sum, with loss='mean'",
          "leave loss='mean' out, or write .mean() in place of .sum()"),
@@ -47,7 +47,7 @@ _ROWS = (
     Rule("DT108", "error", "each sample's loss contains a sum or a mean over the batch",
          "one .mean() of all with loss='mean'; or count it over all workers, by epoch.sum(n)"),
     Rule("DT109", "error", "the loss is a function of a value over the batch, such as the root of a mean",
-         "leave the function out, or take it of each sample"),
+         "leave the function out, or apply it to each sample"),
     Rule("DT110", "error", "the loss has a term of the weights alone, which counts once for each worker",
          "the optimizer's wd; or divide the term: term * len(x) / n, n = epoch.sum(len(x))"),
     Rule("DT111", "warning", "the loss has a term of weights and arrays without a layer, which counts once for each "
@@ -56,7 +56,7 @@ _ROWS = (
     Rule("DT114", "warning", "MXNet's record does not show whether the loss is a sum or a mean over the samples",
          "say job.trainer(..., loss='sum'), 'mean' or 'own'"),
     Rule("DT116", "error", "the loss has a number for each sample, with loss='mean'",
-         "leave loss='mean' out where trainer.step() is told the batch size"),
+         "leave loss='mean' out if trainer.step() gets the batch size"),
     # ---- DT2: the probe of the first batch
     Rule("DT201", "error", "the gradient of {name} for {whole} samples differs by {share:.1%} from the sum for {first} "
          "and {rest} samples",
@@ -80,7 +80,7 @@ _ROWS = (
     Rule("DT403", "error", "step(epoch.sum(n)) after several batches",
          "memory.n += epoch.sum(n) in each batch, then step(memory.n) with loss='own'", fixed=True),
     Rule("DT404", "error", "step(1) after epoch.sum() may mean the sum or this worker's one sample",
-         "loss='own' takes it as it is; the number of samples is epoch.sum(len(x))", fixed=True),
+         "loss='own' takes the number itself; the number of samples is epoch.sum(len(x))", fixed=True),
     Rule("DT405", "error", "step({n:g}) may mean the batches of this update, or the samples of its last batch",
          "job.trainer(..., accumulate={n:g}), or pass the batch size", fixed=True),
     Rule("DT406", "error", "step({n:g}): must be above 0, and the same on every worker",
