@@ -37,7 +37,7 @@ from dyntrain.training.worker.loop.agreed.reduction import REDUCE, sum_up
 from dyntrain.training.worker.loop.module_store import ModuleStore, create
 from dyntrain.training.worker.loop.schedule import SampleSchedule
 from dyntrain.training.worker.membership.membership import Membership
-from dyntrain.training.worker.script.fit import named
+from dyntrain.training.worker.script.fit import arguments_by_name
 from dyntrain.training.worker.state.module_state import ModuleState
 from dyntrain.training.worker.state.saved_model import WRITER, Callback, save_checkpoint, whole
 from mxnet.module.module import Module as ModuleOfMxnet  # mx.module.Module may be replaced by the class below
@@ -83,8 +83,8 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         return module
 
     def fit(self, train_data: Any, eval_data: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Train, with MXNet's arguments. In a worker that is asked to leave, raises SystemExit(0)."""
-        arguments = named(args, kwargs)
+        """Train, with MXNet's arguments. A worker that is asked to leave ends here with SystemExit(0)."""
+        arguments = arguments_by_name(args, kwargs)
         store = arguments.get("kvstore", "local")
         if isinstance(store, str) and "dist" in store.lower():
             arguments["kvstore"] = store = create(store)
@@ -222,7 +222,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             "worker %d of %d: the training data is divided again, %d of %d samples in a batch",
             store.rank, store.num_workers, self._batch, self._global_batch,
         )  # fmt: skip
-        self._optimizer.rescale_grad = self._scale.divided(*sums, store.num_workers)
+        self._optimizer.rescale_grad = self._scale.factor_for(*sums, store.num_workers)
         return train, evaluation if validate else None
 
     # ---- MXNet's fit calls these methods in each epoch; in an elastic fit only `_prepare` has an effect

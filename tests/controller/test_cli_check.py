@@ -19,11 +19,11 @@ def experiments(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Options, bool]]:
     """What was to be tried, in place of trying it."""
     calls: list[tuple[Options, bool]] = []
 
-    def checked(options: Options, as_json: bool) -> int:
+    def run_experiment(options: Options, as_json: bool) -> int:
         calls.append((options, as_json))
         return 1
 
-    monkeypatch.setattr(course, "checked", checked)
+    monkeypatch.setattr(course, "run_experiment", run_experiment)
     return calls
 
 
@@ -62,7 +62,7 @@ def test_what_is_no_experiment_is_refused_before_anything_runs(
     [
         (["--explain", "DT301"], 0, "# DT301 (error)"),
         (["--explain"], 0, "DT101  error"),
-        (["--explain", "DT999"], 2, "the code of no rule"),
+        (["--explain", "DT999"], 2, "no rule has the code"),
     ],
 )
 def test_a_rules_page_is_found_by_its_code(typed: list[str], code: int, message: str) -> None:

@@ -30,7 +30,9 @@ class Heard(logging.Handler):
 
 def main() -> None:
     Membership.probes = True
-    probe_driver.SECONDS = probe_driver.SOON = child.IDLE = 600  # no outcome hangs on how busy the machine is
+    probe_driver.SECONDS = probe_driver.SOON_SECONDS = child.IDLE_SECONDS = (
+        600  # no outcome hangs on how busy the machine is
+    )
     heard = Heard()
     for log in (probe_driver.log, findings.log):
         log.addHandler(heard)

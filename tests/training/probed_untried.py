@@ -37,7 +37,7 @@ def noise_of_a_generator_of_its_own() -> None:
     train(lambda net, epoch, x, y: cross_entropy(net(x + nd.array(own.normal(size=x.shape))), y))
 
 
-@script(UNTRIED, "not compute the same of the same samples twice")
+@script(UNTRIED, "gives two results for the same samples")
 def noise_of_a_new_generator() -> None:
     def noisy(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         return cross_entropy(net(x + nd.array(np.random.default_rng().normal(size=x.shape))), y)
@@ -151,7 +151,7 @@ def only_whole_batches() -> None:
             assert Path(folder).exists()
 
 
-@script(UNTRIED, "MovesOn: ")
+@script(UNTRIED, "CannotFreeze: ")
 def imported_net_with_a_norm_over_devices() -> None:
     net = imported(gluon.contrib.nn.SyncBatchNorm(in_channels=16, num_devices=1))
     train(plain, net)
@@ -165,7 +165,7 @@ def imported(norm: Any) -> Any:
         return gluon.SymbolBlock.imports(f"{folder}/net-symbol.json", ["data"], f"{folder}/net-0000.params")
 
 
-@script(UNTRIED, "its process crashed")
+@script(UNTRIED, "the child process crashed")
 def crash() -> None:
     begun = os.getpid()
 
@@ -179,7 +179,7 @@ def crash() -> None:
 
 scripts(
     UNTRIED,
-    "not compute the same of the same samples twice",
+    "gives two results for the same samples",
     samples_that_differ_each_time=lambda: train(plain, dataset=Augmented()),
 )
 scripts(

@@ -141,7 +141,9 @@ def run_script(source: str, script: Path, by: Conductor | OneProcess | None = No
 
 def main(folder: str, *codes: str) -> None:
     Membership.probes = True
-    probe_driver.SECONDS = probe_driver.SOON = child.IDLE = 600  # no outcome hangs on how busy the machine is
+    probe_driver.SECONDS = probe_driver.SOON_SECONDS = child.IDLE_SECONDS = (
+        600  # no outcome hangs on how busy the machine is
+    )
     for code in codes:
         for kind in KINDS:
             sys.stdout.write(json.dumps([code, kind, run(code, kind, Path(folder)).report]) + "\n")

@@ -43,7 +43,7 @@ def test_a_rule_is_explained_with_the_way_to_silence_it(code: str) -> None:
 
 def test_all_rules_are_listed_and_an_unknown_code_is_said_to_be_none() -> None:
     assert [line[:5] for line in explain().splitlines()] == list(RULES)
-    with pytest.raises(ValueError, match=r"'DT999' is the code of no rule"):
+    with pytest.raises(ValueError, match=r"no rule has the code 'DT999'"):
         explain("DT999")
 
 
@@ -100,7 +100,7 @@ def test_without_checks_nothing_is_looked_at_but_what_gives_a_step_its_meaning(m
 @pytest.mark.parametrize(
     ("ignore", "mode", "says"),
     [
-        (("DT999",), None, "the code of no rule"),
+        (("DT999",), None, "no rule has the code"),
         (("DT401",), None, "DT401 cannot be silenced"),
         ("DT604", None, r"as in ignore=\('DT301',\)"),
         ((), "loud", "must be 'off', 'warn' or 'strict'"),

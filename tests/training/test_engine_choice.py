@@ -58,5 +58,5 @@ def test_what_is_silenced_at_a_launch_is_known_to_the_workers(monkeypatch: pytes
     environment = {"DYNTRAIN_IGNORE": "DT302,DT604", "DYNTRAIN_CHECKS": "strict"}
     assert plan.parse_for_cluster(options).environment == environment
     assert plan.parse(["-n", "1", "--launcher", "local", *options]).worker_environment == environment
-    with pytest.raises(plan.LaunchError, match=r"--ignore DT999: .*the code of no rule"):
+    with pytest.raises(plan.LaunchError, match=r"--ignore DT999: .*no rule has the code"):
         plan.parse_for_cluster(["--ignore", "DT999", "python", "train.py"])

@@ -217,13 +217,13 @@ def test_with_a_batch_for_each_worker_a_schedule_is_where_its_epochs_are() -> No
 
 
 def test_where_means_of_unequal_batches_would_be_added_up_all_workers_say_so() -> None:
-    with pytest.raises(RefusedByAll, match=r"SoftmaxOutput\(normalization='batch'\).*same batch"):
+    with pytest.raises(RefusedByAll, match=r"SoftmaxOutput\(normalization='batch'\).*batches of one size"):
         conducted(Conductor({0: 2}, segment_steps=None), "means", lambda: Divided(uneven=True))
     both = mx.sym.Group([network("sums"), network("means")])
     scale = GradientScale(0.5, 12, both)
-    assert scale.divided(24.0, 288.0, 2) == 0.25, "each worker has the batch of one process"
+    assert scale.factor_for(24.0, 288.0, 2) == 0.25, "each worker has the batch of one process"
     with pytest.raises(RefusedByAll, match="one output has normalization='batch'"):
-        scale.divided(12.0, 72.0, 2)
+        scale.factor_for(12.0, 72.0, 2)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

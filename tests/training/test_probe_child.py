@@ -17,14 +17,14 @@ import dyntrain.training.numpy_aliases
 import mxnet as mx
 from dyntrain.training.worker.probe import child
 from dyntrain.training.worker.probe.child import ParentPipe, fork
-child.IDLE = 3600  # a busy machine may leave a child without a processor
+child.IDLE_SECONDS = 3600  # a busy machine may leave a child without a processor
 """
 GOES_ON = """
 net = mx.gluon.nn.Dense(3); net.initialize(); net(mx.nd.ones((2, 4)))
 came = fork(3600)
 if isinstance(came, ParentPipe):
     print("nobody reads this")
-    came.say({"norm": float(net(mx.nd.ones((2, 4))).norm().asscalar())})
+    came.send_and_end({"norm": float(net(mx.nd.ones((2, 4))).norm().asscalar())})
 assert came == {"norm": float(net(mx.nd.ones((2, 4))).norm().asscalar())}
 """
 FAILS = """
@@ -49,11 +49,11 @@ except ChildProcessError:
     print("no child is left")
 """
 WAITS = """
-child.IDLE = 1
+child.IDLE_SECONDS = 1
 came = fork(3600)
 if isinstance(came, ParentPipe):
     time.sleep(3600)
-assert "did not compute" in came["failed"], came
+assert "the child was idle" in came["failed"], came
 """
 COMPUTES = """
 came = fork(1)
@@ -82,7 +82,7 @@ came = fork(3600)
 if isinstance(came, ParentPipe):
     if not (grandchild := os.fork()):
         time.sleep(3600)
-    came.say({"grandchild": grandchild})
+    came.send_and_end({"grandchild": grandchild})
 print(came["grandchild"])
 """
 MANY_FILES = """
@@ -91,7 +91,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RL
 files = [open(os.devnull) for _ in range(1100)]
 came = fork(3600)
 if isinstance(came, ParentPipe):
-    came.say({"norm": 1.0})
+    came.send_and_end({"norm": 1.0})
 assert came == {"norm": 1.0}
 """
 ORPHANED = """

@@ -165,7 +165,7 @@ def test_the_command_writes_the_page_of_a_folder_and_says_what_is_wrong_with_oth
     done = CliRunner().invoke(main, ["report", str(folder), "--html", str(tmp_path / "out" / "job.html")])
     assert done.exit_code == 0, done.output
     assert f"page: {tmp_path}/out/job.html" in done.output
-    assert "not audited: the job's ledger is not beside its events" in done.output
+    assert "not audited: the folder of the events has no ledger of the job" in done.output
     assert "<title>job-7</title>" in (tmp_path / "out" / "job.html").read_text()
     whole = CliRunner().invoke(main, ["report", str(folder), "--json", "--html", str(tmp_path / "out" / "job.html")])
     document = json.loads(whole.stdout)

@@ -70,7 +70,7 @@ def test_a_page_has_its_rules_sentence_as_its_title_a_reason_and_two_short_examp
 def test_what_a_person_is_shown_has_the_page_and_how_to_read_its_examples(code: str) -> None:
     shown = explain(code)
     assert all(example in shown for example in examples(code).values())
-    assert "above an empty one" in shown
+    assert "above an empty line" in shown
 
 
 @pytest.mark.parametrize("code", CODES)

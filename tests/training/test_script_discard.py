@@ -109,5 +109,5 @@ def test_loaders_that_end_an_epoch_differently_are_refused() -> None:
     job.trainer(net.collect_params(), "sgd")
     job.loader(data(), BATCH, last_batch="discard")
     job.loader(data(), BATCH)
-    with pytest.raises(ValueError, match="all do alike"):
+    with pytest.raises(ValueError, match="alike for all loaders"):
         job.epochs(1)

@@ -95,7 +95,7 @@ def test_t2_the_parts_of_a_large_share_have_the_draws_of_the_whole() -> None:
                     loss = net(data).sum()
                 loss.backward()
                 trainer.step(BATCH)
-            with pytest.raises(RuntimeError, match=r"per_sample\(\) is for the batch in hand"):
+            with pytest.raises(RuntimeError, match=r"per_sample\(\) was called outside of the loop"):
                 epoch.per_sample("mask", normal)
     assert seen[0] == seen[2]
 

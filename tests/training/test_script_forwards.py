@@ -33,11 +33,11 @@ def test_after_a_first_batch_that_is_void_the_next_one_is_looked_at() -> None:
     state = TrainingState(net, ElasticJob.join().trainer(net.collect_params(), "sgd"))
     looks = ForwardWrites()
     for undone in (True, False):
-        looks.take(state)
+        looks.begin_batch(state)
         net[1].bias.data()[:] += 1
         assert sorted(looks.flags(state)) == [0, 0, 0, 1]
-        looks.put_down(undone)
-    looks.take(state)
+        looks.end_batch(undone)
+    looks.begin_batch(state)
     net[1].bias.data()[:] += 1
     assert looks.flags(state) == [0, 0, 0, 0], "each update writes to all of them"
 

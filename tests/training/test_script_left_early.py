@@ -12,7 +12,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.script.left_early import leavings
+from dyntrain.training.worker.script.left_early import leaving_statements
 from dyntrain.training.worker.script.source import Site
 from idioms import BATCH, CROSS, SAMPLES, data, mlp
 from mxnet import autograd
@@ -112,7 +112,7 @@ def test_what_would_leave_the_loop_is_seen_with_its_line(what: str) -> None:
     source = dedent(SOURCES[what]).strip()
     lines = [*enumerate(source.splitlines(), 1)]
     begins = next(line for line, text in lines if "job.epochs(" in text)
-    advice = leavings(Site("train.py", begins, source, frozenset({"loader"})), ast.parse(source))
+    advice = leaving_statements(Site("train.py", begins, source, frozenset({"loader"})), ast.parse(source))
     assert [line for _, line, _ in advice] == [line for line, text in lines if "# here" in text]
 
 
@@ -155,7 +155,7 @@ def test_a_script_whose_source_is_not_there_is_taken_as_it_is() -> None:
 ENDS_WITHIN = """
 import dyntrain.training.numpy_aliases
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.script.left_early import leavings
+from dyntrain.training.worker.script.left_early import leaving_statements
 from dyntrain.training.worker.script.source import Site
 from mxnet import gluon
 job, net = ElasticJob.join(), gluon.nn.Dense(1, in_units=1)

@@ -64,8 +64,8 @@ def test_what_is_said_of_the_wrong_kind_is_refused_with_what_to_say() -> None:
     for store in ("dist_async", "local", 4):
         with pytest.raises(ValueError, match=r"kvstore=.*dist_sync"):
             ElasticJob.join(store)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"batching=6: PerWorker\(64\)"):
+    with pytest.raises(ValueError, match=r"batching=6: must be PerWorker\(64\)"):
         job().epochs(1, samples=23, batching=6)  # type: ignore[arg-type]
     epoch = next(iter(job().epochs(1, samples=23, global_batch=4)))
-    with pytest.raises(ValueError, match=r"epoch.random\(5\): a name"):
+    with pytest.raises(ValueError, match=r"epoch.random\(5\): must be a text"):
         epoch.random(5)  # type: ignore[arg-type]

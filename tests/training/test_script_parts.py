@@ -96,7 +96,7 @@ def test_no_part_is_larger_than_told_and_a_loader_loads_the_parts() -> None:
             np.testing.assert_allclose(mine, theirs, atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("script", "instead"), [(dcgan, "the smallest membership"), (accumulation, "global_batch=k")])
+@pytest.mark.parametrize(("script", "instead"), [(dcgan, "the fewest workers"), (accumulation, "global_batch=k")])
 def test_what_cannot_be_cut_is_refused_before_the_first_step(script: Any, instead: str) -> None:
     with pytest.raises(ValueError, match=instead):
         script(Cut(ElasticJob.join(), 2))
@@ -117,7 +117,7 @@ def test_a_part_without_a_step_and_a_sum_within_a_batch_are_refused() -> None:
         next(batches)
     epoch, _, _ = begun()
     next(epoch.batches(data()))
-    with pytest.raises(RuntimeError, match="where the batches are done"):
+    with pytest.raises(RuntimeError, match="Reduce after the loop over the batches"):
         epoch.reduce("loss", 1.0)
     with pytest.raises(ValueError, match="local_batch_at_most"):
         ElasticJob.join().epochs(1, samples=SAMPLES, global_batch=BATCH, local_batch_at_most=0)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob, PerWorker
-from dyntrain.training.worker.script.phases import unnamed
+from dyntrain.training.worker.script.phases import unnamed_loops
 from dyntrain.training.worker.script.source import Site
 from idioms import BATCH, SAMPLES, data, mlp
 from matrices import crossed
@@ -60,7 +60,7 @@ SOURCES = {
 def test_whether_another_loop_may_follow_is_seen_in_the_source(name: str) -> None:
     source, several = SOURCES[name]
     lines = range(1, 1 + len(source.splitlines()))
-    assert any([*unnamed(Site("", line, source, frozenset()), ast.parse(source))] for line in lines) == several
+    assert any([*unnamed_loops(Site("", line, source, frozenset()), ast.parse(source))] for line in lines) == several
 
 
 def test_an_epochs_of_another_object_is_no_loop(reported_codes: Any) -> None:
@@ -83,7 +83,7 @@ def test_a_second_loop_without_names_is_refused_and_told_of_them(tmp_path: Path)
     job = ElasticJob.join()
     names = {"job": job, "net": mlp(), "SAMPLES": SAMPLES, "BATCH": BATCH, "data": data, "step": step}
     exec(compile(script, str(file), "exec"), names)  # noqa: S102
-    with pytest.raises(RuntimeError, match=r"a second time.*Give each loop a name: job.epochs\(..., name="):
+    with pytest.raises(RuntimeError, match=r"was called again.*Give each loop a name: job.epochs\(..., name="):
         job.epochs(1, samples=SAMPLES, global_batch=BATCH)
 
 
@@ -92,7 +92,7 @@ def test_a_loop_within_a_loop_is_refused() -> None:
     job.trainer(net.collect_params(), "sgd")
     epochs = job.epochs(1, samples=SAMPLES, global_batch=BATCH)
     next(epochs)
-    with pytest.raises(RuntimeError, match="within the loop over another"):
+    with pytest.raises(RuntimeError, match="inside another loop over"):
         job.epochs(1, samples=SAMPLES, global_batch=BATCH)
     with pytest.raises(RuntimeError, match=r"job.trainer\(\) within the loop"):
         job.trainer(net.collect_params(), "sgd")

@@ -64,7 +64,7 @@ def test_t2_a_real_job_is_refused_by_what_its_workers_find_in_the_first_batch(tm
     """Class weights that are counted in it: MXNet's record does not show them."""
     bed = failed(tmp_path, "-c", PROBED, "classes_counted_in_the_batch")
     (end,) = bed.events("failed")
-    assert re.search(r"DT201: .*of 12 samples .*of 5 and 7 of them", end["reason"])
+    assert re.search(r"DT201: .*for 12 samples .*for 5 and 7 samples", end["reason"])
     assert bed.events("restart") == []
 
 
@@ -105,7 +105,7 @@ def test_t7_a_bug_in_the_body_of_the_loop_ends_a_real_job_the_second_time_with_i
     assert end["reason"] == "the script fails at step 4 on every worker: KeyError: 4"
     (raised,) = bed.events("script_failed")
     assert "in raising" in raised["traceback"]
-    assert re.search(r"batch 3 of epoch 0 is of 5 samples, of which [23] were here", raised["traceback"])
+    assert re.search(r"batch 3 of epoch 0 has 5 samples, of which this worker had [23]", raised["traceback"])
     assert len(bed.events("restart")) <= 1
     for log in tmp_path.glob("worker-*.log"):
         assert "was left before its end" not in log.read_text(), "it raised, and did not break off"

@@ -103,8 +103,8 @@ def test_what_has_no_rows_is_refused_where_it_is_given(given: Any, axis: int) ->
     [
         ({"batching": PerWorker(BATCH)}, None, "PerWorker"),
         ({"local_batch_at_most": 2}, ORDER, "local_batch_at_most="),
-        ({}, None, "no row continues the previous"),
-        ({}, [list(range(BATCH + 1))], rf"of {BATCH} rows, and batches of {BATCH + 1}"),
+        ({}, None, "no row continues a row of the previous"),
+        ({}, [list(range(BATCH + 1))], rf"has {BATCH} rows, batches have {BATCH + 1}"),
     ],
     ids=["per worker", "parts", "drawn order", "larger batch"],
 )
@@ -122,17 +122,17 @@ def test_what_is_set_too_late_or_in_another_shape_says_so() -> None:
     trainer = job.trainer((net := mlp()).collect_params(), "sgd")
     loader = job.loader(data(), batch_sampler=ORDER[:3])
     carried = job.rows(mx.nd.zeros((BATCH, 2)))
-    with pytest.raises(RuntimeError, match="batch in hand"):
+    with pytest.raises(RuntimeError, match="outside of the loop over the batches"):
         _ = carried.mine
     for _ in job.epochs(1, steps=1):
         for x, _y in loader:
             with autograd.record():
                 loss = net(x).sum()
             loss.backward()
-            with pytest.raises(ValueError, match=rf"must be of \[\({BATCH}, 2\)\]"):
+            with pytest.raises(ValueError, match=rf"must have shapes \[\({BATCH}, 2\)\]"):
                 carried.mine = mx.nd.zeros((BATCH, 3))
             with pytest.raises(RuntimeError, match="within a batch"):
                 carried.reset()
             trainer.step(BATCH)
-            with pytest.raises(RuntimeError, match=r"before trainer\.step"):
+            with pytest.raises(RuntimeError, match=r"after trainer\.step"):
                 carried.mine = mx.nd.ones((BATCH, 2))

@@ -15,7 +15,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.script import source
-from dyntrain.training.worker.script.source import Advice, Site, once_a_site
+from dyntrain.training.worker.script.source import Advice, Site, once_per_site
 from idioms import data
 
 
@@ -24,7 +24,7 @@ class Analysis:
 
     def __init__(self) -> None:
         self.sites: list[Site] = []
-        self.of = once_a_site(self._work)
+        self.of = once_per_site(self._work)
 
     def _work(self, site: Site, tree: ast.Module) -> list[Advice]:
         self.sites.append(site)

@@ -250,7 +250,7 @@ def test_a_sum_after_the_step_is_refused_as_a_loss_in_it_could_not_undo_the_step
                 trainer.step(len(x))
                 epoch.sum(len(x))
 
-    with pytest.raises(RuntimeError, match=r"before trainer\.step"):
+    with pytest.raises(RuntimeError, match=r"after trainer\.step"):
         Conductor({0: 2}).run(script)
 
 
@@ -284,7 +284,7 @@ def test_workers_that_sum_different_things_are_told() -> None:
     def script(job: Any) -> Any:
         return trained(job, lambda epoch, x: epoch.sum(len(x)) if epoch.rank else epoch.reduce("words", 1.0))
 
-    with pytest.raises(RuntimeError, match="other workers sum up"):
+    with pytest.raises(RuntimeError, match="other workers sum another name"):
         Conductor({0: 2}).run(script)
 
 

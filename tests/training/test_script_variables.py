@@ -10,7 +10,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.script.source import Site
-from dyntrain.training.worker.script.variables import of_variables
+from dyntrain.training.worker.script.variables import variable_advice
 from idioms import BATCH, SAMPLES, data, mlp
 from phased import step
 
@@ -59,7 +59,7 @@ BODIES = {
 def advise(source: str, line: int) -> dict[str, str]:
     """The advice of the loop that begins at the line, by codes, with the names."""
     site = Site("train.py", line, source, frozenset({"loader"}))
-    return {code: str(dict(values).get("names")) for code, _, values in of_variables(site, ast.parse(source))}
+    return {code: str(dict(values).get("names")) for code, _, values in variable_advice(site, ast.parse(source))}
 
 
 @pytest.mark.parametrize("case", BODIES)
@@ -111,9 +111,9 @@ def test_they_are_told_of_where_the_loop_begins_and_it_trains(tmp_path: Path, ca
     names = {"job": ElasticJob.join(), "net": mlp(), "SAMPLES": SAMPLES, "BATCH": BATCH, "data": data, "step": step}
     exec(compile(SCRIPT, str(file), "exec"), names)  # noqa: S102
     for words in (
-        "folds.py:4: DT604: best: carried",
+        "folds.py:4: DT604: the loop carries values in best",
         "job.memory(best=...)",
-        "folds.py:4: DT607: what goes beside",
+        "folds.py:4: DT607: an iterator beside",
         "folds.py:5: DT605: the number i of enumerate(...)",
     ):
         assert words in caplog.text

@@ -11,20 +11,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dyntrain.training.trial.differences import DRAWS, Arrays, Key, apart, compare, drew_alike, first_apart
-from dyntrain.training.trial.processes import Ended
-from dyntrain.training.trial.results import raised, refusal
+from dyntrain.training.trial.differences import (
+    DRAWS,
+    Arrays,
+    Key,
+    compare,
+    drew_alike,
+    first_divergence,
+    relative_differences,
+)
+from dyntrain.training.trial.processes import EndedRun
+from dyntrain.training.trial.results import refusal, script_error
 from dyntrain.training.trial.verdict import (
     Course,
     Verdict,
     findings,
-    not_twice,
-    number,
-    raises,
-    refused,
-    same_or_not,
-    stopped,
+    number_text,
+    verdict_of_comparison,
+    verdict_on_refusal,
+    verdict_on_rerun,
+    verdict_on_stop,
     with_findings,
+    with_script_error,
 )
 from dyntrain.training.trial_files import Order
 from hypothesis import given
@@ -62,7 +70,7 @@ def members(run: dict[Key, Arrays]) -> dict[Key, list[Arrays]]:
 def test_what_is_rounded_otherwise_is_the_same(one: int, other: int) -> None:
     """Sums over workers are rounded in another order, which is no smaller than a rounding of the weights."""
     comparison = compare(series(), series(1e-7, one), members(series(5e-7, other)))
-    assert comparison.parting is None
+    assert comparison.divergence is None
     assert comparison.blind is None
     assert 0 < comparison.difference < 1e-6
 
@@ -71,27 +79,27 @@ def test_what_is_rounded_otherwise_is_the_same(one: int, other: int) -> None:
 def test_a_gradient_that_a_sample_is_missing_from_parts_at_its_step(step: int, by: float, seed: int) -> None:
     """Also where no weight has moved yet, as at a rate that begins with 0."""
     comparison = compare(series(), series(1e-7, 1), members(series(1e-7, seed, step, by)))
-    assert comparison.parting is not None
-    assert (comparison.parting.at, comparison.parting.name) == ((1, step), G)
+    assert comparison.divergence is not None
+    assert (comparison.divergence.key, comparison.divergence.name) == ((1, step), G)
 
 
 def test_where_rounding_alone_grows_too_large_nothing_is_told_of_what_follows() -> None:
     comparison = compare(series(), series(1e-7, 1, growth=30.0), members(series(1e-7, 2, growth=30.0)))
-    assert comparison.parting is None
+    assert comparison.divergence is None
     assert comparison.blind is not None
     assert comparison.blind[1] > 1
-    verdict = same_or_not(comparison, COURSE)
+    verdict = verdict_of_comparison(comparison, COURSE)
     assert verdict.exit_code == 0
     assert f"up to step {comparison.blind[1] - 1}, then rounding alone is too much to tell" in verdict.sentence
 
 
 def test_where_rounding_is_too_large_at_once_nothing_is_told() -> None:
-    verdict = same_or_not(compare(series(), series(0.3, 1), members(series(0.3, 2))), COURSE)
+    verdict = verdict_of_comparison(compare(series(), series(0.3, 1), members(series(0.3, 2))), COURSE)
     assert (verdict.answer, verdict.exit_code) == ("not comparable", 2)
 
 
 def test_a_script_of_which_no_step_was_made_by_several_workers_is_not_told_to_be_right() -> None:
-    verdict = same_or_not(compare(series(), series(1e-7, 1), members(series(1e-7, 2))), Course(1, 0, 0))
+    verdict = verdict_of_comparison(compare(series(), series(1e-7, 1), members(series(1e-7, 2))), Course(1, 0, 0))
     assert verdict.exit_code == 2
     assert "no step is made by several workers. More --steps" in verdict.sentence
 
@@ -103,7 +111,7 @@ def test_an_array_that_is_what_rounding_left_parts_nothing(left: float) -> None:
     for seed, run in enumerate(runs):
         for arrays in run.values():
             arrays["gradient 0.1 dense0_bias"] = np.random.default_rng(seed).normal(size=4) * left  # type: ignore[index]
-    assert compare(runs[0], runs[1], members(runs[2])).parting is None
+    assert compare(runs[0], runs[1], members(runs[2])).divergence is None
 
 
 @pytest.mark.parametrize("fewer", [True, False])
@@ -111,35 +119,37 @@ def test_steps_that_only_one_of_them_makes_part_them(fewer: bool) -> None:
     short = {key: arrays for key, arrays in series().items() if key[1] < 4}
     runs = (series(), members(short)) if fewer else (short, members(series()))
     comparison = compare(runs[0], runs[0], runs[1])
-    assert comparison.parting is not None
-    assert (comparison.parting.at, comparison.parting.missing) == ((1, 4), "members" if fewer else "one")
+    assert comparison.divergence is not None
+    assert (comparison.divergence.key, comparison.divergence.missing) == ((1, 4), "members" if fewer else "one")
     alone = "one process makes" if fewer else "workers that come and go make"
-    assert same_or_not(comparison, COURSE).sentence == f"parts at step 4, which only {alone}"
+    assert verdict_of_comparison(comparison, COURSE).sentence == f"parts at step 4, which only {alone}"
 
 
 def test_what_is_no_number_any_more_is_infinitely_far_and_in_the_first_run_ends_the_comparison() -> None:
     one = {W: np.array([1.0, math.nan])}
-    assert apart({W: np.ones(2)}, one)[W] == math.inf
-    assert apart({W: np.ones(2)}, {W: np.ones(3)})[W] == math.inf
-    assert apart(one, one)[W] == 0.0, "a script that diverges does so each time"
+    assert relative_differences({W: np.ones(2)}, one)[W] == math.inf
+    assert relative_differences({W: np.ones(2)}, {W: np.ones(3)})[W] == math.inf
+    assert relative_differences(one, one)[W] == 0.0, "a script that diverges does so each time"
     diverged = series()
     diverged[1, 3] = one
     assert compare(diverged, diverged, members(diverged)).blind == (1, 3)
 
 
 def test_a_script_that_is_another_one_each_time_is_told_where() -> None:
-    parting = first_apart(series(), series(1e-3, 1))
-    assert parting is not None
-    verdict = not_twice(parting)
+    divergence = first_divergence(series(), series(1e-3, 1))
+    assert divergence is not None
+    verdict = verdict_on_rerun(divergence)
     assert verdict.exit_code == 2
     assert "in the weights that it begins with, in `dense0_" in verdict.sentence
-    assert first_apart(series(), series()) is None
-    assert first_apart(series(), series(1e-8, 1, growth=50.0)) is None, "a difference that grows is one of rounding"
+    assert first_divergence(series(), series()) is None
+    assert first_divergence(series(), series(1e-8, 1, growth=50.0)) is None, (
+        "a difference that grows is one of rounding"
+    )
 
 
 def test_what_is_drawn_next_is_no_weight_but_tells_whether_as_much_was_drawn() -> None:
     one, other = {W: np.ones(2), DRAWS: np.array([0.1])}, {W: np.ones(2), DRAWS: np.array([0.7])}
-    assert apart(one, other) == {W: 0.0}
+    assert relative_differences(one, other) == {W: 0.0}
     assert drew_alike(one, [one, one])
     assert not drew_alike(one, [one, other])
 
@@ -147,10 +157,10 @@ def test_what_is_drawn_next_is_no_weight_but_tells_whether_as_much_was_drawn() -
 def test_the_verdict_names_the_step_the_workers_and_the_parameter() -> None:
     wrong = series()
     wrong[1, 3] = {**wrong[1, 3], B: wrong[1, 3][B] * 1.04}
-    verdict = same_or_not(compare(series(), series(1e-7, 1), members(wrong)), Course(STEPS, 4, 1, workers=3))
+    verdict = verdict_of_comparison(compare(series(), series(1e-7, 1), members(wrong)), Course(STEPS, 4, 1, workers=3))
     assert verdict.sentence == "parts at step 3, with 3 workers, first in `dense0_bias` (4e-2 against 1e-7)"
     assert (verdict.exit_code, verdict.facts["parameter"], verdict.facts["kills"]) == (1, "dense0_bias", 1)
-    verdict = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
+    verdict = verdict_of_comparison(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
     assert verdict.sentence == (
         "trains the same: largest difference 2e-7, rounding alone makes 1e-7 (6 steps, 4 changes, 1 kill)"
     )
@@ -159,12 +169,12 @@ def test_the_verdict_names_the_step_the_workers_and_the_parameter() -> None:
 def test_a_verdict_has_no_infinity_as_json_has_none() -> None:
     verdict = Verdict("parts", "", difference=math.inf)
     assert verdict.facts["difference"] is None
-    assert number(math.inf) == "more than any number"
-    assert [number(value) for value in (4e-2, 3.2e-7, 0.0, 1.0, 12.0)] == ["4e-2", "3e-7", "0", "1", "1e1"]
+    assert number_text(math.inf) == "more than any number"
+    assert [number_text(value) for value in (4e-2, 3.2e-7, 0.0, 1.0, 12.0)] == ["4e-2", "3e-7", "0", "1", "1e1"]
 
 
 def test_a_job_that_stops_says_in_which_step_and_with_how_many_workers() -> None:
-    verdict = stopped(4, "ValueError: the batch has 5 rows", 3, COURSE)
+    verdict = verdict_on_stop(4, "ValueError: the batch has 5 rows", 3, COURSE)
     assert verdict.exit_code == 1
     assert verdict.sentence.startswith("stops in step 4 with 3 workers")
 
@@ -177,20 +187,22 @@ def test_what_rules_told_is_found_in_a_log_once() -> None:
 
 def test_findings_stand_beside_what_parts_and_those_that_stop_a_job_beside_what_does_not() -> None:
     findings = ("a.py:3: DT301: the gradient is changed", "a.py:9: DT604: n: carried")
-    assert with_findings(stopped(4, "a.py:7: DT411: the workers divide", 3, COURSE), findings).findings == findings
-    assert with_findings(refused("a.py:3: DT301: the gradient is changed"), findings).findings == findings[1:], (
-        "said already"
+    assert (
+        with_findings(verdict_on_stop(4, "a.py:7: DT411: the workers divide", 3, COURSE), findings).findings == findings
     )
-    same = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
+    assert (
+        with_findings(verdict_on_refusal("a.py:3: DT301: the gradient is changed"), findings).findings == findings[1:]
+    ), "said already"
+    same = verdict_of_comparison(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
     assert with_findings(same, findings[1:]) == same, "the numbers decide"
     both = with_findings(same, findings)
     assert (both.exit_code, both.findings) == (0, findings[:1])
-    assert "But a rule stops it in a job, until it is silenced on its line" in both.sentence
+    assert "But in a job a rule stops the script, until the rule is silenced on its line" in both.sentence
 
 
 def test_a_worker_whose_script_raises_is_told_also_where_the_others_go_on(tmp_path: Path) -> None:
     """Of what is set in a loop alone, one that joins in the next loop has nothing."""
-    order, ended = Order(folder=tmp_path, steps=3), Ended(0, tmp_path / "log")
+    order, ended = Order(folder=tmp_path, steps=3), EndedRun(0, tmp_path / "log")
     ended.log.write_text(
         'epoch 0\nTraceback (most recent call last):\n  File "a.py", line 3\n    x\n    ^\nNameError: x\nat the end\n'
     )
@@ -198,7 +210,7 @@ def test_a_worker_whose_script_raises_is_told_also_where_the_others_go_on(tmp_pa
     def lost(*reasons: tuple[int, str]) -> str | None:
         events = [{"event": "worker_lost", "pid": pid, "reason": reason} for pid, reason in reasons]
         (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-        return raised(order, ended)
+        return script_error(order, ended)
 
     assert lost((1, "connection closed"), (1, "killed by SIGKILL")) is None, "as is planned"
     assert lost((1, "killed by SIGKILL"), (2, "connection closed"), (2, "exit code 1")) == "NameError: x"
@@ -206,8 +218,8 @@ def test_a_worker_whose_script_raises_is_told_also_where_the_others_go_on(tmp_pa
     ended.log.write_text("")
     assert lost((2, "connection closed")) is None, "nothing says so"
     assert lost((2, "exit code 3")) == "exit code 3"
-    same = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
-    verdict = raises(same, "NameError: x")
+    same = verdict_of_comparison(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
+    verdict = with_script_error(same, "NameError: x")
     assert verdict.exit_code == 1
     assert verdict.sentence.endswith("(6 steps, 4 changes, 1 kill), but a worker's script has failed: NameError: x")
 
@@ -215,6 +227,6 @@ def test_a_worker_whose_script_raises_is_told_also_where_the_others_go_on(tmp_pa
 def test_of_a_script_that_is_refused_all_is_told(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("epoch 0\ndyntrain.training.worker.refused.RefusedByAll: a.py:3: DT411: one\na.py:4: DT412: other\n")
-    assert refusal(Ended(1, log)) == "a.py:3: DT411: one\na.py:4: DT412: other"
+    assert refusal(EndedRun(1, log)) == "a.py:3: DT411: one\na.py:4: DT412: other"
     log.write_text("ValueError: of the script's own\n")
-    assert refusal(Ended(1, log)) is None
+    assert refusal(EndedRun(1, log)) is None

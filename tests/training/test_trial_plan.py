@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import accumulate
 
 import pytest
-from dyntrain.training.trial.members import hosts_of, standing
-from dyntrain.training.trial.plan import JOINED, LEFT, parse, planned
+from dyntrain.training.trial.members import all_ready, hosts_of
+from dyntrain.training.trial.plan import WORKERS_AFTER_JOINS, WORKERS_AFTER_LEAVE, make_plan, parse
 from dyntrain.training.trial_files import Kill, Order, Taken
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,19 +27,19 @@ LOOPS = st.lists(st.integers(1, 30), min_size=1, max_size=4).map(loops_of)
 
 @given(LOOPS, st.integers(0, 10_000))
 def test_a_plan_has_room_between_its_changes_and_can_be_given_again(loops: list[list[int]], seed: int) -> None:
-    plan = planned(loops, seed)
+    plan = make_plan(loops, seed)
     assert len(set(plan.steps)) == len(plan.steps), "one thing at each step"
     assert all(1 <= step < loops[-1][-1] for step in plan.steps), "after the last step nothing can be seen"
     assert {loop[-1] for loop in loops[:-1]} <= set(plan.steps), "the number changes between two loops"
-    assert planned(loops, seed) == plan
+    assert make_plan(loops, seed) == plan
     if plan.steps:
         assert parse(str(plan)) == plan
 
 
 @given(st.integers(4, 40), st.integers(0, 10_000))
 def test_of_four_steps_or_more_workers_join_one_is_killed_and_one_leaves(steps: int, seed: int) -> None:
-    plan = planned(loops_of([steps]), seed)
-    assert [each.workers for each in plan.changes] == [JOINED, LEFT]
+    plan = make_plan(loops_of([steps]), seed)
+    assert [each.workers for each in plan.changes] == [WORKERS_AFTER_JOINS, WORKERS_AFTER_LEAVE]
     (kill,) = plan.kills
     assert plan.changes[0].step < kill.step < plan.changes[1].step
 
@@ -50,8 +50,8 @@ def test_of_epochs_workers_join_within_one_and_where_one_begins_and_who_was_kill
 ) -> None:
     """What a script does where an epoch begins, or ends, a worker that joins within has done otherwise, or not."""
     epochs = set(range(long, 13, long))
-    plan = planned(loops_of([12]), seed, epochs)
-    assert [each.workers for each in plan.changes] == [LEFT, JOINED, LEFT]
+    plan = make_plan(loops_of([12]), seed, epochs)
+    assert [each.workers for each in plan.changes] == [WORKERS_AFTER_LEAVE, WORKERS_AFTER_JOINS, WORKERS_AFTER_LEAVE]
     within, begins, _ = (each.step for each in plan.changes)
     assert within not in epochs
     assert begins in epochs
@@ -63,7 +63,7 @@ def test_of_epochs_workers_join_within_one_and_where_one_begins_and_who_was_kill
 
 @given(LOOPS, st.sets(st.integers(1, 120)), st.integers(0, 10_000))
 def test_wherever_epochs_end_one_thing_happens_at_a_step(loops: list[list[int]], epochs: set[int], seed: int) -> None:
-    plan = planned(loops, seed, epochs)
+    plan = make_plan(loops, seed, epochs)
     assert len(set(plan.steps)) == len(plan.steps)
     assert all(1 <= step < loops[-1][-1] for step in plan.steps)
     assert list(plan.changes) == sorted(plan.changes, key=lambda each: each.step)
@@ -96,11 +96,11 @@ def test_hosts_come_and_go_but_for_the_base_host_and_no_address_comes_back(numbe
 def test_a_killed_worker_is_waited_for_until_its_next_process_stands_by() -> None:
     """Else a step is tried with fewer workers on a slow machine than on a fast one."""
     ready, lost = {"event": "worker_ready", "instance": "i-1"}, {"event": "worker_lost", "instance": "i-1"}
-    assert standing([ready], ["i-1"], 0)
-    assert not standing([ready], ["i-1"], 1), "the loss has not been seen yet"
-    assert not standing([ready, lost], ["i-1"], 1)
-    assert standing([ready, lost, ready], ["i-1"], 1)
-    assert not standing([ready], ["i-1", "i-2"], 0)
+    assert all_ready([ready], ["i-1"], 0)
+    assert not all_ready([ready], ["i-1"], 1), "the loss has not been seen yet"
+    assert not all_ready([ready, lost], ["i-1"], 1)
+    assert all_ready([ready, lost, ready], ["i-1"], 1)
+    assert not all_ready([ready], ["i-1", "i-2"], 0)
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=6, max_size=6))

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import mxnet as mx  # isort: skip
-from dyntrain.training.trial.differences import END, HELD, NAMES, Arrays, Key, apart, compare
-from dyntrain.training.trial.variables import Variables, listed, saved_otherwise
+from dyntrain.training.trial.differences import END, HELD, NAMES, Arrays, Key, compare, relative_differences
+from dyntrain.training.trial.variables import Variables, names_text, saved_differences
 from dyntrain.training.worker.loop import held as room
 from dyntrain.training.worker.loop.held import LARGEST, MOST_ITEMS, held
 from idioms import mlp
@@ -59,7 +59,7 @@ def test_what_goes_on_from_step_to_step_is_another_one_on_who_joins_and_arrays_c
 
 
 def test_an_array_that_is_another_one_in_the_end_is_told_and_a_count_is_not() -> None:
-    assert anew(average).others_at_the_end() == ["average['a']", "average['b']"]
+    assert anew(average).different_at_end() == ["average['a']", "average['b']"]
 
 
 def test_what_is_of_each_workers_own_samples_is_none_of_these() -> None:
@@ -67,14 +67,14 @@ def test_what_is_of_each_workers_own_samples_is_none_of_these() -> None:
     it was alone.
     """
     seen = anew(lambda steps: {"x": [steps, 2.0]}, lambda steps: {"x": [steps, 2.0 if steps <= JOINS else 1.0]})
-    assert seen.others_at_the_end() == []
+    assert seen.different_at_end() == []
 
 
 def test_what_is_made_anew_and_rounded_otherwise_is_the_same() -> None:
     near = lambda by: lambda steps: {"average": [1.0 + by, 2.0]}  # noqa: E731
     one, nudged = run(near(0.0)), run(near(1e-6))
     seen = Variables(one, nudged, among(run(near(0.0)), run(near(5e-6), JOINS)))
-    assert (seen.others((1, STEPS)), seen.others_at_the_end()) == ([], [])
+    assert (seen.others((1, STEPS)), seen.different_at_end()) == ([], [])
 
 
 def test_a_variable_that_has_nothing_yet_is_told_and_one_that_is_not_set_is_not() -> None:
@@ -90,22 +90,22 @@ def test_what_is_saved_is_compared_by_files() -> None:
     nudged = {name: array * (1 + 1e-7) for name, array in one.items()}
     there = {**nudged, "average.params a": np.ones(3) * 0.9, "average.params n": np.zeros(1)}
     del there["log x"]
-    differing = saved_otherwise(one, nudged, there)
+    differing = saved_differences(one, nudged, there)
     assert list(differing) == ["average.params"]
     assert differing["average.params"] == pytest.approx(0.1)
-    assert saved_otherwise(one, nudged, nudged) == {}
+    assert saved_differences(one, nudged, nudged) == {}
 
 
 def test_variables_are_no_weights() -> None:
     runs = [run(average), run(average), among(run(average), run(average, JOINS))]
-    assert compare(*runs).parting is None  # type: ignore[arg-type]
-    assert [*apart(runs[0][1, 5], runs[1][1, 5])] == ["p0 w"]  # type: ignore[arg-type, index]
+    assert compare(*runs).divergence is None  # type: ignore[arg-type]
+    assert [*relative_differences(runs[0][1, 5], runs[1][1, 5])] == ["p0 w"]  # type: ignore[arg-type, index]
     assert NAMES + "held" in runs[0][1, 5]  # type: ignore[index]
 
 
 def test_several_of_one_container_are_told_by_its_name() -> None:
     names = ["mean.dense0_weight", "mean.dense0_bias", "own[0]", "state.step", "count", "best"]
-    assert listed(names) == "`mean`, `own[0]`, `state.step`, `count` and 1 more"
+    assert names_text(names) == "`mean`, `own[0]`, `state.step`, `count` and 1 more"
 
 
 # ---- in the script's process

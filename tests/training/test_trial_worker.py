@@ -17,7 +17,7 @@ import pytest
 import mxnet as mx  # isort: skip
 from conducted import Conductor
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
-from dyntrain.training.trial.results import load, saved
+from dyntrain.training.trial.results import load, saved_arrays
 from dyntrain.training.trial_files import VARIABLE, Kill, Order, taken
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop import trial as trials
@@ -95,8 +95,8 @@ def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial_order = order(tmp_path)
-    monkeypatch.setattr(trials, "_hold_all_still", lambda norms: None)
-    monkeypatch.setattr(Trial, "_watch", lambda trial: None)
+    monkeypatch.setattr(trials, "_freeze_all", lambda norms: None)
+    monkeypatch.setattr(Trial, "_record_script", lambda trial: None)
     monkeypatch.setattr("dyntrain.training.worker.loop.training_loop.this_trial", lambda: Trial(trial_order))
     Conductor({0: 1, 3: 3}, segment_steps=1).run(mnist)
     times = [at for at, _ in taken(trial_order.steps_folder)]
@@ -119,7 +119,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Trial, Ord
     trial, loop = Trial(trial_order := order(tmp_path)), SimpleNamespace(seed=3, rank=1)
     loop.position, loop.membership = SimpleNamespace(step=2), SimpleNamespace(over=False)
     trial._loop = loop
-    trial._watch()
+    trial._record_script()
     return trial, trial_order, loop
 
 
@@ -127,7 +127,7 @@ def test_what_is_saved_last_under_a_name_is_known(watched: Any, tmp_path: Path) 
     for value in (1.0, 2.0):
         mx.nd.save(str(tmp_path / "average.params"), {"a": mx.nd.ones(2) * value})
     mlp().save_parameters(str(tmp_path / "net"))
-    arrays = saved(watched[1])
+    arrays = saved_arrays(watched[1])
     assert arrays["average.params a"].tolist() == [2.0, 2.0]
     assert len(arrays) == 5
     assert len(mx.nd.load(str(tmp_path / "average.params"))) == 1
@@ -165,10 +165,10 @@ def test_a_kill_is_of_one_worker_and_happens_once(tmp_path: Path, monkeypatch: p
         return SimpleNamespace(position=SimpleNamespace(step=step), rank=rank, workers=workers)
 
     for loop, moment in ((at(3, 0, 3), "before"), (at(2, 2, 3), "before"), (at(3, 2, 3), "after")):
-        trial.within(loop, moment)  # type: ignore[arg-type]
+        trial.kill_if_planned(loop, moment)  # type: ignore[arg-type]
     assert killed == []
-    trial.within(at(3, 1, 2), "before")  # of fewer workers the last one
-    trial.within(at(3, 1, 2), "before")
+    trial.kill_if_planned(at(3, 1, 2), "before")  # of fewer workers the last one
+    trial.kill_if_planned(at(3, 1, 2), "before")
     assert len(killed) == 1
 
 

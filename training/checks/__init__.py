@@ -1,1 +1,1 @@
-"""Checks of training scripts: rules with stable codes, their findings, and their pages."""
+"""Rules for training scripts with stable codes, the findings of broken rules, and a page for each rule."""

@@ -1,8 +1,8 @@
-"""The rules' findings in one worker's script, and which rules were silenced, and how.
+"""Findings: reports that a worker's script breaks rules, unless a rule is silenced.
 
-Each finding is reported once, with file and line; those that stop the job are reported together. A rule is silenced on
-a line by `# dyntrain: ignore[DT301]`, in a script by `ElasticJob.join(ignore=("DT301",))`, and for a launch by
-`--ignore DT301`, which reaches workers by their environment.
+Each finding is reported once, with file and line. Findings that stop the job are reported together. A rule is silenced
+on a line by `# dyntrain: ignore[DT301]`, in a script by `ElasticJob.join(ignore=("DT301",))`, and for a launch by
+`--ignore DT301`. The launch option reaches the workers through an environment variable.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dyntrain.training.checks.rules import RULES, Rule
 Mode = Literal["off", "warn", "strict"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 IGNORE_VARIABLE, CHECKS_VARIABLE = "DYNTRAIN_IGNORE", "DYNTRAIN_CHECKS"
-IN_A_LINE = re.compile(r"#\s*dyntrain:\s*ignore\[([\w\s,]*)\]")
+IGNORE_COMMENT = re.compile(r"#\s*dyntrain:\s*ignore\[([\w\s,]*)\]")
 LIBRARIES = ("dyntrain", "mxnet", "gluoncv", "gluonnlp", "contextlib", "functools")
-MESSAGE = "{at}{code}: {sentence}: {remedy}. More, and how to silence it: dyntrain check --explain {code}"
+MESSAGE = "{place}{code}: {sentence}: {remedy}. More, and how to silence it: dyntrain check --explain {code}"
 log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """A place in a script; `last` is the last line of the statement that begins at `line`."""
+    """Lines of one statement in a script: its first line (`line`) and its last line (`last`)."""
 
     file: str
     line: int
@@ -38,23 +38,31 @@ class Place(NamedTuple):
 
 
 def codes_in(text: str) -> frozenset[str]:
-    """Return the codes of a comma-separated list. Raises ValueError for one that no rule has, or that is fixed."""
+    """Return the rule codes in a comma-separated list.
+
+    Raises ValueError for a code that no rule has, and for a rule that cannot be silenced.
+    """
     return known_codes(part.strip() for part in text.split(",") if part.strip())
 
 
 def known_codes(codes: Iterable[str]) -> frozenset[str]:
-    """Return the codes as a set. Raises ValueError for one that no rule has, or that cannot be silenced."""
-    known = frozenset(codes)
-    for code in sorted(known):
+    """Return the rule codes as a set.
+
+    Raises ValueError for a code that no rule has, and for a rule that cannot be silenced.
+    """
+    code_set = frozenset(codes)
+    for code in sorted(code_set):
         if code not in RULES:
-            raise ValueError(f"{code!r} is the code of no rule: `dyntrain check --explain` lists them")
+            raise ValueError(f"no rule has the code {code!r}: `dyntrain check --explain` lists all codes")
         if RULES[code].fixed:
-            raise ValueError(f"{code} cannot be silenced: without it a step has no meaning, or the workers part")
-    return known
+            raise ValueError(
+                f"{code} cannot be silenced: a step that breaks it has no meaning, or makes the weights diverge"
+            )
+    return code_set
 
 
 def mode_of(text: str) -> Mode:
-    """Return the mode of this name. Raises ValueError for an unknown one."""
+    """Return the mode with this name. Raises ValueError for an unknown name."""
     for mode in MODES:
         if text == mode:
             return mode
@@ -62,17 +70,18 @@ def mode_of(text: str) -> Mode:
 
 
 class Findings:
-    """The findings of one process. Raises ValueError for an unknown code or mode.
+    """Findings of one process. Raises ValueError for an unknown code or mode.
 
-    The launch's mode, in the environment, takes precedence over the script's; the codes that either ignores add up.
+    The launch's mode, in the environment, overrides the script's mode. Codes ignored by the launch and codes ignored by
+    the script are combined.
     """
 
     def __init__(self, ignore: Iterable[str] = (), mode: str | None = None) -> None:
         if isinstance(ignore, str):
-            raise ValueError(f"ignore={ignore!r}: several codes, as in ignore=('DT301',)")
+            raise ValueError(f"ignore={ignore!r}: must be a tuple of codes, as in ignore=('DT301',)")
         self._ignored = known_codes(ignore) | codes_in(os.environ.get(IGNORE_VARIABLE, ""))
         self.mode = mode_of(os.environ.get(CHECKS_VARIABLE) or mode or "warn")
-        self.silenced: dict[str, str] = {"all": "checks='off'"} if self.mode == "off" else {}  # how, by code
+        self.silenced: dict[str, str] = {"all": "checks='off'"} if self.mode == "off" else {}  # by code: how
         self._seen = set[tuple[str, Place | None]]()
         self._stops = dict[str, None]()
 
@@ -82,23 +91,26 @@ class Findings:
 
     @property
     def stops(self) -> str | None:
-        """All findings so far that stop the job; the probe's (DT2) come last, as the others may be their cause."""
+        """Messages of all findings so far that stop the job, or None without any.
+
+        The probe's findings (DT2) are last, because other findings may be their cause.
+        """
         return "\n".join(sorted(self._stops, key=lambda text: ": DT2" in text)) or None
 
-    def find(self, code: str, at: Place | None = None, /, **values: object) -> str | None:
-        """Report that a rule applies, at the script's running line or at `at`.
+    def find(self, code: str, place: Place | None = None, /, **values: object) -> str | None:
+        """Report that the script breaks the rule `code`, at `place` or at the script's running line.
 
-        Returns the message with which to stop the job, or None if it continues: the rule is silenced, or its warning is
-        logged, once.
+        `values`: for the rule's format strings. Returns the message with which to stop the job. Returns None if the
+        rule is silenced, or if it is a warning, which is logged once for each place.
         """
-        rule, at = RULES[code], at or script_line()
-        if (how := self._silenced(rule, at)) is not None:
-            if how and code not in self.silenced:
-                self.silenced[code] = how
-                log.info("%s is silenced: %s", code, how)
+        rule, place = RULES[code], place or script_line()
+        if (silenced_by := self._silence_reason(rule, place)) is not None:
+            if silenced_by and code not in self.silenced:
+                self.silenced[code] = silenced_by
+                log.info("%s is silenced: %s", code, silenced_by)
             return None
-        is_new, text = (code, at) not in self._seen, sentence_of(rule, at, **values)
-        self._seen.add((code, at))
+        is_new, text = (code, place) not in self._seen, sentence_of(rule, place, **values)
+        self._seen.add((code, place))
         if rule.severity == "error" or self.mode == "strict":
             self._stops.setdefault(text)
             return text
@@ -106,30 +118,30 @@ class Findings:
             log.warning("%s", text)
         return None
 
-    def _silenced(self, rule: Rule, at: Place | None) -> str | None:
+    def _silence_reason(self, rule: Rule, place: Place | None) -> str | None:
         if rule.fixed:
             return None
         if self.off:
             return ""
         if rule.code in self._ignored:
             return "ignored by the script or its launch"
-        return f"{at.file}:{at.line}" if at is not None and rule.code in _ignored_at(at) else None
+        return f"{place.file}:{place.line}" if place is not None and rule.code in _ignored_codes(place) else None
 
 
-def sentence_of(rule: Rule, at: Place | None, /, **values: object) -> str:
-    where = "" if at is None else f"{at.file}:{at.line}: "
+def sentence_of(rule: Rule, place: Place | None, /, **values: object) -> str:
+    place_text = "" if place is None else f"{place.file}:{place.line}: "
     words = {"sentence": rule.sentence.format(**values), "remedy": rule.remedy.format(**values)}
-    return MESSAGE.format(at=where, code=rule.code, **words)
+    return MESSAGE.format(place=place_text, code=rule.code, **words)
 
 
-def _ignored_at(at: Place) -> set[str]:
-    lines = (linecache.getline(at.file, number) for number in range(at.line, at.last + 1))
-    ignored = (match.group(1) for line in lines if (match := IN_A_LINE.search(line)))
+def _ignored_codes(place: Place) -> set[str]:
+    lines = (linecache.getline(place.file, number) for number in range(place.line, place.last + 1))
+    ignored = (match.group(1) for line in lines if (match := IGNORE_COMMENT.search(line)))
     return {code.strip() for codes in ignored for code in codes.split(",")}
 
 
 def script_line() -> Place | None:
-    """Return the innermost running line that is not a library's, or None."""
+    """Return the place of the innermost running statement outside of libraries, or None without any."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in LIBRARIES:
         frame = frame.f_back

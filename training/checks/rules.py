@@ -1,7 +1,7 @@
-"""The rules by which scripts are checked: one row for each, with a code that never changes its meaning. Pure.
+"""Table of the rules by which scripts are checked; a rule's code never changes its meaning. Pure.
 
-A rule is an error if it is proven on the script's own numbers: the job stops. It is a warning if it is only inferred
-from the source, from names, or from an array's origin. The page of a rule is `training/rules/CODE.md`.
+An `error` stops the job, because the script's own numbers prove the mistake. A `warning` is only inferred from the
+source, from names, or from an array's origin. The page of a rule is `training/rules/CODE.md`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning"]
-MOST_WORDS = 30  # of sentence and remedy together
+MOST_WORDS = 30  # most words of sentence and remedy together
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: `sentence` says what was found, `remedy` what to write; both are format strings.
+    """A rule, with format strings for the mistake (`sentence`) and for the code to write (`remedy`).
 
-    A `fixed` rule cannot be silenced, as the job cannot continue.
+    A `fixed` rule cannot be silenced, because the job cannot continue after the mistake.
     """
 
     code: str
@@ -30,59 +30,58 @@ class Rule:
 # fmt: off
 _ROWS = (
     # ---- DT1: the loss, and the trainer's `loss` argument
-    Rule("DT101", "error", "the loss is a mean over the batch, and its trainer was not told",
+    Rule("DT101", "error", "the loss is a mean over the batch, but its trainer expects a sum",
          "job.trainer(..., loss='mean')"),
     Rule("DT102", "error", "the loss is a sum, with loss='mean'",
          "leave loss='mean' out, or write .mean() in place of .sum()"),
-    Rule("DT103", "error", "the loss is a mean over the batch, and a sum beside it",
+    Rule("DT103", "error", "the loss adds a mean over the batch and a sum over the batch",
          "divide each term by epoch.sum(n) of what it is a mean over, with loss='own' and step(1)"),
     Rule("DT104", "error", "the loss is divided by something that this worker counted in its samples",
          "leave the division out, and write trainer.step(epoch.sum(n))"),
     Rule("DT105", "error", "the loss is a mean over places that are chosen in the batch",
          ".sum() in place of .mean(), and trainer.step(epoch.sum(n)) with how many are chosen"),
-    Rule("DT106", "error", "the loss is a mean over places that are picked by their numbers",
+    Rule("DT106", "error", "the loss is a mean over places that are picked by their indices",
          "loss='mean' where each sample has as many; else .sum() and trainer.step(epoch.sum(n))"),
     Rule("DT107", "error", "the loss has normalization='valid' or 'batch', which divides by what this worker counted",
          "normalization='null', and trainer.step(epoch.sum(n) * m)"),
-    Rule("DT108", "error", "each sample's loss has a sum or a mean over the batch in it",
+    Rule("DT108", "error", "each sample's loss contains a sum or a mean over the batch",
          "one .mean() of all with loss='mean'; or count it over all workers, by epoch.sum(n)"),
-    Rule("DT109", "error", "the loss is a function of something over the batch, as a root of its mean",
-         "leave the function out, or take it of each sample"),
+    Rule("DT109", "error", "the loss is a function of a value over the batch, such as the root of a mean",
+         "leave the function out, or apply it to each sample"),
     Rule("DT110", "error", "the loss has a term of the weights alone, which counts once for each worker",
          "the optimizer's wd; or divide the term: term * len(x) / n, n = epoch.sum(len(x))"),
-    Rule("DT111", "warning", "the loss has a term of weights and arrays through no layer, which counts once for each "
+    Rule("DT111", "warning", "the loss has a term of weights and arrays without a layer, which counts once for each "
          "worker",
-         "divide it by the workers; loss='sum' where it is of the batch"),
-    Rule("DT114", "warning", "whether the loss is a sum over the samples, or a mean, does not show",
+         "divide it by the workers; loss='sum' if it is over the batch"),
+    Rule("DT114", "warning", "MXNet's record does not show whether the loss is a sum or a mean over the samples",
          "say job.trainer(..., loss='sum'), 'mean' or 'own'"),
     Rule("DT116", "error", "the loss has a number for each sample, with loss='mean'",
-         "leave loss='mean' out where trainer.step() is told the batch size"),
-    # ---- DT2: the trial of the first batch
-    Rule("DT201", "error", "the gradient of {name} of {whole} samples differs by {share:.1%} from that of {first} "
-         "and {rest} of them",
-         "what is counted in the batch by epoch.sum(n)"),
+         "leave loss='mean' out if trainer.step() gets the batch size"),
+    # ---- DT2: the probe of the first batch
+    Rule("DT201", "error", "the gradient of {name} for {whole} samples differs by {share:.1%} from the sum for {first} "
+         "and {rest} samples",
+         "epoch.sum(n) for each number that the script counts in its batch"),
     Rule("DT202", "warning", "the first batch is not probed: {why}",
-         "nothing, where each sample's part in the loss is its own"),
-    Rule("DT203", "warning", "the script draws a number for its batch ({by}), which is another one on each worker",
+         "nothing, if each sample's loss depends on that sample alone"),
+    Rule("DT203", "warning", "the script draws a number for its batch ({by}), which differs on each worker",
          "draw by epoch.random(name), which is the same on all"),
     # ---- DT3: gradients and weights that the script changes itself
-    Rule("DT301", "error", "the gradient of {name} is changed before it is summed, which is that of this worker's "
-         "share",
+    Rule("DT301", "error", "the gradient of {name} is changed before it is summed over the workers",
          "trainer.allreduce_grads(), the change, then trainer.update(n) in place of step(n)"),
-    Rule("DT302", "warning", "the gradient of {name} is multiplied before it is summed, by what may be this share's "
-         "own",
+    Rule("DT302", "warning", "the gradient of {name} is multiplied before it is summed, by a number that may differ "
+         "between workers",
          "trainer.allreduce_grads(), the change, then trainer.update(n) in place of step(n)"),
     # ---- DT4: step(n), and values that must agree on all workers
-    Rule("DT401", "error", "step({n:g}) with {here} of the {all} samples of this batch here is no batch size",
-         "{batch}, or the samples in hand; step(epoch.sum(n)) for what is counted; loss='own' takes any other{more}",
+    Rule("DT401", "error", "step({n:g}) is no batch size: this worker has {here} of the {all} samples of this batch",
+         "{batch}, or this worker's samples; step(epoch.sum(n)) for a count; loss='own' takes any other{more}",
          fixed=True),
     Rule("DT402", "error", "step({n:g}) after {batches} batches may mean {meanings}",
          "job.trainer(..., loss='own') with a number that is the same on every worker{more}", fixed=True),
     Rule("DT403", "error", "step(epoch.sum(n)) after several batches",
          "memory.n += epoch.sum(n) in each batch, then step(memory.n) with loss='own'", fixed=True),
-    Rule("DT404", "error", "step(1) beside epoch.sum(), with one sample here, may mean either",
-         "loss='own' takes it as it is; the number of samples is epoch.sum(len(x))", fixed=True),
-    Rule("DT405", "error", "step({n:g}) may be the batches of this update, or the samples of its last one",
+    Rule("DT404", "error", "step(1) after epoch.sum() may mean the sum or this worker's one sample",
+         "loss='own' takes the number itself; the number of samples is epoch.sum(len(x))", fixed=True),
+    Rule("DT405", "error", "step({n:g}) may mean the batches of this update, or the samples of its last batch",
          "job.trainer(..., accumulate={n:g}), or pass the batch size", fixed=True),
     Rule("DT406", "error", "step({n:g}): must be above 0, and the same on every worker",
          "step(max(1, epoch.sum(n))) where a batch may have nothing that counts", fixed=True),
@@ -91,21 +90,22 @@ _ROWS = (
     Rule("DT412", "error", "the workers' losses or gradients count differently: {what}",
          "leave the division out, and write trainer.step(epoch.sum(n))", fixed=True),
     Rule("DT413", "error", "the workers' updates would differ: {what}",
-         "keep what they are made of in job.memory(...), or make it of epoch.step_number", fixed=True),
-    # ---- DT5: what a joining worker lacks
-    Rule("DT508", "error", "the forward pass moves {name}, which is in no trainer: each worker would have another",
+         "keep their causes in job.memory(...), or compute them from epoch.step_number", fixed=True),
+    # ---- DT5: values that a joining worker lacks
+    Rule("DT508", "error", "the forward pass changes {name}, which is in no trainer: each worker would have "
+         "another value",
          "job.epochs(..., net=net); a frozen body under autograd.predict_mode()"),
-    # ---- DT6: what the source shows
+    # ---- DT6: mistakes in the source
     Rule("DT601", "warning", "`{what}` would leave the loop over {loop}, while the other workers wait for this one",
          "job.epochs(..., steps=N), or job.stop() and let the loop go on"),
-    Rule("DT604", "warning", "{names}: carried from pass to pass, and on a worker that joins as above the loop",
-         "where anything follows from them, memory = job.memory({memory})"),
+    Rule("DT604", "warning", "the loop carries values in {names}, which a worker that joins has as before the loop",
+         "memory = job.memory({memory}), if anything depends on these values"),
     Rule("DT605", "warning", "the number {name} of enumerate(...) begins at 0 on a worker that joins",
          "epoch.enumerate(...) numbers batches; an epoch is its own number"),
-    Rule("DT607", "warning", "what goes beside the batches or epochs in zip(...) begins anew on a worker that joins",
+    Rule("DT607", "warning", "an iterator beside the batches or epochs in zip(...) begins anew on a worker that joins",
          "one dataset of pairs; values[epoch]"),
-    Rule("DT612", "warning", "another loop over {job}.epochs() may follow, and this one has no name: the job ends "
-         "with it",
+    Rule("DT612", "warning", "another loop over {job}.epochs() may follow, but this loop has no name: the job ends "
+         "with this loop",
          "{job}.epochs(..., name='...') of each"),
 )
 # fmt: on

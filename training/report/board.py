@@ -1,4 +1,4 @@
-"""A job's events as TensorBoard entries: curves over its steps, and changes as text. Pure."""
+"""TensorBoard entries for a job's events: curves over its steps, and texts about membership changes. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Void:
-    """What was trained from `step` on did not count, and is repeated."""
+    """Mark that the training from `step` on did not count and is repeated."""
 
     at: float
     step: int
@@ -42,14 +42,17 @@ Entry = Scalar | Text | Void
 
 @dataclass
 class Board:
-    """Turns a job's events into entries. `step`: the last one reached; `over`: the job has ended."""
+    """Converter of a job's events into TensorBoard entries.
+
+    `step`: last step reached. `over`: whether the job has ended.
+    """
 
     step: int = 0
     over: bool = False
     _changes: dict[int, str] = field(default_factory=dict)
 
     def entries_of(self, event: events.Event) -> Iterator[Entry]:
-        """Entries of the next event."""
+        """Yield the entries of the next event."""
         self.over = self.over or isinstance(event, events.Finished | events.Failed)
         match event:
             case events.Segment():
@@ -69,15 +72,15 @@ class Board:
                 | events.CommitFailed()
                 | events.ResultsNotUploaded()
             ):
-                yield Text(event.at, self.step, NOTES, f"{_words(event.event)}: {event.reason}")
+                yield Text(event.at, self.step, NOTES, f"{_spaced(event.event)}: {event.reason}")
             case events.ScriptFailed():
-                yield Text(event.at, self.step, NOTES, f"{_words(event.event)}\n\n{_verbatim(event.traceback)}")
+                yield Text(event.at, self.step, NOTES, f"{_spaced(event.event)}\n\n{_as_code(event.traceback)}")
             case _:
                 pass
 
 
 def entries_of_history(history: JobHistory, beyond: float) -> Iterator[Entry]:
-    """Entries of a job known only by its reports: those after the time `beyond`."""
+    """Yield the entries after the time `beyond`, from the history in a job's reports."""
     steps = [(point.at, point.step) for point in history.points]
     for point in history.points:
         if point.at > beyond:
@@ -90,7 +93,7 @@ def entries_of_history(history: JobHistory, beyond: float) -> Iterator[Entry]:
 
 
 def latest(history: JobHistory) -> float:
-    """Time of the last entry."""
+    """Return the time of the last point or mark in a history, 0 without any."""
     return max([0.0, *(point.at for point in history.points), *(mark.at for mark in history.marks)])
 
 
@@ -98,7 +101,7 @@ def _segment(at: float, step: int, rate: float, workers: int, metrics: dict[str,
     yield Scalar(at, step, RATE, rate)
     yield Scalar(at, step, WORKERS, float(workers))
     for name, value in metrics.items():
-        if isfinite(value):  # else the loss diverged: a gap in the curve
+        if isfinite(value):  # any other value leaves a gap in the curve
             yield Scalar(at, step, f"metrics/{name}", value)
 
 
@@ -108,24 +111,24 @@ def _mark(mark: HistoryMark, step: int) -> Iterator[Entry]:
     elif mark.event == "forming":
         yield Text(mark.at, step, CHANGES, f"generation {mark.generation}: {mark.reason}")
     elif mark.reason:
-        about = f" {mark.instance}" if mark.instance else ""
-        yield Text(mark.at, step, NOTES, f"{_words(mark.event)}{about}: {mark.reason}")
+        instance_text = f" {mark.instance}" if mark.instance else ""
+        yield Text(mark.at, step, NOTES, f"{_spaced(mark.event)}{instance_text}: {mark.reason}")
 
 
 def _change(event: events.Forming) -> str:
     lines = [f"generation {event.number}, {len(event.members)} workers: {event.cause}"]
-    lines += [f"- {word} {', '.join(ids)}" for word, ids in _sides(event) if ids]
+    lines += [f"- {word} {', '.join(ids)}" for word, ids in _membership_lists(event) if ids]
     return "\n".join(lines)
 
 
-def _sides(event: events.Forming) -> Iterable[tuple[str, tuple[str, ...]]]:
+def _membership_lists(event: events.Forming) -> Iterable[tuple[str, tuple[str, ...]]]:
     return (("joining", event.joining), ("leaving", event.leaving))
 
 
-def _words(name: str) -> str:
+def _spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _verbatim(text: str) -> str:
+def _as_code(text: str) -> str:
     """Format text as code, in TensorBoard's Markdown."""
     return "\n".join(f"    {line}" for line in text.splitlines())

@@ -17,12 +17,13 @@ FLUSH_SECONDS = 2
 
 
 class BoardFiles:
-    """The run `folder`, written from scratch: our earlier files are removed, so nothing is shown twice; other files
-    stay.
+    """Writer of a job's event files for TensorBoard in `folder`.
+
+    Its own earlier files are removed, so that TensorBoard shows nothing twice; other files stay.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the folder. Raises OSError."""
+        """Create the folder if necessary, and begin a new file. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         earlier = set(folder.glob(f"events.out.tfevents.*{SUFFIX}"))
         self._writer = EventFileWriter(str(folder), flush_secs=FLUSH_SECONDS, filename_suffix=SUFFIX)
@@ -44,5 +45,5 @@ def _event(entry: Entry) -> Any:
         return Event(wall_time=entry.at, step=entry.step, summary=scalar_pb(entry.tag, entry.value))
     if isinstance(entry, Text):
         return Event(wall_time=entry.at, step=entry.step, summary=text_pb(entry.tag, entry.text))
-    # TensorBoard drops its data from this step on, as when a program restarts from its checkpoint
+    # A START makes TensorBoard drop its data from this step on, as after a restart from a checkpoint
     return Event(wall_time=entry.at, step=entry.step, session_log=SessionLog(status=SessionLog.START))

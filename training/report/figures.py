@@ -1,6 +1,6 @@
-"""Curves as SVG, without scripts and external files, so that the page may forbid both. Pure.
+"""Figures as SVG without scripts and external files, so that the page's policy may forbid these. Pure.
 
-A figure has one curve over time, with the changes as numbered marks. Text goes through ElementTree, which escapes it.
+A figure shows one curve over time, and membership changes as numbered marks. ElementTree escapes all text.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from math import ceil, floor, isfinite, log10
 from xml.etree import ElementTree as Tree
 
 WIDTH, HEIGHT = 960, 220
-LEFT, RIGHT, TOP, BOTTOM = 92, 14, 24, 32  # room for the labels of a narrow screen, which are twice as large
-MOST_POINTS = 800  # more could not be told apart in the figure's pixels
+LEFT, RIGHT, TOP, BOTTOM = 92, 14, 24, 32  # margins for labels on a narrow screen, which are twice as large
+MOST_POINTS = 800  # more points would share pixels
 UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 SVG = "http://www.w3.org/2000/svg"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A numbered line at `at`, with `text` as its title."""
+    """A numbered vertical line at the time `at`, with `text` as its title."""
 
     at: float
     number: int
@@ -36,7 +36,10 @@ def figure(
     steps: bool = False,
     from_zero: bool = False,
 ) -> str:
-    """Draw a curve of (time, value); None interrupts it. `steps`: each value holds since the previous one."""
+    """Draw a curve of (time, value); a value of None leaves a gap.
+
+    `steps`: each value holds since the time of the previous one. `from_zero`: the value axis begins at 0 or below.
+    """
     values = [value for _, value in curve if value is not None and isfinite(value)]
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     ticks = ticks_of(min(low, 0.0) if from_zero else low, high)
@@ -53,13 +56,13 @@ def figure(
     Tree.SubElement(root, "title").text = f"{title}: from {low:.4g} to {high:.4g}" if values else f"{title}: no values"
     for number, tick in enumerate(ticks):
         _line(root, "grid", LEFT, y(tick), WIDTH - RIGHT, y(tick))
-        _text(root, f"{tick:.6g}", LEFT - 6, y(tick) + 4, "end", second=number % 2 == 1)
+        _text(root, f"{tick:.6g}", LEFT - 6, y(tick) + 4, "end", hides_when_narrow=number % 2 == 1)
     unit, seconds = next((name, size) for name, size in UNITS if end - begin >= 3 * size or size == 1)
     for number, amount in enumerate(ticks_of(0.0, (end - begin) / seconds)):
         if (at := begin + amount * seconds) <= end:
             anchor = "end" if x(at) > WIDTH - LEFT else "middle" if number else "start"
-            across = min(x(at) + RIGHT, WIDTH) if anchor == "end" else x(at)
-            _text(root, f"{amount:.6g} {unit}", across, HEIGHT - 8, anchor, second=number % 2 == 1)
+            x_position = min(x(at) + RIGHT, WIDTH) if anchor == "end" else x(at)
+            _text(root, f"{amount:.6g} {unit}", x_position, HEIGHT - 8, anchor, hides_when_narrow=number % 2 == 1)
     for mark in marks:
         line = _line(root, "mark", x(mark.at), TOP, x(mark.at), HEIGHT - BOTTOM)
         Tree.SubElement(line, "title").text = mark.text
@@ -70,26 +73,28 @@ def figure(
             corners = [corner for a, b in pairwise(corners) for corner in (a, (a[0], b[1]))] + corners[-1:]
         if len(corners) == 1:
             Tree.SubElement(
-                root, "circle", {"class": "curve", "cx": _n(corners[0][0]), "cy": _n(corners[0][1]), "r": "2"}
+                root,
+                "circle",
+                {"class": "curve", "cx": _rounded(corners[0][0]), "cy": _rounded(corners[0][1]), "r": "2"},
             )
         else:
-            points = " ".join(f"{_n(across)},{_n(down)}" for across, down in corners)
+            points = " ".join(f"{_rounded(x_position)},{_rounded(y_position)}" for x_position, y_position in corners)
             Tree.SubElement(root, "polyline", {"class": "curve", "points": points})
     return Tree.tostring(root, encoding="unicode")
 
 
 def ticks_of(low: float, high: float) -> list[float]:
-    """Three to seven round numbers that enclose the two."""
+    """Return three to seven round numbers that enclose `low` and `high`."""
     if not high > low:
         low, high = (low - 0.5, low + 0.5) if low else (0.0, 1.0)
-    rough = (high - low) / 4
-    size = 10.0 ** floor(log10(rough))
-    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough)
+    least_step = (high - low) / 4
+    size = 10.0 ** floor(log10(least_step))
+    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= least_step)
     return [number * step for number in range(floor(low / step), ceil(high / step) + 1)]
 
 
 def pieces(curve: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
-    """The curve without values that are no number, cut there."""
+    """Split the curve at values that are None or not finite, and omit these values."""
     segments: list[list[tuple[float, float]]] = [[]]
     for at, value in curve:
         if value is None or not isfinite(value):
@@ -100,7 +105,7 @@ def pieces(curve: Sequence[tuple[float, float | None]]) -> list[list[tuple[float
 
 
 def thinned(curve: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    """The curve with only the minimum and the maximum of each stretch, so that no peak is lost."""
+    """Reduce a long curve to the minimum and the maximum of each stretch, so that no peak is lost."""
     if len(curve) <= MOST_POINTS:
         return list(curve)
     size = ceil(2 * len(curve) / MOST_POINTS)
@@ -116,14 +121,16 @@ def thinned(curve: Sequence[tuple[float, float | None]]) -> list[tuple[float, fl
 
 
 def _line(root: Tree.Element, kind: str, x1: float, y1: float, x2: float, y2: float) -> Tree.Element:
-    return Tree.SubElement(root, "line", {"class": kind, "x1": _n(x1), "y1": _n(y1), "x2": _n(x2), "y2": _n(y2)})
+    return Tree.SubElement(
+        root, "line", {"class": kind, "x1": _rounded(x1), "y1": _rounded(y1), "x2": _rounded(x2), "y2": _rounded(y2)}
+    )
 
 
-def _text(root: Tree.Element, text: str, x: float, y: float, anchor: str, second: bool = False) -> None:
-    """Add text. `second`: hidden on a narrow screen."""
-    place = {"x": _n(x), "y": _n(y), "text-anchor": anchor}
-    Tree.SubElement(root, "text", {**place, "class": "second"} if second else place).text = text
+def _text(root: Tree.Element, text: str, x: float, y: float, anchor: str, hides_when_narrow: bool = False) -> None:
+    """Add text; a `hides_when_narrow` text is hidden on a narrow screen."""
+    place = {"x": _rounded(x), "y": _rounded(y), "text-anchor": anchor}
+    Tree.SubElement(root, "text", {**place, "class": "second"} if hides_when_narrow else place).text = text
 
 
-def _n(value: float) -> str:
+def _rounded(value: float) -> str:
     return f"{value:.1f}"

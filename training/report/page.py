@@ -1,6 +1,6 @@
-"""The report as one self-contained HTML file: no scripts, fonts or external images. Pure.
+"""HTML page of the report in one file, without scripts, fonts or external images. Pure.
 
-Names of metrics, reasons and tracebacks come from scripts and machines; every text is escaped where it is inserted.
+Metric names, reasons and tracebacks come from scripts and machines, so every text is escaped where it is inserted.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dyntrain.controller.contract.messages import INSTANCE_ID
 from dyntrain.training.report.figures import Mark, figure
 from dyntrain.training.report.story import Change, Story
 
-MARKS = 40  # more numbers could not be told apart in a curve
+MARKS = 40  # most numbered marks in a figure
 CHANGES = 500  # most rows in a table
-SHOWN_SECONDS = 0.005  # of a phase: a shorter one would round to zero
+SHOWN_SECONDS = 0.005  # shortest phase shown; a shorter phase would round to zero
 STYLE = """
 :root { color-scheme: light dark; --curve: #1f6feb; --grid: #8886; --mark: #b35900; }
 @media (prefers-color-scheme: dark) { :root { --curve: #6cb6ff; --mark: #f0a35e; } }
@@ -41,7 +41,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 def page(story: Story, audit: str) -> str:
-    """Make the page. `audit`: sentence about the samples."""
+    """Return the HTML page. `audit`: sentence that says whether each sample was trained on once."""
     parts = [
         f"<h1>{escape(story.name)}</h1>",
         f"<p>{escape(lifetime(story))}</p>",
@@ -68,7 +68,7 @@ def lifetime(story: Story) -> str:
 
 
 def figures_of(story: Story) -> list[tuple[str, str]]:
-    """Title and SVG of each curve."""
+    """Return title and SVG of each curve."""
     visible = story.changes[-MARKS:]
     marks = [
         Mark(change.at, number, f"{number}: {change.cause}")
@@ -93,7 +93,7 @@ def figures_of(story: Story) -> list[tuple[str, str]]:
 
 
 def facts_of(story: Story, audit: str) -> dict[str, str]:
-    """Summary of the job; the command line shows the same."""
+    """Return the job's summary, which the page and the command line show."""
     last = story.points[-1] if story.points else None
     metrics = ", ".join(f"{name} {_value(value)}" for name, value in last.metrics.items()) if last else ""
     facts = {
@@ -122,7 +122,7 @@ def _restarts(story: Story) -> str:
     if story.start_seconds is None or not story.kept:
         return summary
     return (
-        f"{summary}; a worker of this job takes {_span(story.start_seconds)} from its start until it stands by, so "
+        f"{summary}; a worker of this job takes {_span(story.start_seconds)} from its start until it is ready, so "
         f"avoiding them saved about {_span(story.kept * story.start_seconds)}"
     )
 
@@ -133,17 +133,17 @@ def _facts(facts: Mapping[str, str]) -> str:
 
 
 def _changes(story: Story) -> str:
-    first = max(0, len(story.changes) - CHANGES)
-    rows = rows_of_changes(story)[first:]
+    omitted = max(0, len(story.changes) - CHANGES)
+    rows = rows_of_changes(story)[omitted:]
     if not rows:
         return "<p>The workers stayed the same.</p>"
-    more = f"<p>The first {first} are left out.</p>" if first else ""
-    head = ("", "after", "epoch", "cause", "joined", "left", "pause", "phases")
-    return more + _table(head, rows)
+    omitted_note = f"<p>The first {omitted} are left out.</p>" if omitted else ""
+    column_names = ("", "after", "epoch", "cause", "joined", "left", "pause", "phases")
+    return omitted_note + _table(column_names, rows)
 
 
 def rows_of_changes(story: Story) -> list[list[str]]:
-    """Rows of the table of changes: number, time since the start, epoch, cause, joined, left, pause, phases."""
+    """Return the table of changes: number, time since the start, epoch, cause, joined, left, pause, phases."""
     return [_row(number, change, story.began) for number, change in enumerate(story.changes, 1)]
 
 
@@ -180,12 +180,12 @@ def _hours(hours: Mapping[str, float]) -> Iterable[str]:
         yield _table(("instance", "hours as a member"), rows)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    names = [f' data-name="{escape(name)}"' if name else "" for name in head]
+def _table(column_names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    header_cells = "".join(f"<th>{escape(name)}</th>" for name in column_names)
+    names = [f' data-name="{escape(name)}"' if name else "" for name in column_names]
     lines = ("".join(f"<td{name}>{_cell(cell)}</td>" for name, cell in zip(names, row, strict=True)) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="wide"><table><thead><tr>{header_cells}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _cell(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The report's curves as one image, for documents that cannot show pages. Pure."""
+"""Image with all curves of the report, for documents that cannot show HTML. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dyntrain.training.report.page import figures_of, lifetime
 from dyntrain.training.report.story import Story
 
 HEAD, TITLE, MARGIN = 64, 26, 16
-FONTS = "DejaVu Sans, Liberation Sans, Noto Sans, Arial, Helvetica, sans-serif"  # whichever the machine has
+FONTS = "DejaVu Sans, Liberation Sans, Noto Sans, Arial, Helvetica, sans-serif"  # the first installed one is used
 _NOT_IN_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 STYLE = """
 text { fill: #333; font-size: 12px; } .title { font-size: 15px; } .name { font-size: 20px; font-weight: bold; }
@@ -20,11 +20,11 @@ text { fill: #333; font-size: 12px; } .title { font-size: 15px; } .name { font-s
 
 
 class NoFont(RuntimeError):
-    """None of the possible fonts is installed; names them."""
+    """No usable font is installed; the message lists the usable fonts."""
 
 
 def picture(story: Story) -> str:
-    """Draw the image as SVG on white."""
+    """Draw the image as SVG on a white background."""
     parts, y = [_text("name", 28, story.name), _text("title", 50, lifetime(story))], HEAD
     for title, svg in figures_of(story):
         place = f'<svg x="{MARGIN}" y="{y + TITLE}" width="{WIDTH}" height="{HEIGHT}" '
@@ -39,7 +39,7 @@ def picture(story: Story) -> str:
 
 
 def without_text(drawing: str) -> str:
-    """The drawing as a machine without fonts renders it."""
+    """Return the SVG without its texts, as a machine without fonts renders it."""
     return re.sub(r"<text\b.*?</text>", "", drawing, flags=re.DOTALL)
 
 

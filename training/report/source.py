@@ -1,4 +1,4 @@
-"""Data of a report, from files on the shared volume."""
+"""Make a report from a job's files on the shared volume."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from dyntrain.training.report.page import facts_of, page, rows_of_changes
 from dyntrain.training.report.picture import FONTS, NoFont, picture, without_text
 from dyntrain.training.report.story import Story, story_of_events
 
-NO_LEDGER = "not audited: the job's ledger is not beside its events"
+NO_LEDGER = "not audited: the folder of the events has no ledger of the job"
 
 
 def story_of_file(file: Path) -> Story:
-    """Story of an events file, or of a job's folder. Raises OSError, records.Unreadable and ValueError."""
+    """Make the story of a job from its events file or its folder.
+
+    Raises OSError, records.Unreadable and ValueError.
+    """
     file = events_file(file)
     file.open("rb").close()
     folder = JobFolder(file.resolve().parent)
@@ -26,12 +29,12 @@ def story_of_file(file: Path) -> Story:
 
 
 def events_file(file: Path) -> Path:
-    """The file itself, or the one in a job's folder."""
+    """Return `file`, or the events file in `file` if that is a job's folder."""
     return JobFolder(file).events if file.is_dir() else file
 
 
 def audit_text(folder: Path) -> str:
-    """Result of the audit of the job's ledger, in words."""
+    """Return the result of the audit of the job's ledger, as a sentence."""
     try:
         audit = audit_directory(JobFolder(folder).ledger)
     except FileNotFoundError:
@@ -43,13 +46,13 @@ def audit_text(folder: Path) -> str:
 
 
 def write_page(file: Path, story: Story, audit: str) -> None:
-    """Write the page. Raises OSError."""
+    """Write the HTML page to `file`. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(page(story, audit), encoding="utf-8")
 
 
 def write_picture(file: Path, story: Story) -> None:
-    """Write the image as PNG. Raises OSError, and NoFont. Needs the package `resvg_py`."""
+    """Write the image to `file` as PNG. Raises OSError and NoFont. Needs the package `resvg_py`."""
     from resvg_py import svg_to_bytes
 
     svg = picture(story)
@@ -61,7 +64,7 @@ def write_picture(file: Path, story: Story) -> None:
 
 
 def summary(story: Story, audit: str, *, wide: bool = False) -> str:
-    """The summary as text. `wide`: with a line for each change."""
+    """Return the summary as text; with `wide`, also a line for each membership change."""
     facts = facts_of(story, audit)
     width = max(map(len, facts))
     lines = [story.name, *(f"  {name.ljust(width)}  {text}" for name, text in facts.items())]
@@ -72,5 +75,5 @@ def summary(story: Story, audit: str, *, wide: bool = False) -> str:
 
 
 def as_data(story: Story, audit: str) -> dict[str, Any]:
-    """The story, the audit and the summary as JSON data."""
+    """Return the story, the audit and the summary as data for JSON."""
     return {**asdict(story), "counts": dict(story.counts), "audit": audit, "facts": facts_of(story, audit)}

@@ -1,4 +1,4 @@
-"""A job's story for its report, made from its events or from the history in its reports. Pure."""
+"""Story of a job: all data that its report shows, from its events or from the history in its reports. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dyntrain.training import events
 
 @dataclass(frozen=True)
 class Point:
-    """What was trained up to `at`; a metric that was no number is None."""
+    """Results of the training segment that ended at the time `at`; a metric that was not a number is None."""
 
     at: float
     epoch: int
@@ -25,7 +25,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Change:
-    """A generation that was formed or attempted, why, and what it cost. `pause` is None if unknown."""
+    """A membership change: the generation that was formed or attempted, its cause and its pause.
+
+    `pause`: seconds in which the remaining workers waited, or None if unknown.
+    """
 
     at: float
     generation: int | None
@@ -41,7 +44,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Note:
-    """Another event that a reader should see."""
+    """Another event that the report lists."""
 
     at: float
     what: str
@@ -51,7 +54,10 @@ class Note:
 
 @dataclass(frozen=True)
 class Story:
-    """All that a report shows. `whole`: made from all events, not from a bounded history. `hours`: as members."""
+    """All data that a report shows.
+
+    `whole`: made from all events, not from the bounded history in reports. `hours`: each instance's hours as a member.
+    """
 
     name: str
     whole: bool
@@ -65,7 +71,7 @@ class Story:
     paused: float
     samples: int | None = None
     hours: Mapping[str, float] = field(default_factory=dict)
-    start_seconds: float | None = None  # from a worker's start until it stands by
+    start_seconds: float | None = None  # median time from a worker's start until it is ready
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -73,7 +79,7 @@ class Story:
 
     @property
     def kept(self) -> int:
-        """Number of changes in which no process was ended."""
+        """Number of completed changes in which no worker was restarted."""
         return sum(change.pause is not None and not change.restarted for change in self.changes)
 
 
@@ -95,32 +101,32 @@ _NOTED_KINDS = {kind.model_fields["event"].default for kind in _NOTED}
 
 
 def story_of_events(name: str, job_events: Iterable[events.Event]) -> Story:
-    """Story from a job's `events.jsonl`, also while it runs. Raises ValueError if there are no events."""
-    everything = list(job_events)
-    if not everything:
-        raise ValueError("there are no events in it")
-    segments = [event for event in everything if isinstance(event, events.Segment)]
-    pauses = [event for event in everything if isinstance(event, events.Pause)]
-    ready = [e.seconds for e in everything if isinstance(e, events.WorkerReady) and e.seconds and not e.spare]
+    """Make the story from a job's events; the job may still run. Raises ValueError without events."""
+    all_events = list(job_events)
+    if not all_events:
+        raise ValueError("the job has no events yet")
+    segments = [event for event in all_events if isinstance(event, events.Segment)]
+    pauses = [event for event in all_events if isinstance(event, events.Pause)]
+    ready_seconds = [e.seconds for e in all_events if isinstance(e, events.WorkerReady) and e.seconds and not e.spare]
     return Story(
         name=name,
         whole=True,
-        began=everything[0].at,
-        ended=everything[-1].at,
-        outcome=_outcome(everything),
+        began=all_events[0].at,
+        ended=all_events[-1].at,
+        outcome=_outcome(all_events),
         points=tuple(_point(segment) for segment in segments),
-        changes=_changes(everything),
-        notes=tuple(_note(event) for event in everything if isinstance(event, _NOTED)),
-        counts=Counter(event.event for event in everything),
+        changes=_changes(all_events),
+        notes=tuple(_note(event) for event in all_events if isinstance(event, _NOTED)),
+        counts=Counter(event.event for event in all_events),
         paused=sum(pause.seconds for pause in pauses),
         samples=sum(segment.samples for segment in segments),
-        hours=_hours(everything),
-        start_seconds=median(ready) if ready else None,
+        hours=_hours(all_events),
+        start_seconds=median(ready_seconds) if ready_seconds else None,
     )
 
 
 def story_of_report(report: JobReport) -> Story:
-    """Story from the job's latest report. Raises ValueError if it carries no history."""
+    """Make the story from the job's latest report. Raises ValueError if the report has no history."""
     history = report.history
     if history is None or not (history.points or history.marks):
         raise ValueError(f"the reports of {report.job} carry no history; use its events.jsonl on the shared volume")
@@ -154,8 +160,8 @@ def story_of_report(report: JobReport) -> Story:
     )
 
 
-def _outcome(everything: Sequence[events.Event]) -> str:
-    for event in reversed(everything):
+def _outcome(all_events: Sequence[events.Event]) -> str:
+    for event in reversed(all_events):
         if isinstance(event, events.Finished):
             return "finished"
         if isinstance(event, events.Failed):
@@ -168,10 +174,10 @@ def _point(segment: events.Segment) -> Point:
     return Point(segment.at, segment.epoch, segment.workers, segment.rate, metrics)
 
 
-def _changes(everything: Sequence[events.Event]) -> tuple[Change, ...]:
+def _changes(all_events: Sequence[events.Event]) -> tuple[Change, ...]:
     changes: dict[int, Change] = {}
     restarted = False
-    for event in everything:
+    for event in all_events:
         match event:
             case events.Restart():
                 restarted = True
@@ -204,15 +210,15 @@ def _note(event: events.Event) -> Note:
     return Note(event.at, event.event, fields.get("instance", ""), str(text))
 
 
-def _hours(everything: Sequence[events.Event]) -> dict[str, float]:
+def _hours(all_events: Sequence[events.Event]) -> dict[str, float]:
     hours: dict[str, float] = {}
     members: tuple[str, ...] = ()
-    formed_at = everything[0].at
-    for event in everything:
+    formed_at = all_events[0].at
+    for event in all_events:
         if isinstance(event, events.Forming | events.Restart | events.Finished | events.Failed):
             for instance in members:
                 hours[instance] = hours.get(instance, 0.0) + max(0.0, event.at - formed_at) / 3600
             formed_at, members = event.at, event.members if isinstance(event, events.Forming) else ()
     for instance in members:
-        hours[instance] = hours.get(instance, 0.0) + max(0.0, everything[-1].at - formed_at) / 3600
+        hours[instance] = hours.get(instance, 0.0) + max(0.0, all_events[-1].at - formed_at) / 3600
     return hours

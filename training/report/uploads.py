@@ -1,12 +1,13 @@
-"""Uploads a job's results to S3: its commits, the files in `job.output`, and TensorBoard's curves.
+"""Program that uploads a job's results to S3: its commits, the files in `job.output`, and TensorBoard's curves.
 
     python -m dyntrain.training.report.uploads /myEFSvolume/dyntrain/demo/job-1 s3://my-bucket/runs
 
-goes to `s3://my-bucket/runs/job-1/` as `commits/`, `output/` and `tensorboard/`. For each line of standard input it
-uploads what is new or changed, and answers with `Uploaded`; it ends with its input. It only needs the right to put
-objects: files that are removed from the volume stay in the bucket, until its lifecycle rules delete them.
+This command uploads to `commits/`, `output/` and `tensorboard/` in `s3://my-bucket/runs/job-1/`. For each line of
+standard input, the program uploads new and changed files and prints an `Uploaded` message. The program ends when its
+standard input ends. The program needs only the right to put objects. Files removed from the volume stay in the bucket,
+until the bucket's lifecycle rules delete them.
 
-It is a separate program because volume and S3 may both hang for minutes, and the coordinator must not wait for them.
+The coordinator runs it as a separate program because the volume and S3 may hang for minutes.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ S3_CONFIG = Config(connect_timeout=5, read_timeout=60, retries={"mode": "standar
 
 
 class Bucket(Protocol):
-    """A place for uploads."""
+    """Destination of uploads."""
 
     def put(self, key: str, content: IO[bytes]) -> None:
-        """Upload completely or not at all, whatever the size. Raises one of S3_ERRORS."""
+        """Upload an object of any size, completely or not at all. Raises one of S3_ERRORS."""
 
 
 class S3Folder:
@@ -58,9 +59,10 @@ class S3Folder:
 
 
 class Curves:
-    """TensorBoard's file of the job.
+    """TensorBoard's event file of the job.
 
-    Its name is the same on all nodes: the file of the next coordinator replaces this one's, so nothing is shown twice.
+    The file has the same name on all nodes. So the next coordinator's file replaces it in the bucket, and TensorBoard
+    shows nothing twice.
     """
 
     def __init__(self, job: JobFolder, folder: Path) -> None:
@@ -71,21 +73,24 @@ class Curves:
         self._tail, self._board = EventTail(job.events), Board()
 
     def file(self) -> Path:
-        """Path of the file with all events so far. Raises OSError and Unreadable."""
+        """Add new events to the file, and return its path. Raises OSError and Unreadable."""
         while new_events := self._tail.next():
             self._files.write(entry for event in new_events for entry in self._board.entries_of(event))
         return next(path for path in self._folder.iterdir() if path.is_file())
 
 
 class Uploads:
-    """Uploads of one job; remembers what is uploaded."""
+    """Uploads of one job, with a record of the files uploaded so far."""
 
     def __init__(self, job: JobFolder, commits: Path, bucket: Bucket, curves: Curves | None) -> None:
         self._job, self._commits, self._bucket, self._curves = job, commits, bucket, curves
         self._uploaded: dict[str, tuple[int, int]] = {}
 
     def sync(self) -> Uploaded:
-        """Upload what is new. An unreadable file is skipped and named; an error of S3 ends this pass."""
+        """Upload new and changed files.
+
+        An unreadable file is skipped and named in the result. An error of S3 ends this pass.
+        """
         started_at, count, size, failure = time.monotonic(), 0, 0, None
         for name, path in self._files():
             try:
@@ -105,7 +110,7 @@ class Uploads:
         return Uploaded(files=count, size=size, seconds=time.monotonic() - started_at, failed=failure)
 
     def _upload(self, name: str, path: Path) -> int | None:
-        """Upload a file; returns its bytes, None if unchanged. Links and pipes that people put there are ignored."""
+        """Upload one file; returns its size in bytes, or None for an unchanged file. Links and pipes are ignored."""
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as content:
             status = os.fstat(content.fileno())
             stamp = (status.st_size, status.st_mtime_ns)
@@ -116,12 +121,15 @@ class Uploads:
             return status.st_size
 
     def _files(self) -> Iterator[tuple[str, Path | Callable[[], Path]]]:
-        """Name in the bucket and path of each result, or what makes the file; a leading dot marks incomplete files."""
+        """Yield each result's name in the bucket, and its path or a function that makes the file.
+
+        Files with a leading dot are incomplete and left out.
+        """
         for path in sorted(self._commits.glob("*.commit"), reverse=True):
             yield f"commits/{path.name}", path
         output = self._job.output
-        for folder, below, names in os.walk(output):
-            below[:] = sorted(name for name in below if not name.startswith("."))
+        for folder, subfolders, names in os.walk(output):
+            subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
             for name in sorted(names):
                 path = Path(folder) / name
                 if not name.startswith(".") and not path.is_symlink():

@@ -1,4 +1,4 @@
-"""An experiment from the command line: its output for people, and its clean-up."""
+"""Run an experiment for the command line: show its progress and result, and delete its files."""
 
 from __future__ import annotations
 
@@ -16,40 +16,39 @@ from dyntrain.training.launch.plan import LaunchError
 from dyntrain.training.trial.experiment import MEMBERS, ONE, Experiment, Options
 from dyntrain.training.trial.verdict import HELD, OTHERS, Verdict
 
-INTERRUPTED, WRONG = 130, 2
+INTERRUPTED, BAD_COMMAND = 130, 2
 
 
-def checked(options: Options, as_json: bool) -> int:
+def run_experiment(options: Options, as_json: bool) -> int:
     """Run an experiment; return the verdict's exit code, 2 if the command cannot be run, or 130 if interrupted.
 
-    In every case no process of the experiment is left. Files are left only if they show why a script does not train the
-    same.
+    No process of the experiment outlives the call. Files are left only if the script does not train the same.
     """
-    return run_below(lambda: asyncio.run(_checked(options, as_json)))
+    return run_below(lambda: asyncio.run(_run_experiment(options, as_json)))
 
 
-async def _checked(options: Options, as_json: bool) -> int:
-    began, folder = time.monotonic(), Path(tempfile.mkdtemp(prefix="dyntrain-check-"))
-    experiment = Experiment(options, folder, lambda text: _tell(began, text))
+async def _run_experiment(options: Options, as_json: bool) -> int:
+    started_at, folder = time.monotonic(), Path(tempfile.mkdtemp(prefix="dyntrain-check-"))
+    experiment = Experiment(options, folder, lambda text: _print_progress(started_at, text))
     task = asyncio.create_task(experiment.verdict())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signal_number, task.cancel)
     try:
         verdict = await task
     except asyncio.CancelledError:
         shutil.rmtree(folder, ignore_errors=True)
-        _tell(began, "interrupted: everything is ended")
+        _print_progress(started_at, "interrupted: all processes are ended")
         return INTERRUPTED
     except LaunchError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        _tell(began, str(error))
-        return WRONG
-    logs = _kept(folder, verdict)
+        _print_progress(started_at, str(error))
+        return BAD_COMMAND
+    logs = _delete_files(folder, verdict)
     _show(verdict, experiment, options, logs, as_json)
     return verdict.exit_code
 
 
-def _kept(folder: Path, verdict: Verdict) -> list[str]:
+def _delete_files(folder: Path, verdict: Verdict) -> list[str]:
     """Delete the experiment's files, or only the steps' arrays if the script does not train the same.
 
     Returns the paths of the logs that are left.
@@ -79,5 +78,5 @@ def _show(verdict: Verdict, experiment: Experiment, options: Options, logs: list
         print(f"What the script wrote: {' '.join(logs)}", flush=True)
 
 
-def _tell(began: float, text: str) -> None:
-    print(f"{time.monotonic() - began:4.0f} s  {text}", file=sys.stderr, flush=True)
+def _print_progress(started_at: float, text: str) -> None:
+    print(f"{time.monotonic() - started_at:4.0f} s  {text}", file=sys.stderr, flush=True)

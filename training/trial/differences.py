@@ -1,8 +1,9 @@
-"""The difference between two runs of a script, by step, and the first step where it exceeds rounding. Pure.
+"""Find the first step at which two runs of a script differ by more than rounding. Pure.
 
-A difference is relative: the norm of the difference of two arrays, divided by the norm of the first; 1e-7 is a rounding
-of floats. The effect of rounding on a script is measured by a run whose initial weights differ by one rounding. Sums
-over workers are rounded differently from a sum in one process, so up to `TIMES` that effect counts as rounding.
+A difference is relative: the norm of the difference of two arrays, divided by the norm of the first array. One rounding
+of a float is about 1e-7. A *nudged* run, whose initial weights differ by one rounding, measures the effect of rounding
+on the script. Sums over workers are rounded differently from sums in one process. So a difference counts as rounding up
+to `ROUNDING_FACTOR` times that effect.
 """
 
 from __future__ import annotations
@@ -16,25 +17,31 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-TIMES = 20.0
-LEAST = {"w": 1e-6, "g": 1e-5}  # relative rounding of weights, and of gradients, in which samples cancel out
+ROUNDING_FACTOR = 20.0
+LEAST_EFFECT = {
+    "w": 1e-6,
+    "g": 1e-5,
+}  # least effect of rounding on weights, and on gradients, whose terms may cancel out
 GRADIENT = "gradient "  # prefix of a gradient's name
 DRAWS = "draws"  # the numbers that the generators would draw after the step; not a weight
 EPOCH = "epoch"  # the epoch after the step
 HELD, END, NAMES = "held ", "end ", "names "  # prefixes of names of the script's variables: see `variables`
-NOISE = 1e-3  # a norm below this share of the largest of its kind counts as rounding noise
-BEYOND = 0.02  # if rounding alone makes more, nothing can be compared
-TWICE = 1e-5  # difference allowed between two runs of one script
-LEAST_ROUNDING, GROWS = 1e-8, 1000.0  # rounding grows at most by this factor in a step
+NOISE = 1e-3  # norms below this share of the largest norm of their kind are rounding noise
+MOST_ROUNDING = 0.02  # largest effect of rounding with which runs can be compared
+RERUN_DIFFERENCE = 1e-5  # difference allowed between two runs of one script
+LEAST_ROUNDING, MOST_GROWTH = 1e-8, 1000.0  # effect of rounding at the start, and its largest growth in a step
 Arrays = Mapping[str, NDArray[np.float64]]
 Key = tuple[int, int]  # a loop, and a step
 
 
 @dataclass(frozen=True)
-class Parting:
-    """Where two runs part; `missing` says which of them has not made the step, if one has not."""
+class Divergence:
+    """First step and array in which two runs differ.
 
-    at: Key
+    `missing`: the run that did not make the step; empty if each run made it.
+    """
+
+    key: Key
     name: str
     difference: float
     rounding: float
@@ -43,35 +50,38 @@ class Parting:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison.
+    """Result of the comparison of two runs.
 
-    `difference` and `rounding` are the largest of the weights before they part. `blind` is the step from which on
-    rounding alone is too large to compare; None if all steps were compared.
+    `difference`: largest difference of weights before the runs part. `rounding`: largest effect of rounding on the
+    weights. `blind`: first step at which rounding alone is too large to compare, or None if all steps were compared.
     """
 
     difference: float
     rounding: float
-    parting: Parting | None = None
+    divergence: Divergence | None = None
     blind: Key | None = None
 
 
-def apart(one: Arrays, other: Arrays) -> dict[str, float]:
-    """Return the differences by name; infinite for an array that `other` lacks, or with NaNs in other places."""
-    norms = {name: _norm(array) for name, array in one.items() if _kind(name) in LEAST}
-    largest = {kind: max((norms[name] for name in norms if _kind(name) == kind), default=0.0) for kind in LEAST}
-    return {name: distance(one[name], other.get(name), NOISE * largest[_kind(name)]) for name in norms}
+def relative_differences(arrays: Arrays, other_arrays: Arrays) -> dict[str, float]:
+    """Return the relative differences of two runs' arrays, by name.
+
+    A difference is infinite if `other_arrays` lacks the array or has NaNs at other places.
+    """
+    norms = {name: _norm(array) for name, array in arrays.items() if _kind(name) in LEAST_EFFECT}
+    largest = {kind: max((norms[name] for name in norms if _kind(name) == kind), default=0.0) for kind in LEAST_EFFECT}
+    return {name: distance(arrays[name], other_arrays.get(name), NOISE * largest[_kind(name)]) for name in norms}
 
 
-def distance(array: NDArray[np.float64], there: NDArray[np.float64] | None, least: float = 0.0) -> float:
-    """Return the norm of the difference, divided by the norm of the first array, or by `least` if that is larger."""
-    if there is None or there.shape != array.shape:
+def distance(array: NDArray[np.float64], other_array: NDArray[np.float64] | None, least_norm: float = 0.0) -> float:
+    """Return the norm of the difference, divided by the first array's norm, or by `least_norm` if that is larger."""
+    if other_array is None or other_array.shape != array.shape:
         return math.inf
-    there_is = np.isfinite(array)
-    if not np.array_equal(there_is, np.isfinite(there)):
+    finite = np.isfinite(array)
+    if not np.array_equal(finite, np.isfinite(other_array)):
         return math.inf
-    apart_by = float(np.linalg.norm(array[there_is] - there[there_is]))
-    size = max(_norm(array), least)
-    return 0.0 if not apart_by else (apart_by / size if size else math.inf)
+    difference_norm = float(np.linalg.norm(array[finite] - other_array[finite]))
+    size = max(_norm(array), least_norm)
+    return 0.0 if not difference_norm else (difference_norm / size if size else math.inf)
 
 
 def _norm(array: NDArray[np.float64]) -> float:
@@ -85,85 +95,99 @@ def _kind(name: str) -> str:
 
 
 class Rounding:
-    """The effect of rounding up to a step: on each array, and on a usual one (the median)."""
+    """Largest effect of rounding on each array up to a step, and the median of these effects."""
 
     def __init__(self) -> None:
         self._largest: dict[str, float] = {}
 
-    def see(self, differences: Mapping[str, float]) -> None:
+    def add(self, differences: Mapping[str, float]) -> None:
         for name, value in differences.items():
             self._largest[name] = max(value, self._largest.get(name, 0.0))
 
-    def usual(self, kind: str) -> float:
+    def median_effect(self, kind: str) -> float:
         return median([value for name, value in self._largest.items() if _kind(name) == kind] or [0.0])
 
-    def of(self, name: str) -> float:
-        return max(self._largest.get(name, 0.0), self.usual(_kind(name)))
+    def effect_on(self, name: str) -> float:
+        return max(self._largest.get(name, 0.0), self.median_effect(_kind(name)))
 
     def bound(self, name: str) -> float:
-        return TIMES * max(self.of(name), LEAST[_kind(name)])
+        return ROUNDING_FACTOR * max(self.effect_on(name), LEAST_EFFECT[_kind(name)])
 
     @property
-    def of_weights(self) -> float:
+    def largest_on_weights(self) -> float:
         return max((value for name, value in self._largest.items() if _kind(name) == "w"), default=0.0)
 
 
 def compare(
-    one: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], members: Mapping[Key, Sequence[Arrays]]
+    one_process: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], members: Mapping[Key, Sequence[Arrays]]
 ) -> Comparison:
-    """Compare one process with members, up to where they part; `members` has each worker's arrays of each step."""
+    """Compare the run in one process with the run on several workers, up to the first step that differs.
+
+    `nudged`: run in one process that measures rounding. `members`: each worker's arrays of each step.
+    """
     rounding, largest = Rounding(), 0.0
-    for key in sorted(one):
-        alone = apart(one[key], nudged.get(key, {}))
-        rounding.see(alone)
-        if any(rounding.usual(kind) > BEYOND for kind in LEAST) or not _finite(one[key]):
-            return Comparison(largest, rounding.of_weights, blind=key)
+    for key in sorted(one_process):
+        nudge_effects = relative_differences(one_process[key], nudged.get(key, {}))
+        rounding.add(nudge_effects)
+        if any(rounding.median_effect(kind) > MOST_ROUNDING for kind in LEAST_EFFECT) or not _is_finite(
+            one_process[key]
+        ):
+            return Comparison(largest, rounding.largest_on_weights, blind=key)
         if not members.get(key):
-            return Comparison(largest, rounding.of_weights, Parting(key, "", math.inf, 0.0, "members"))
-        differences = _furthest(apart(one[key], each) for each in members[key])
-        over = {
+            return Comparison(largest, rounding.largest_on_weights, Divergence(key, "", math.inf, 0.0, "members"))
+        differences = _largest_by_name(relative_differences(one_process[key], each) for each in members[key])
+        excesses = {
             name: value / rounding.bound(name) for name, value in differences.items() if value > rounding.bound(name)
         }
-        if over:
-            # a weight is clearer to people; if it has not changed yet, as at rate 0, its gradient shows the difference
-            name = max(over, key=lambda each: (_kind(each) == "w", over[each]))
-            return Comparison(largest, rounding.of_weights, Parting(key, name, differences[name], rounding.of(name)))
+        if excesses:
+            # a weight is easier to understand than a gradient; at a learning rate of 0 only gradients differ
+            name = max(excesses, key=lambda each: (_kind(each) == "w", excesses[each]))
+            return Comparison(
+                largest, rounding.largest_on_weights, Divergence(key, name, differences[name], rounding.effect_on(name))
+            )
         largest = max([largest, *(value for name, value in differences.items() if _kind(name) == "w")])
-    more = sorted(set(members) - set(one))
-    if more:
-        return Comparison(largest, rounding.of_weights, Parting(more[0], "", math.inf, 0.0, "one"))
-    return Comparison(largest, rounding.of_weights)
+    extra_keys = sorted(set(members) - set(one_process))
+    if extra_keys:
+        return Comparison(largest, rounding.largest_on_weights, Divergence(extra_keys[0], "", math.inf, 0.0, "one"))
+    return Comparison(largest, rounding.largest_on_weights)
 
 
-def drew_alike(one: Arrays, others: Sequence[Arrays]) -> bool:
-    """Whether all drew equally many numbers in the step: then random draws are not why they part."""
-    none = np.zeros(0)
-    return all(np.array_equal(one.get(DRAWS, none), other.get(DRAWS, none)) for other in others)
+def drew_alike(one_process: Arrays, others: Sequence[Arrays]) -> bool:
+    """Whether all workers drew as many random numbers in the step as one process did.
+
+    If so, random draws are not the cause of a difference.
+    """
+    no_draws = np.zeros(0)
+    return all(np.array_equal(one_process.get(DRAWS, no_draws), other.get(DRAWS, no_draws)) for other in others)
 
 
-def _furthest(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def _largest_by_name(all_differences: Iterable[Mapping[str, float]]) -> dict[str, float]:
     largest: dict[str, float] = {}
-    for one in each:
-        for name, value in one.items():
+    for differences in all_differences:
+        for name, value in differences.items():
             largest[name] = max(value, largest.get(name, 0.0))
     return largest
 
 
-def _finite(arrays: Arrays) -> bool:
-    return all(bool(np.isfinite(array).all()) for name, array in arrays.items() if _kind(name) in LEAST)
+def _is_finite(arrays: Arrays) -> bool:
+    return all(bool(np.isfinite(array).all()) for name, array in arrays.items() if _kind(name) in LEAST_EFFECT)
 
 
-def first_apart(one: Mapping[Key, Arrays], other: Mapping[Key, Arrays]) -> Parting | None:
-    """Return where two runs in one process begin to differ, or None.
+def first_divergence(run: Mapping[Key, Arrays], other_run: Mapping[Key, Arrays]) -> Divergence | None:
+    """Return the first difference of two runs in one process, or None.
 
-    It is None if they do not differ, or if differences of rounding grew from step to step until they were large, as
-    with a learning rate that is too high.
+    If rounding differences grew gradually until they were large, the result is None. Too high a learning rate does
+    that.
     """
-    before = LEAST_ROUNDING
-    for key in sorted(one):
-        differences = apart(one[key], other.get(key, {}))
+    largest_before = LEAST_ROUNDING
+    for key in sorted(run):
+        differences = relative_differences(run[key], other_run.get(key, {}))
         name = max(differences, key=lambda each: differences[each], default="")
-        if name and differences[name] > TWICE:
-            return Parting(key, name, differences[name], 0.0) if differences[name] > GROWS * before else None
-        before = max([before, *differences.values()])
+        if name and differences[name] > RERUN_DIFFERENCE:
+            return (
+                Divergence(key, name, differences[name], 0.0)
+                if differences[name] > MOST_GROWTH * largest_before
+                else None
+            )
+        largest_before = max([largest_before, *differences.values()])
     return None

@@ -1,10 +1,9 @@
-"""The experiment's job with changing members: `dyntrain launch` on this machine, with the plan's membership changes.
+"""Program that runs a script by `dyntrain launch` on this machine, with the planned membership changes.
 
     python -m dyntrain.training.trial.members FOLDER PLAN COMMAND...
 
-It is a process of its own, so that its output and its workers' is in one file. After each planned step the workers wait
-until the joiner is ready, or the killed worker is ready again: so everything happens at its planned step, however slow
-the machine is.
+A separate program has its own output and its workers' output in one file. After each planned step the workers wait
+until the joining or restarted worker is ready. So each change happens at its planned step, even on a slow machine.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from dyntrain.training.trial.plan import Plan, parse
 from dyntrain.training.trial_files import VARIABLE, Order, taken
 
 LOOK_SECONDS = 0.05
-READS = 2  # of the target: by the second read the first target has been obeyed
+READS = 2  # reads of the target after which the coordinator has obeyed the first target
 EVENTS = "events.jsonl"
 BASE = "127.0.0.1"
 
 
 class PlannedHosts(FileHosts):
-    """Hosts that are set by the plan, not by a host file."""
+    """Hosts that the plan sets, not a host file."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, [BASE], elastic=False)
@@ -43,19 +42,19 @@ class PlannedHosts(FileHosts):
         return super().read_target()
 
 
-def hosts_of(before: Sequence[str], workers: int, joined: int) -> tuple[str, ...]:
-    """Return the next hosts. The earliest added hosts leave first; the base host stays. Pure.
+def hosts_of(present_hosts: Sequence[str], workers: int, joined: int) -> tuple[str, ...]:
+    """Return the hosts for the next number of `workers`. Pure.
 
-    `joined` is the number of addresses used so far.
+    The base host stays, and the earliest added hosts leave first. `joined`: number of addresses used so far.
     """
-    base, *others = before
-    if workers <= len(before):
-        return (base, *others[len(before) - workers :])
-    return (*before, *(f"127.0.0.{2 + joined + i}" for i in range(workers - len(before))))
+    base, *others = present_hosts
+    if workers <= len(present_hosts):
+        return (base, *others[len(present_hosts) - workers :])
+    return (*present_hosts, *(f"127.0.0.{2 + joined + i}" for i in range(workers - len(present_hosts))))
 
 
-def standing(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: int) -> bool:
-    """Whether `lost` workers were lost, and since then a worker of each instance trains or stands by. Pure."""
+def all_ready(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: int) -> bool:
+    """Whether `lost` workers were lost, and each instance has a ready worker since then. Pure."""
     if sum(event.get("event") == "worker_lost" for event in events) < lost:
         return False
     last: dict[object, object] = {}
@@ -66,30 +65,30 @@ def standing(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: i
 
 
 async def conduct(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
-    """Make the planned changes in step, to the last one."""
+    """Make all planned changes, each after its step."""
     workers, joined = {each.step: each.workers for each in plan.changes}, 0
     for step in plan.steps:
-        await _until(partial(_is_done, order, step))
+        await _wait_until(partial(_is_done, order, step))
         if step in workers:
-            wanted = hosts_of(hosts.hosts, workers[step], joined)
-            joined += len(set(wanted) - set(hosts.hosts))
-            hosts.want(wanted, "the plan of this experiment")
+            next_hosts = hosts_of(hosts.hosts, workers[step], joined)
+            joined += len(set(next_hosts) - set(hosts.hosts))
+            hosts.want(next_hosts, "the plan of this experiment")
         hosts.reads, lost = 0, sum(each.step <= step for each in plan.kills)
         instances = [instance_of(host) for host in hosts.hosts]
-        await _until(partial(_ready, order, hosts, instances, lost))
+        await _wait_until(partial(_is_ready, order, hosts, instances, lost))
         order.gate(step).touch()
 
 
 def _is_done(order: Order, step: int) -> bool:
-    return any(at.step == step for at, _ in taken(order.steps_folder))
+    return any(saved_step.step == step for saved_step, _ in taken(order.steps_folder))
 
 
-def _ready(order: Order, hosts: PlannedHosts, instances: Sequence[str], lost: int) -> bool:
-    return hosts.reads > READS and standing(events_of(order), instances, lost)
+def _is_ready(order: Order, hosts: PlannedHosts, instances: Sequence[str], lost: int) -> bool:
+    return hosts.reads > READS and all_ready(events_of(order), instances, lost)
 
 
-async def _until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110  # the condition is in files of other processes
+async def _wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  # the condition is in files of other processes
         await asyncio.sleep(LOOK_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""The processes of an experiment: each has a log file and a deadline, and none outlives the experiment."""
+"""Run the processes of an experiment; each has a log file and a time limit, and none outlives the experiment."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 
 from dyntrain.training.timeouts import timeout
 
-END_SECONDS = 20.0  # for a launch to end its nodes
-LONGEST = 300  # characters of the last line that are shown; the log has all
+END_SECONDS = 20.0  # in which a launch must end its nodes
+LONGEST = 300  # most characters of a log line that are shown
 
 
 class TooLong(Exception):
-    """A run's deadline has passed."""
+    """A run's time limit has passed."""
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     code: int
     log: Path
 
@@ -29,11 +29,14 @@ class Ended:
     def last_words(self) -> str:
         """The last line that the process wrote."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:LONGEST] if lines else "it wrote nothing"
+        return lines[-1][:LONGEST] if lines else "its log is empty"
 
 
-async def run(command: Sequence[str], environment: Mapping[str, str], log: Path, seconds: float) -> Ended:
-    """Run a command to its end. Raises TooLong after `seconds`. In every case its process group is gone on return."""
+async def run(command: Sequence[str], environment: Mapping[str, str], log: Path, seconds: float) -> EndedRun:
+    """Run a command to its end. Raises TooLong after `seconds`.
+
+    No process of the command's process group is left on return.
+    """
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -45,7 +48,7 @@ async def run(command: Sequence[str], environment: Mapping[str, str], log: Path,
         )
     try:
         async with timeout(seconds):
-            return Ended(await process.wait(), log)
+            return EndedRun(await process.wait(), log)
     except TimeoutError:
         raise TooLong from None
     finally:

@@ -1,4 +1,4 @@
-"""The results of an experiment's runs, from their folders and logs."""
+"""Read the results of an experiment's runs, from their folders and logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from dyntrain.training.trial.differences import EPOCH, Arrays, Key
 from dyntrain.training.trial.members import events_of
-from dyntrain.training.trial.processes import LONGEST, Ended
+from dyntrain.training.trial.processes import LONGEST, EndedRun
 from dyntrain.training.trial.verdict import Course
 from dyntrain.training.trial_files import SUFFIX, Order, Taken, taken
 
@@ -24,62 +24,68 @@ def load(path: Path) -> Arrays:
         return dict(arrays)
 
 
-def series(order: Order) -> dict[Key, Arrays]:
+def step_arrays(order: Order) -> dict[Key, Arrays]:
     """Return the arrays of each step of a run in one process."""
-    return {(at.loop, at.step): load(path) for at, path in taken(order.steps_folder)}
+    return {(saved_step.loop, saved_step.step): load(path) for saved_step, path in taken(order.steps_folder)}
 
 
 def loops_of(keys: Iterable[Key]) -> list[list[int]]:
-    """Return the steps of each loop. A loop's first key has its initial values, and the step before its first one."""
+    """Return the numbers of the steps in each loop.
+
+    A loop's first key is left out, because it has the initial values before the loop's first step.
+    """
     loops: dict[int, list[int]] = {}
     for loop, step in sorted(keys):
         loops.setdefault(loop, []).append(step)
     return [steps[1:] for steps in loops.values()]
 
 
-def epochs_end(run: Mapping[Key, Arrays]) -> set[int]:
-    """Return the steps at which epochs end."""
+def epoch_ends(run: Mapping[Key, Arrays]) -> set[int]:
+    """Return the last step of each epoch."""
     return {
         step for loop, step in run if (loop, step - 1) in run and run[loop, step][EPOCH] != run[loop, step - 1][EPOCH]
     }
 
 
-def of_members(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
-    """Return the files of each step's workers, from the last generation that made the step."""
+def member_files(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
+    """Return the files of all workers at each step, from the last generation that made the step."""
     latest: dict[Key, list[tuple[Taken, Path]]] = {}
-    for at, path in taken(order.steps_folder):
-        had = latest.setdefault((at.loop, at.step), [])
-        if had and had[0][0].generation < at.generation:
-            had.clear()
-        had.append((at, path))
+    for saved_step, path in taken(order.steps_folder):
+        step_files = latest.setdefault((saved_step.loop, saved_step.step), [])
+        if step_files and step_files[0][0].generation < saved_step.generation:
+            step_files.clear()
+        step_files.append((saved_step, path))
     return latest
 
 
-def saved(order: Order) -> Arrays:
-    """Return the arrays that the script saved, by file and name, each as saved last."""
+def saved_arrays(order: Order) -> Arrays:
+    """Return the last version of each array that the script saved, by file and array name."""
     files = sorted(path for path in order.saved_folder.glob(f"*{SUFFIX}") if not path.name.startswith("_"))
     return {name: array for path in files for name, array in load(path).items()}
 
 
-def came_to(order: Order, steps: int) -> Course:
-    """Return what the members went through."""
+def course_of(order: Order, steps: int) -> Course:
+    """Return the numbers of steps, changes, kills and workers in the run with changing members."""
     formed = [event for event in events_of(order) if event["event"] == "formed"]
     workers = len(formed[-1]["members"]) if formed else 1
     return Course(steps, max(0, len(formed) - 1), len([*order.folder.glob("killed-*")]), workers)
 
 
-def in_words(ended: Ended) -> str:
+def exit_text(ended: EndedRun) -> str:
     return f"ended with exit code {ended.code}: {ended.last_words}"
 
 
-def refusal(ended: Ended) -> str | None:
+def refusal(ended: EndedRun) -> str | None:
     """Return the whole reason why the job refused the script, or None if it did not."""
     match = REFUSED.search(ended.log.read_text(errors="replace"))
     return None if match is None else match["why"].strip()
 
 
-def raised(order: Order, ended: Ended) -> str | None:
-    """Return the error of a worker's script without which the job continued; None if all lost workers were killed."""
+def script_error(order: Order, ended: EndedRun) -> str | None:
+    """Return the error that ended a worker's script while the job continued.
+
+    Returns None if all lost workers were killed by the experiment.
+    """
     lost = [event for event in events_of(order) if event["event"] == "worker_lost"]
     killed = {event["pid"] for event in lost if event["reason"] == KILLED}
     reasons = [str(event["reason"]) for event in lost if event["pid"] not in killed]
@@ -88,8 +94,8 @@ def raised(order: Order, ended: Ended) -> str | None:
     return (errors or failed)[-1][:LONGEST] if failed or (reasons and errors) else None
 
 
-def why(ended: Ended) -> str:
-    """Return why the job failed, from the launcher's line, which then names its files; else the log's last line."""
+def failure_reason(ended: EndedRun) -> str:
+    """Return the reason for the job's failure from the launcher's message, else the log's last line."""
     for line in reversed(ended.log.read_text(errors="replace").splitlines()):
         if FAILED in line:
             return line.partition(FAILED)[2].partition(FILES)[0][:LONGEST]

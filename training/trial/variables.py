@@ -1,6 +1,6 @@
-"""Variables of the script whose values on a joined worker differ from other workers' and from one process's. Pure.
+"""Find variables of the script that differ on a joined worker from other workers and from one process. Pure.
 
-A variable that depends on each worker's own samples differs on all of several workers, so it is not among these.
+A variable that depends on each worker's own samples differs on all workers, so it is not reported.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from dyntrain.training.trial.differences import END, HELD, LEAST, NAMES, TIMES, Arrays, Key, distance
+from dyntrain.training.trial.differences import END, HELD, LEAST_EFFECT, NAMES, ROUNDING_FACTOR, Arrays, Key, distance
 
 Run = Mapping[Key, Arrays]
 Members = Mapping[Key, Sequence[Arrays]]
 
 
 class Variables:
-    """The script's variables in three runs: in one process, with nudged weights, and with members."""
+    """Values of the script's variables in three runs: in one process, with nudged weights, and on several workers."""
 
     def __init__(self, one: Run, nudged: Run, members: Members) -> None:
         self._one, self._nudged, self._members = one, nudged, members
         self._bounds: dict[str, float] = {}
 
     def others(self, upto: Key) -> list[str]:
-        """Return the variables that differ at the start of a step up to this one, arrays before numbers."""
-        sizes: dict[str, int] = {}
+        """Return the variables that differ between workers at the start of a step up to `upto`, arrays first."""
+        array_sizes: dict[str, int] = {}
         for key in self._of_several(upto):
             for name in self._names(key, HELD):
-                alike = [self._is_alike(key, HELD, name, each) for each in self._members[key]]
-                if True in alike and False in alike:
-                    sizes.setdefault(name, self._one[key][HELD + name].size)
-        return sorted(sizes, key=lambda name: sizes[name] == 1)
+                equalities = [self._is_alike(key, HELD, name, each) for each in self._members[key]]
+                if True in equalities and False in equalities:
+                    array_sizes.setdefault(name, self._one[key][HELD + name].size)
+        return sorted(array_sizes, key=lambda name: array_sizes[name] == 1)
 
-    def others_at_the_end(self) -> list[str]:
-        """Return the arrays that were equal between two steps of several workers, and differ at the end."""
+    def different_at_end(self) -> list[str]:
+        """Return the arrays that were equal on several workers during the training, and differ at its end."""
         last, steps = max(self._one), self._of_several(max(self._one))
-        midst = [key for key in steps if (key[0], key[1] - 1) in steps]
-        known = {name for key in midst for name in self._names(key, HELD)
+        later_steps = [key for key in steps if (key[0], key[1] - 1) in steps]
+        known = {name for key in later_steps for name in self._names(key, HELD)
                  if any(self._is_alike(key, HELD, name, each) for each in self._members[key])}  # fmt: skip
         return [
             name
@@ -52,36 +52,42 @@ class Variables:
     def _names(self, key: Key, kind: str) -> list[str]:
         return [name.removeprefix(kind) for name in self._one[key] if name.startswith(kind)]
 
-    def _is_alike(self, key: Key, kind: str, name: str, there: Arrays) -> bool | None:
-        """Whether the variable is equal up to rounding; None if the worker has not set it yet."""
+    def _is_alike(self, key: Key, kind: str, name: str, worker_arrays: Arrays) -> bool | None:
+        """Whether the variable equals its value in one process, up to rounding, or None if the worker has not set it
+        yet.
+        """
         root = re.split(r"[.\[]", name)[0]
-        if kind + name not in there and root not in there.get((NAMES + kind).strip(), ()):
+        if kind + name not in worker_arrays and root not in worker_arrays.get((NAMES + kind).strip(), ()):
             return None
-        return distance(self._one[key][kind + name], there.get(kind + name)) <= self._bound(key, kind, name)
+        return distance(self._one[key][kind + name], worker_arrays.get(kind + name)) <= self._bound(key, kind, name)
 
     def _bound(self, key: Key, kind: str, name: str) -> float:
-        """Return the difference of the variable that rounding may have caused up to this step."""
-        alone = distance(self._one[key][kind + name], self._nudged.get(key, {}).get(kind + name))
-        self._bounds[name] = max(self._bounds.get(name, 0.0), alone if math.isfinite(alone) else 0.0)
-        return TIMES * max(self._bounds[name], LEAST["w"])
+        """Return the largest difference of the variable that rounding can explain up to this step."""
+        nudge_difference = distance(self._one[key][kind + name], self._nudged.get(key, {}).get(kind + name))
+        self._bounds[name] = max(
+            self._bounds.get(name, 0.0), nudge_difference if math.isfinite(nudge_difference) else 0.0
+        )
+        return ROUNDING_FACTOR * max(self._bounds[name], LEAST_EFFECT["w"])
 
 
-def saved_otherwise(one: Arrays, nudged: Arrays, members: Arrays) -> dict[str, float]:
-    """Return the differences, by file name, of saved arrays that differ by more than rounding."""
+def saved_differences(one_process: Arrays, nudged: Arrays, members: Arrays) -> dict[str, float]:
+    """Return the largest differences beyond rounding in saved arrays, by file name."""
     differences: dict[str, float] = {}
-    for name, array in one.items():
+    for name, array in one_process.items():
         if name in members and array.size > 1:
-            apart, alone = distance(array, members[name]), distance(array, nudged.get(name))
-            if apart > TIMES * max(alone if math.isfinite(alone) else 0.0, LEAST["w"]):
+            member_difference, nudge_difference = distance(array, members[name]), distance(array, nudged.get(name))
+            if member_difference > ROUNDING_FACTOR * max(
+                nudge_difference if math.isfinite(nudge_difference) else 0.0, LEAST_EFFECT["w"]
+            ):
                 file = name.rpartition(" ")[0]
-                differences[file] = max(differences.get(file, 0.0), apart)
+                differences[file] = max(differences.get(file, 0.0), member_difference)
     return differences
 
 
-def listed(names: Iterable[str], most: int = 4) -> str:
-    """Return the first `most` names as text; several names in one container are replaced by the container's."""
+def names_text(names: Iterable[str], most: int = 4) -> str:
+    """Return the first `most` names as text; several names in one container become the container's name."""
     containers = {name: re.sub(r"(\[[^\[]*\]|\.[^.]*)$", "", name) for name in names}
-    several = {each for each, n in Counter(containers.values()).items() if n > 1}
-    listed_names = dict.fromkeys(each if each in several else name for name, each in containers.items())
-    shown = ", ".join(f"`{name}`" for name in [*listed_names][:most])
-    return shown + (f" and {len(listed_names) - most} more" if len(listed_names) > most else "")
+    shared_containers = {each for each, n in Counter(containers.values()).items() if n > 1}
+    shown_names = dict.fromkeys(each if each in shared_containers else name for name, each in containers.items())
+    shown = ", ".join(f"`{name}`" for name in [*shown_names][:most])
+    return shown + (f" and {len(shown_names) - most} more" if len(shown_names) > most else "")

@@ -1,4 +1,4 @@
-"""The verdict of an experiment, in a sentence. Pure."""
+"""Verdict of an experiment: its result in a sentence. Pure."""
 
 from __future__ import annotations
 
@@ -9,33 +9,37 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from dyntrain.training.checks.rules import RULES
-from dyntrain.training.trial.differences import GRADIENT, Comparison, Parting
+from dyntrain.training.trial.differences import GRADIENT, Comparison, Divergence
 
 Answer = Literal["same", "parts", "not comparable"]
 EXIT: dict[Answer, int] = {"same": 0, "parts": 1, "not comparable": 2}
-NEVER = (
+NO_STEP = (
     "not comparable: the script ended without a step. It needs ElasticJob.join() and job.epochs(): training/GUIDE.md"
 )
-FOLLOWS = (
-    "not comparable: batching=PerWorker(...) makes larger batches of more workers, which one process does not. Check "
-    "the script with global_batch="
+BATCH_FOLLOWS = (
+    "not comparable: with batching=PerWorker(...) several workers have a larger batch than one process. Check the "
+    "script with global_batch="
 )
-STOPS = "But a rule stops it in a job, until it is silenced on its line"
+RULE_STOPS = "But in a job a rule stops the script, until the rule is silenced on its line"
 CODE = re.compile(r"\bDT\d{3}\b")
 FINDING = re.compile(r"(?:\S+:\d+: )?DT\d{3}: .*")
-OTHERS = "On a worker that joined these are others: {}. job.keep(...) keeps arrays and nets, job.memory(...) numbers"
-HELD = "Dropout, BatchNorm's batch statistics and draws within a step are each worker's own: here they were alike."
+OTHERS = (
+    "Variables that differ on a worker that joined: {}. job.keep(...) keeps arrays and nets, job.memory(...) numbers"
+)
+HELD = (
+    "Dropout, BatchNorm's batch statistics and draws in a step differ between workers of a job, but not in this check."
+)
 
 
 @dataclass(frozen=True)
 class Course:
-    """The numbers of steps, changes and kills that the members went through."""
+    """Numbers of steps, changes and kills in the run with changing members."""
 
     steps: int
     changes: int
     kills: int
-    workers: int = 1  # in the step in which they part
-    most: int = 1  # in a step that could be compared
+    workers: int = 1  # in the first step that differs
+    most: int = 1  # most workers in a compared step
 
 
 @dataclass(frozen=True)
@@ -56,35 +60,38 @@ class Verdict:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The verdict's fields for JSON; an infinite number becomes None, as JSON has none."""
+        """The verdict's fields for JSON; an infinite number becomes None, because JSON has no infinity."""
         facts = {"verdict" if name == "answer" else name: value for name, value in asdict(self).items()}
         del facts["course"]
         counted = () if self.course is None else ("steps", "changes", "kills")
         facts |= {name: getattr(self.course, name) for name in counted}
-        return {name: None if _endless(value) else value for name, value in facts.items()}
+        return {name: None if _is_infinite(value) else value for name, value in facts.items()}
 
 
-def _endless(value: object) -> bool:
+def _is_infinite(value: object) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def same_or_not(comparison: Comparison, course: Course) -> Verdict:
-    """Return the verdict of a comparison, for a script that is the same twice in one process."""
-    counted = _counted(course)
-    if comparison.parting is not None:
-        return _parts(comparison.parting, comparison.rounding, course)
-    numbers = f"largest difference {number(comparison.difference)}, rounding alone makes {number(comparison.rounding)}"
+def verdict_of_comparison(comparison: Comparison, course: Course) -> Verdict:
+    """Return the verdict of a comparison, for a script with equal results in two runs in one process."""
+    counted = _counts_text(course)
+    if comparison.divergence is not None:
+        return _diverging(comparison.divergence, comparison.rounding, course)
+    difference, rounding = number_text(comparison.difference), number_text(comparison.rounding)
+    numbers = f"largest difference {difference}, rounding alone makes {rounding}"
     if comparison.blind is not None and comparison.blind[1] <= 1:
-        moved, step = number(comparison.rounding), comparison.blind[1]
+        moved, step = number_text(comparison.rounding), comparison.blind[1]
         sentence = f"not comparable: rounding alone moves the weights by {moved} in step {step}"
         return Verdict("not comparable", sentence, rounding=comparison.rounding, course=course)
     if course.most == 1:
-        when = (
+        first_blind_step = (
             ""
             if comparison.blind is None
             else f" before step {comparison.blind[1]}, from which on rounding alone is too much to tell"
         )
-        sentence = f"not comparable: no step is made by several workers{when}. More --steps, or an earlier --plan"
+        sentence = (
+            f"not comparable: no step is made by several workers{first_blind_step}. More --steps, or an earlier --plan"
+        )
         return Verdict("not comparable", sentence, rounding=comparison.rounding, course=course)
     upto = (
         ""
@@ -100,70 +107,71 @@ def same_or_not(comparison: Comparison, course: Course) -> Verdict:
     )
 
 
-def _parts(parting: Parting, rounding: float, course: Course) -> Verdict:
-    step = parting.at[1]
-    if parting.missing:
-        whose = {"members": "one process makes", "one": "workers that come and go make"}[parting.missing]
-        return Verdict("parts", f"parts at step {step}, which only {whose}", step=step, course=course)
-    name = called(parting.name)
-    gradient = "the gradient of " if parting.name.startswith(GRADIENT) else ""
-    numbers = f"{number(parting.difference)} against {number(parting.rounding)}"
-    among = f", with {course.workers} workers" if course.workers > 1 else ""
+def _diverging(divergence: Divergence, rounding: float, course: Course) -> Verdict:
+    step = divergence.key[1]
+    if divergence.missing:
+        makers = {"members": "one process makes", "one": "workers that come and go make"}[divergence.missing]
+        return Verdict("parts", f"parts at step {step}, which only {makers}", step=step, course=course)
+    name = parameter_name(divergence.name)
+    gradient = "the gradient of " if divergence.name.startswith(GRADIENT) else ""
+    numbers = f"{number_text(divergence.difference)} against {number_text(divergence.rounding)}"
+    workers_text = f", with {course.workers} workers" if course.workers > 1 else ""
     return Verdict(
         "parts",
-        f"parts at step {step}{among}, first in {gradient}`{name}` ({numbers})",
+        f"parts at step {step}{workers_text}, first in {gradient}`{name}` ({numbers})",
         step=step,
         parameter=name,
-        difference=parting.difference,
+        difference=divergence.difference,
         rounding=rounding,
         course=course,
     )
 
 
-def saves_otherwise(files: Mapping[str, float], comparison: Comparison, course: Course) -> Verdict:
-    """Return the verdict on a script whose weights are the same, but not all that it saves."""
+def verdict_on_saved(files: Mapping[str, float], comparison: Comparison, course: Course) -> Verdict:
+    """Return the verdict on a script with equal weights that saves other arrays on a joined worker."""
     furthest = max(files, key=lambda file: files[file])
     sentence = (
         f"trains the same, but a worker that joined saves another `{furthest}` "
-        f"({number(files[furthest])} against {number(comparison.rounding)})"
+        f"({number_text(files[furthest])} against {number_text(comparison.rounding)})"
     )
     return Verdict("parts", sentence, difference=comparison.difference, rounding=comparison.rounding, course=course)
 
 
-def not_twice(parting: Parting) -> Verdict:
-    where = "in the weights that it begins with" if parting.at[1] == 0 else f"at step {parting.at[1]}"
+def verdict_on_rerun(divergence: Divergence) -> Verdict:
+    where = "in the weights that it begins with" if divergence.key[1] == 0 else f"at step {divergence.key[1]}"
+    name = parameter_name(divergence.name)
+    sentence = f"not comparable: the script is not the same twice in one process, first {where}, in `{name}`"
+    return Verdict("not comparable", f"{sentence}. Seed its random generators", step=divergence.key[1], parameter=name)
+
+
+def verdict_on_draws(divergence: Divergence, draw_effect: float, rounding: float) -> Verdict:
+    name, step = parameter_name(divergence.name), divergence.key[1]
     sentence = (
-        f"not comparable: the script is not the same twice in one process, first {where}, in `{called(parting.name)}`"
+        f"not comparable: the script's random draws within a step move `{name}` by {number_text(draw_effect)} at step "
+        f"{step}, and each worker draws its own. epoch.per_sample(name, draw) draws for samples"
     )
+    return Verdict("not comparable", sentence, step, name, divergence.difference, rounding)
+
+
+def verdict_on_stop(step: int, reason: str, workers: int, course: Course | None = None) -> Verdict:
+    """Return the verdict on a script whose job with changing members failed in this step."""
+    workers_text = f" with {workers} workers" if workers > 1 else ""
     return Verdict(
-        "not comparable", f"{sentence}. Seed what it draws from", step=parting.at[1], parameter=called(parting.name)
+        "parts",
+        f"stops in step {step}{workers_text}, which it does not in one process: {reason}",
+        step=step,
+        course=course,
     )
 
 
-def draws(parting: Parting, other: float, rounding: float) -> Verdict:
-    sentence = (
-        f"not comparable: what the script draws within a step moves `{called(parting.name)}` by {number(other)} at "
-        f"step {parting.at[1]}, and each worker draws its own. epoch.per_sample(name, draw) draws for samples"
-    )
-    return Verdict("not comparable", sentence, parting.at[1], called(parting.name), parting.difference, rounding)
+def with_script_error(verdict: Verdict, reason: str) -> Verdict:
+    """Return the verdict on a script that failed on one worker while the other workers continued."""
+    return replace(verdict, answer="parts", sentence=f"{verdict.sentence}, but a worker's script has failed: {reason}")
 
 
-def stopped(step: int, why: str, workers: int, course: Course | None = None) -> Verdict:
-    """Return the verdict if the job with changing members failed, in this step."""
-    among = f" with {workers} workers" if workers > 1 else ""
-    return Verdict(
-        "parts", f"stops in step {step}{among}, which it does not in one process: {why}", step=step, course=course
-    )
-
-
-def raises(verdict: Verdict, why: str) -> Verdict:
-    """Return the verdict if a worker's script failed, and the other workers continued without it."""
-    return replace(verdict, answer="parts", sentence=f"{verdict.sentence}, but a worker's script has failed: {why}")
-
-
-def refused(why: str) -> Verdict:
-    """Return the verdict if the job refused the script already in one process."""
-    return Verdict("parts", f"is refused before it can be compared: {why}")
+def verdict_on_refusal(reason: str) -> Verdict:
+    """Return the verdict on a script that the job refused even in one process."""
+    return Verdict("parts", f"is refused before it can be compared: {reason}")
 
 
 def findings(lines: Iterable[str]) -> tuple[str, ...]:
@@ -172,23 +180,27 @@ def findings(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_findings(verdict: Verdict, findings: tuple[str, ...]) -> Verdict:
-    """Add findings to a verdict: likely causes, or for a script that trains the same, those that would stop a job."""
+    """Add findings to a verdict.
+
+    A script that trains the same gets only findings that would stop a job. Otherwise all findings are added, as likely
+    causes.
+    """
     if verdict.answer != "same":
         return replace(verdict, findings=tuple(each for each in findings if each not in verdict.sentence))
     stops = tuple(each for each in findings if RULES[CODE.findall(each)[0]].severity == "error")
-    sentence = f"{verdict.sentence}. {STOPS}" if stops else verdict.sentence
+    sentence = f"{verdict.sentence}. {RULE_STOPS}" if stops else verdict.sentence
     return replace(verdict, sentence=sentence, findings=stops)
 
 
-def failed(run: str, why: str) -> Verdict:
-    return Verdict("not comparable", f"not comparable: {run} {why}")
+def verdict_on_failure(run: str, reason: str) -> Verdict:
+    return Verdict("not comparable", f"not comparable: {run} {reason}")
 
 
-def called(name: str) -> str:
+def parameter_name(name: str) -> str:
     return name.rpartition(" ")[2]
 
 
-def number(value: float) -> str:
+def number_text(value: float) -> str:
     return (
         "more than any number"
         if math.isinf(value)
@@ -196,6 +208,6 @@ def number(value: float) -> str:
     )
 
 
-def _counted(course: Course) -> str:
+def _counts_text(course: Course) -> str:
     return ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in (
         (course.steps, "step"), (course.changes, "change"), (course.kills, "kill")))  # fmt: skip

@@ -54,7 +54,7 @@ def check(
     if not command:
         raise click.UsageError("no training command: put it after --, as in: dyntrain check -- python train.py")
     require(TRAINING)
-    from dyntrain.training.trial.course import checked
+    from dyntrain.training.trial.course import run_experiment
     from dyntrain.training.trial.experiment import Options
     from dyntrain.training.trial.plan import parse
 
@@ -62,4 +62,4 @@ def check(
         options = Options(command, steps, epochs, samples, None if plan is None else parse(plan), seed, seconds)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    sys.exit(checked(options, as_json))
+    sys.exit(run_experiment(options, as_json))

@@ -1,4 +1,4 @@
-"""The batches of a script: its worker's share of each, whole or in parts, and the probe of the first one."""
+"""Give a script its worker's share of each batch, whole or in parts, and probe the first batch."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from dyntrain.training.worker.data.loader import Loader, samples_of
 from dyntrain.training.worker.loop.batch.current_batch import NOT_STEPPED, NOT_UPDATED, CurrentBatch
 from dyntrain.training.worker.loop.batch.thread_context import thread_context
 from dyntrain.training.worker.loop.probe_child import ProbeChild
-from dyntrain.training.worker.loop.probe_driver import probed
+from dyntrain.training.worker.loop.probe_driver import probe_first_batch
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 
 class BatchFeeder:
-    """Batches of one loop."""
+    """Source of the batches of one loop."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop, self._probed = loop, False
 
     def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
-        """Yield this worker's share of each batch of epoch `number`. Raises ValueError if `dataset`
-        has another size.
+        """Yield this worker's share of each batch of epoch `number`.
+
+        Raises ValueError if `dataset` has another size than the job.
         """
         expected = self._loop.shares.drawn_from or self._loop.shares.samples
         if (samples := samples_of(dataset)) != expected:
             raise ValueError(
-                f"the dataset has {samples} samples, job.epochs() has samples={expected}: each must count once an epoch"
+                f"the dataset has {samples} samples, job.epochs() has samples={expected}: the numbers must be equal"
             )
         if self._loop.config.drawn is not None:
             self._loop.config.drawn.refuse_changed()
@@ -51,21 +52,22 @@ class BatchFeeder:
                 if loop.all_steps_made:  # a worker was lost in the last step, and a generation has formed
                     loop.steps.stop()
                     continue
-                if self._begins_to_probe():
-                    yield from probed(loop, dataset)
-                loop.current = thread_context.current = current = loop.steps.take()
+                if self._is_probe_due():
+                    yield from probe_first_batch(loop, dataset)
+                loop.current = thread_context.current = current = loop.steps.begin_batch()
                 yield current.part
-                while current.goes_on and self._has_next(current):
+                while current.has_next_part and self._begin_next_part(current):
                     yield current.part
-                loop.gradients.settle()
+                loop.gradients.examine_accumulated()
                 thread_context.current = None
-                loop.steps.put_down(current)
+                loop.steps.end_batch(current)
         finally:
             thread_context.current = None
 
-    def _begins_to_probe(self) -> bool:
-        """Whether to probe now: once, at the loop's first step, unless the script has rows, or checks or probes are
-        off.
+    def _is_probe_due(self) -> bool:
+        """Whether to probe now: once, at the loop's first step.
+
+        Never if the script has rows, or if checks or probes are off.
         """
         loop, is_first = self._loop, not self._probed
         if loop.rows or loop.findings.off or not (loop.membership.probes and loop.config.probe):
@@ -75,12 +77,12 @@ class BatchFeeder:
 
     @property
     def first_batch(self) -> Indices:
-        """Samples over all workers of the current batch, or of the next one."""
+        """Indices of all workers' samples in the current batch, or else in the next one."""
         return self._loop.shares.divide(self._loop.position, 0, 1)[0]
 
     @property
     def first_part(self) -> int:
-        """Number of samples that this worker's script gets of it at once."""
+        """Number of samples of `first_batch` that this worker's script gets at once."""
         loop = self._loop
         own = len(loop.shares.divide(loop.position, loop.rank, loop.workers)[1])
         return min(own, loop.config.local_batch_at_most or own)
@@ -92,18 +94,18 @@ class BatchFeeder:
         return fetch_samples(dataset, batch[rows])
 
     def take_part(self, probe_child: ProbeChild, batch: Indices, rows: Indices) -> CurrentBatch:
-        """Make the samples `rows` of `batch` the current batch, in a probe's child, where there is no other."""
+        """Make the samples `rows` of `batch` the current batch of a probe's child."""
         loop = self._loop
         loop.probe_child = probe_child
         loop.shares = Excerpt(loop.shares, batch, rows)
         loop.current = current = CurrentBatch(batch[rows], len(batch), spectates=False)
         for trainer in loop.trainers:
-            current.forget(trainer)
+            current.mark_stale(trainer)
         thread_context.current = current
         return current
 
-    def _has_next(self, current: CurrentBatch) -> bool:
-        """Go to the next part of the batch. False if the step is void already.
+    def _begin_next_part(self, current: CurrentBatch) -> bool:
+        """Begin the next part of the batch; returns False if the step is void already.
 
         Raises RuntimeError if the script has not stepped and updated.
         """
@@ -116,8 +118,8 @@ class BatchFeeder:
             current.updated.clear()
             current.divides.clear()
             current.unsure.clear()
-            current.at, current.slices = current.at + 1, None
-            self._loop.undo.recall()  # the script counts once per step, however the batch is divided
+            current.part_number, current.slices = current.part_number + 1, None
+            self._loop.undo.recall()  # the script must count once per step, not once per part
         return not current.void
 
     def _load(self, dataset: Dataset | Loader, indices: Indices) -> Any:
@@ -126,5 +128,5 @@ class BatchFeeder:
             return loop.probe_child.batch
         if not isinstance(dataset, Loader):
             return fetch_samples(dataset, indices)
-        part = 0 if loop.current is None else loop.current.at
+        part = 0 if loop.current is None else loop.current.part_number
         return loop.loading.take(dataset, loop.position, loop.rank, loop.workers, part)

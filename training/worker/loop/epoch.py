@@ -1,4 +1,4 @@
-"""What a script gets for each of its epochs."""
+"""Object that a script gets for each of its epochs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 
 class Epoch(int):
-    """One pass over the data, and its number as `range` would give it, which the script's own code can use.
+    """One pass over the data, which is also its number as `range` would give it, for the script's own code.
 
     Membership may change inside `batches`, between two steps.
     """
@@ -26,11 +26,11 @@ class Epoch(int):
 
     def __init__(self, loop: TrainingLoop, place: int, shift: int) -> None:
         self._loop = loop
-        self.place = place  # among the job's, over all its loops, from 0
+        self.place = place  # number of the epoch in the job, over all loops, from 0
         self.number = place + shift
         self.resumed = loop.resumed
-        """Whether the epoch was begun before: what the script did at its beginning is done again, by this worker alone
-        or by all. Rates, and what is frozen, are made what they were.
+        """Whether the epoch was begun before. Then the script's lines at its beginning run again, on this worker or on
+        all; learning rates and frozen layers are restored afterwards.
         """
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
@@ -48,18 +48,18 @@ class Epoch(int):
 
     @property
     def step_number(self) -> int:
-        """Steps before the current batch since the job began, the same on every worker, whenever it joined.
+        """Number of steps before the current batch since the job began, equal on all workers.
 
-        For schedules that a script computes itself, batch by batch. Before the batches it is the step at which this
-        worker begins.
+        A script can use this number for schedules that it computes itself, batch by batch. Before the batches, the
+        number is the step at which this worker begins.
         """
         return self._loop.position.step
 
     @property
     def update_due(self) -> bool:
-        """With `job.trainer(..., accumulate=K)`, whether the current batch is the last one of its update.
+        """Whether the current batch is the last one of its update, with `job.trainer(..., accumulate=K)`.
 
-        It is so for every K-th batch of the epoch and for the epoch's last.
+        An update ends with every K-th batch of the epoch, and with the epoch's last batch.
         """
         return self._loop.update_due
 
@@ -67,69 +67,69 @@ class Epoch(int):
         """Yield this worker's share of each remaining step of the epoch.
 
         A share is the samples of `dataset` at its indices, stacked along axis 0, or batched as the `job.loader` does.
-        Each one must be followed by `trainer.step(...)` of at least one trainer, unless gradients accumulate
+        After each share at least one trainer must call `trainer.step(...)`, unless gradients accumulate
         (`grad_req='add'`). In a step with fewer samples than workers, some workers get a sample whose gradient does not
         count.
         """
         return self._loop.feeder.batches(self.place, dataset)
 
     def enumerate(self, dataset: Dataset | Loader) -> Iterator[tuple[int, Any]]:
-        """Yield `batches` with their numbers in the epoch, the same on every worker, whenever it joined."""
+        """Yield the `batches` with their numbers in the epoch, which are equal on all workers."""
         for batch in self._loop.feeder.batches(self.place, dataset):
             yield self._loop.batch_number, batch
 
     def indices(self) -> Iterator[Any]:
-        """Yield the indices of this worker's share of each step, an array, for scripts that load their samples
-        themselves.
-        """
+        """Yield an array of indices for this worker's share of each step, for scripts that load samples themselves."""
         return self._loop.feeder.indices(self.place)
 
     def share(self, count: int) -> range:
-        """Slice of `range(count)` that this worker has, to divide a validation set."""
+        """Return this worker's slice of `range(count)`, to divide a validation set among the workers."""
         return range(self.rank * count // self.workers, (self.rank + 1) * count // self.workers)
 
     def reduce(self, name: str, total: float, count: float | None = None) -> float:
-        """Sum of `total` over all workers; with `count`, the sum of totals divided by the sum of counts.
+        """Sum `total` over all workers; with `count`, divide the sum of totals by the sum of counts.
 
         The result is the same on every worker, so that decisions can depend on it. All workers must call it at the same
-        place. It is NaN on all of them if a worker was lost meanwhile. `total` and `count` may be arrays of one number.
-        They are summed as floats: to about seven digits, whole numbers exactly up to 2**24.
+        place. The result is NaN on all workers if a worker was lost meanwhile. `total` and `count` may be arrays of one
+        number. The sums are of floats: exact to about seven digits, and for whole numbers up to 2**24.
         """
         return self._loop.totals.reduce(self.place, name, number(total), None if count is None else number(count))
 
     def sum(self, value: float) -> Total:
-        """Sum over all workers of what each counted in its share of the batch.
+        """Sum over all workers a number that each worker counted in its share of the batch.
 
         For `trainer.step(epoch.sum(words))`, if the loss is divided by a count that differs between batches. Call it
-        before the step, at the same places on every worker. Precision is that of `reduce`: seven digits, whole numbers
-        exactly up to 2**24.
+        before the step, at the same places on every worker. The precision is about seven digits, and whole numbers are
+        exact up to 2**24.
 
-        If a worker is lost in it, the step is void and the returned number has no effect.
+        If a worker is lost meanwhile, the step is void and the returned number has no effect.
         """
         return self._loop.totals.sum(number(value))
 
     def random(self, name: str) -> np.random.Generator:
-        """Random generator with the same draws on all workers and after every restart.
+        """Return a random generator with the same draws on all workers and after every restart.
 
-        The draws follow from the job's seed, the step and `name`; outside of the batches the epoch takes the place of
-        the step. A second generator of the same name and step repeats the draws.
+        The draws follow from the job's seed, the step and `name`; outside of the batches, from the epoch instead of the
+        step. A second generator of the same name and step repeats the draws.
         """
         if not isinstance(name, str):
-            raise ValueError(f"epoch.random({name!r}): a name, as there may be several draws of one step")
+            raise ValueError(f"epoch.random({name!r}): must be a text that names the draw")
         step = None if self._loop.current is None else self.step_number
         return shared_generator(self._loop.seed, self.number, step, name)
 
     def per_sample(self, name: str, draw: Callable[[np.random.Generator], Any]) -> Any:
-        """Results of `draw` for each sample of the current batch, stacked along axis 0: a GAN's noise, a mask.
+        """Return the results of `draw` for each sample of the batch, stacked along axis 0, such as a GAN's noise.
 
             noise = nd.array(epoch.per_sample("noise", lambda generator: generator.normal(size=(100, 1, 1))))
 
-        They follow from the job's seed, the epoch, the sample's index and `name`, so a sample gets the same result on
-        any worker and after every restart. Costs about 20 microseconds per sample besides what `draw` takes.
+        A result follows from the job's seed, the epoch, the sample's index and `name`. So a sample gets the same result
+        on any worker and after every restart. Each sample costs about 20 microseconds besides the time of `draw`.
         """
         current = self._loop.current
         if current is None:
-            raise RuntimeError("epoch.per_sample() is for the batch in hand, within the loop over the batches")
+            raise RuntimeError(
+                "epoch.per_sample() was called outside of the loop over the batches: it needs the current batch"
+            )
         return drawn_for(self._loop.seed, self.number, current.part, name, draw)
 
     def record(self, name: str, total: float, count: float) -> None:

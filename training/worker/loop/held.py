@@ -1,6 +1,6 @@
-"""Arrays, parameters, numbers and generators in a script's variables, by the names that people write.
+"""Find arrays, parameters, numbers and generators in a script's variables, by the names in its source.
 
-For `dyntrain check`, which reports what differs on a worker that joined.
+`dyntrain check` compares these values, to report variables that differ on a worker that joined.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MOST_ITEMS, DEPTH = 500, 4
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 
 
-def held(describe: Callable[[Any], Any], but: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
-    """Arrays in the script's variables, each passed through `describe`, and the sorted names of all variables.
+def held(describe: Callable[[Any], Any], excluded: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
+    """Return the arrays in the script's variables, each passed through `describe`, and the names of all variables.
 
-    The variables are those of the functions on the call stack, outermost first, and of their modules. The objects in
-    `but` are left out. The names include variables without an array.
+    The functions on the call stack (outermost first) and their modules have these variables. The objects in `excluded`
+    are left out. The names are sorted, and include variables without an array.
     """
     arrays: dict[str, Any] = {}
-    names, seen = set[str](), {id(each) for each in but}
+    names, seen = set[str](), {id(each) for each in excluded}
     for frame in reversed([*_frames(sys._getframe(1))]):
         variables = frame.f_globals | frame.f_locals
         for name, value in variables.items():
@@ -53,7 +53,7 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _is_own(module: str) -> bool:
-    """Whether a module is the script's, and no library's."""
+    """Whether a module belongs to the script, not to a library."""
     top = module.partition(".")[0]
     if top in LIBRARIES or (top in sys.stdlib_module_names and top != "__main__"):
         return False
@@ -61,9 +61,9 @@ def _is_own(module: str) -> bool:
 
 
 def _walk(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield each object once, by its first name.
+    """Yield the arrays in a value, each once and by its first name.
 
-    Except numbers, as Python may have one object for several variables.
+    Numbers are always yielded, because Python may have one object for several variables.
     """
     if isinstance(value, bool | int | float | np.number):
         yield name, np.float64(value)
@@ -99,6 +99,6 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _items(name, vars(value), ".{}")
 
 
-def _items(name: str, values: Any, how: str) -> Iterator[tuple[str, Any]]:
+def _items(name: str, values: Any, name_format: str) -> Iterator[tuple[str, Any]]:
     if len(values.keys()) <= MOST_ITEMS:
-        yield from ((name + how.format(key), each) for key, each in [*values.items()])
+        yield from ((name + name_format.format(key), each) for key, each in [*values.items()])

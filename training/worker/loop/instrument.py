@@ -1,7 +1,7 @@
-"""The only place that replaces attributes of MXNet in a worker, from a loop's begin to its end.
+"""Replace attributes of MXNet in a worker, from a loop's begin to its end, so that listeners get the script's calls.
 
-The loop's listeners get the script's calls of MXNet, on the loop's own thread. An attribute is replaced only if a
-listener wants its calls; after the last loop of a process MXNet is as it was imported.
+A job's worker replaces attributes of MXNet only here. The listeners are called on the loop's own thread. An attribute
+is replaced only if a listener wants its calls. After the last loop of a process, MXNet is as it was imported.
 """
 
 from __future__ import annotations
@@ -26,85 +26,88 @@ from mxnet.gluon import utils
 from mxnet.ndarray import register
 
 ARRAYS = (mx.nd.NDArray, mx.np.ndarray)
-AMP = "mxnet.contrib.amp"  # its unscale divides gradients by a number that is equal on all workers
+AMP = "mxnet.contrib.amp"  # AMP divides gradients by a loss scale that is equal on all workers
 ZEROS = {handle_of(name) for name in ("_zeros", "zeros_like")}
 Method = Callable[..., Any]
 
 
 class Listener:
-    """Base of listeners, which override the methods for the calls that they want.
+    """Base class of listeners; a listener overrides the methods for the calls that it wants.
 
-    The methods are called while there is a current batch, outside of the job's own sums and updates, unless they say
-    otherwise.
+    Unless the description of a method says otherwise, the method is called only while the script has a batch. The job's
+    own sums and updates do not call listeners.
     """
 
     def calls_block(self, block: Any) -> None:
-        """Before a block is called that is not inside another block's call."""
+        """Called before a block that is not inside another block's call."""
 
     def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
-        """After a call of a hybridized block, which is one operator in MXNet's record."""
+        """Called after a hybridized block, which is one operator in MXNet's record."""
 
     def operated(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
-        """After an operator, given by its handle, has made new arrays while MXNet records."""
+        """Called after an operator, given by its handle, has made new arrays while MXNet records."""
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
         """Return the context in which a backward pass runs. Called before the pass."""
         raise NotImplementedError
 
     def writes(self, array: Any, writer: str, to_zero: bool) -> None:
-        """Before a write to all or a part of `array`, by the module `writer`; `to_zero`: only zeros are written."""
+        """Called before the module `writer` writes to `array` or a part of it.
+
+        `to_zero`: whether only zeros are written.
+        """
 
     def wrote(self, array: Any) -> None: ...
 
     def takes_part(self, array: Any) -> None:
-        """Before `array[key]`, which makes another array over the same memory."""
+        """Called before `array[key]`, which makes another array over the same memory."""
 
     def gradient_of(self, weight: Any) -> Any:
-        """Gradient array of `weight`, as MXNet makes another object each time; None if unknown.
+        """Return the gradient array of `weight`, or None if unknown. MXNet itself makes another object at each access.
 
         Only one listener may have this method.
         """
 
     def wrote_between(self, array: Any) -> None:
-        """Before a write outside of batches and of blocks."""
+        """Called before a write outside of batches and of blocks."""
 
     def splits(self, split: Method, data: Any, slices: int, axis: int) -> list[Any]:  # type: ignore[empty-body]
-        """Replace `gluon.utils.split_data`, which is `split`. Only one listener may have this method."""
+        """Called in place of `gluon.utils.split_data`, which is `split`. Only one listener may have this method."""
 
     def trainer_acts(self, trainer: Any) -> None:
-        """Before `step`, `allreduce_grads` or `update` of any Gluon trainer."""
+        """Called before `step`, `allreduce_grads` or `update` of any Gluon trainer."""
 
 
 class Listeners:
-    """Listeners of one loop, by the methods that they have."""
+    """Listeners of one loop, grouped by the methods that they override."""
 
     def __init__(self, *listeners: Listener) -> None:
-        def those_with(name: str) -> tuple[Method, ...]:
-            has = (each for each in listeners if getattr(type(each), name) is not getattr(Listener, name))
-            return tuple(getattr(each, name) for each in has)
+        def overrides_of(name: str) -> tuple[Method, ...]:
+            overriding = (each for each in listeners if getattr(type(each), name) is not getattr(Listener, name))
+            return tuple(getattr(each, name) for each in overriding)
 
-        def one_with(name: str) -> Method | None:
-            """The method of this name, None if no listener has it.
+        def single_override(name: str) -> Method | None:
+            """Return the only method of this name, or None if no listener has the method.
 
-            Raises ValueError if two have it, as only one can answer.
+            Raises ValueError if two listeners have the method, because only one can answer.
             """
-            answer, *more = those_with(name) or (None,)
+            answer, *more = overrides_of(name) or (None,)
             if more:
-                raise ValueError(f"several listeners answer {name}()")
+                raise ValueError(f"several listeners have the method {name}()")
             return answer
 
-        self.calls_block = those_with("calls_block")
-        self.called_hybrid = those_with("called_hybrid")
-        self.operated = those_with("operated")
-        self.differentiates = those_with("differentiates")
-        self.writes, self.wrote = those_with("writes"), those_with("wrote")
-        self.takes_part, self.gradient_of = those_with("takes_part"), one_with("gradient_of")
-        self.wrote_between = those_with("wrote_between")
-        self.splits, self.trainer_acts = one_with("splits"), those_with("trainer_acts")
+        self.calls_block = overrides_of("calls_block")
+        self.called_hybrid = overrides_of("called_hybrid")
+        self.operated = overrides_of("operated")
+        self.differentiates = overrides_of("differentiates")
+        self.writes, self.wrote = overrides_of("writes"), overrides_of("wrote")
+        self.takes_part, self.gradient_of = overrides_of("takes_part"), single_override("gradient_of")
+        self.wrote_between = overrides_of("wrote_between")
+        self.splits, self.trainer_acts = single_override("splits"), overrides_of("trainer_acts")
 
     @property
     def attributes(self) -> Iterator[Attribute]:
-        """Attributes to replace."""
+        """Attributes of MXNet to replace, with their replacements."""
         yield gluon.Block, "__call__", _block_call
         yield register, "_imperative_invoke", _invoke
         for owner in ARRAYS:
@@ -126,7 +129,7 @@ class Listeners:
 
 
 class Instrument:
-    """Replaced attributes of this process, in which several loops may run on threads of their own."""
+    """Replaced attributes of this process, in which several loops may run, each on its own thread."""
 
     def __init__(self) -> None:
         self._lock, self._users, self._replaced = threading.Lock(), Counter[Attribute](), Replaced()
@@ -140,8 +143,9 @@ class Instrument:
                     self._replaced.replace(*attribute)
 
     def remove(self, listeners: Listeners) -> None:
-        """Restore what no other loop uses; also from a thread that did not install it, as when a generator is
-        collected.
+        """Restore the attributes that no other loop uses.
+
+        May be called from any thread, as when a generator is collected.
         """
         if thread_context.listeners is listeners:
             thread_context.listeners = None
@@ -156,7 +160,7 @@ instrument = Instrument()
 
 
 def arrays(nested: Any) -> Iterator[Any]:
-    """Arrays in nested inputs or outputs of blocks and operators."""
+    """Yield the arrays in nested inputs or outputs of blocks and operators."""
     if isinstance(nested, mx.nd.NDArray):
         yield nested
     elif isinstance(nested, list | tuple | dict):
@@ -165,14 +169,14 @@ def arrays(nested: Any) -> Iterator[Any]:
 
 
 def _in_batch() -> Listeners | None:
-    """Listeners of this thread's loop if its script has a batch and the call is not the job's own."""
+    """Return the listeners of this thread's loop, or None without a batch and for the job's own calls."""
     return None if thread_context.current is None or thread_context.in_job else thread_context.listeners
 
 
-def _script_that_writes() -> str | None:
-    """Module of the innermost frame outside of MXNet's arrays and operators; None if listeners do not want the write.
+def _writing_module() -> str | None:
+    """Return the module of the innermost frame outside of MXNet's arrays and operators.
 
-    They do not want writes of the job itself, or outside of a loop.
+    Returns None for writes of the job itself and outside of a loop, which listeners do not want.
     """
     if thread_context.listeners is None or thread_context.in_job or thread_context.in_write:
         return None
@@ -186,22 +190,22 @@ def _script_that_writes() -> str | None:
 
 
 def _write(target: Any, writer: str, to_zero: bool, write: Callable[[], Any]) -> Any:
-    """Call `write` on the arrays, with the listeners called before and after it."""
+    """Call `write`, and the listeners before and after it with the arrays in `target`."""
     listeners, written = thread_context.listeners, list(arrays(target))
     assert listeners is not None
     if thread_context.current is None:
         for array in () if thread_context.in_block else written:
-            for tell in listeners.wrote_between:
-                tell(array)
+            for notify in listeners.wrote_between:
+                notify(array)
         return write()
     for array in written:
-        for tell in listeners.writes:
-            tell(array, writer, to_zero)
+        for notify in listeners.writes:
+            notify(array, writer, to_zero)
     with within("in_write"):
         result = write()
     for array in written:
-        for tell in listeners.wrote:
-            tell(array)
+        for notify in listeners.wrote:
+            notify(array)
     return result
 
 
@@ -212,9 +216,9 @@ def _block_call(call: Method) -> Method:
     @wraps(call)
     def block_call(self: Any, *args: Any, **options: Any) -> Any:
         if not thread_context.in_block and (listeners := _in_batch()):
-            for tell in listeners.calls_block:
-                tell(self)
-        thread_context.in_block += 1  # not by within(): there are many of these calls
+            for notify in listeners.calls_block:
+                notify(self)
+        thread_context.in_block += 1  # not by within(), which is slower: scripts call many blocks
         try:
             return call(self, *args, **options)
         finally:
@@ -224,16 +228,16 @@ def _block_call(call: Method) -> Method:
 
 
 def _invoke(invoke: Method) -> Method:
-    """All operators outside of hybridized blocks, also that of `array += other`."""
+    """Replace the call of all operators outside of hybridized blocks, also of `array += other`."""
 
     @wraps(invoke)
     def operator(handle: int, inputs: Sequence[Any], keys: Any, values: Any, out: Any, *more: Any) -> Any:
-        if out is not None and (writer := _script_that_writes()):
+        if out is not None and (writer := _writing_module()):
             return _write(out, writer, handle in ZEROS, lambda: invoke(handle, inputs, keys, values, out, *more))
         output = invoke(handle, inputs, keys, values, out, *more)
         if out is None and (listeners := _in_batch()) and listeners.operated and autograd.is_recording():
-            for tell in listeners.operated:
-                tell(handle, inputs, output)
+            for notify in listeners.operated:
+                notify(handle, inputs, output)
         return output
 
     return operator
@@ -242,7 +246,7 @@ def _invoke(invoke: Method) -> Method:
 def _set_item(set_item: Method) -> Method:
     @wraps(set_item)
     def writes_to(self: Any, key: Any, value: Any) -> Any:
-        if writer := _script_that_writes():
+        if writer := _writing_module():
             to_zero = isinstance(value, int | float) and value == 0
             return _write(self, writer, to_zero, lambda: set_item(self, key, value))
         return set_item(self, key, value)
@@ -254,26 +258,26 @@ def _get_item(get_item: Method) -> Method:
     @wraps(get_item)
     def takes(self: Any, key: Any) -> Any:
         if listeners := _in_batch():
-            for tell in listeners.takes_part:
-                tell(self)
+            for notify in listeners.takes_part:
+                notify(self)
         return get_item(self, key)
 
     return takes
 
 
-def _grad(own: property) -> property:
+def _grad(original: property) -> property:
     def grad(self: Any) -> Any:
         gradient = listeners.gradient_of(self) if (listeners := _in_batch()) and listeners.gradient_of else None
-        return own.fget(self) if gradient is None else gradient  # type: ignore[misc]  # it has one
+        return original.fget(self) if gradient is None else gradient  # type: ignore[misc]  # it has one
 
-    return property(grad, doc=own.__doc__)
+    return property(grad, doc=original.__doc__)
 
 
 def _differentiated(heads: Sequence[Any], gradients: Sequence[Any]) -> ExitStack:
     stack = ExitStack()
     if listeners := _in_batch():
-        for tell in listeners.differentiates:
-            stack.enter_context(tell(heads, gradients))
+        for notify in listeners.differentiates:
+            stack.enter_context(notify(heads, gradients))
     return stack
 
 
@@ -289,9 +293,9 @@ def _backward(backward: Method) -> Method:
 def _backward_of_several(backward: Method) -> Method:
     @wraps(backward)
     def heads_backward(heads: Any, head_grads: Any = None, *args: Any, **options: Any) -> Any:
-        several = heads if isinstance(heads, list | tuple) else [heads]
-        given = head_grads if isinstance(head_grads, list | tuple) else [head_grads] * len(several)
-        with _differentiated(several, given):
+        head_list = heads if isinstance(heads, list | tuple) else [heads]
+        gradients = head_grads if isinstance(head_grads, list | tuple) else [head_grads] * len(head_list)
+        with _differentiated(head_list, gradients):
             return backward(heads, head_grads, *args, **options)
 
     return heads_backward
@@ -302,8 +306,8 @@ def _call_cached_op(call: Method) -> Method:
     def hybrid(self: Any, *args: Any) -> Any:
         output = call(self, *args)
         if (listeners := _in_batch()) and autograd.is_recording():
-            for tell in listeners.called_hybrid:
-                tell(self, [*arrays(args)], next(arrays(output)))
+            for notify in listeners.called_hybrid:
+                notify(self, [*arrays(args)], next(arrays(output)))
         return output
 
     return hybrid
@@ -323,8 +327,8 @@ def _trainer_act(act: Method) -> Method:
     @wraps(act)
     def acts(self: Any, *args: Any, **options: Any) -> Any:
         if listeners := _in_batch():
-            for tell in listeners.trainer_acts:
-                tell(self)
+            for notify in listeners.trainer_acts:
+                notify(self)
         return act(self, *args, **options)
 
     return acts

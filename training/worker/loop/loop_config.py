@@ -1,4 +1,4 @@
-"""Arguments of `job.epochs()`, completed from the script's loaders."""
+"""Settings of a loop: arguments of `job.epochs()`, completed from the script's loaders."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dyntrain.training.worker.data.sampled import SampledBatches
 
 Changes = Literal["any", "epoch"]  # where the membership may change: at every boundary, or at ends of epochs
 
-ONE = FixedGlobal(1)
-ONE_AFTER_ANOTHER = (
-    "what alternates in an epoch is one dataset with a batch_sampler, what is read side by side a dataset of pairs; "
-    "validation has a gluon DataLoader"
+ONE_SAMPLE = FixedGlobal(1)
+SEVERAL_DATASETS = (
+    "alternate datasets by a batch_sampler over one dataset, read datasets in parallel as a dataset of pairs, and "
+    "validate with a gluon DataLoader"
 )
 
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """Settings of one loop: `epochs` from number `start` on, with `samples` each.
+    """Settings of one loop: `epochs` epochs from number `start` on, with `samples` samples each.
 
     `drawn_from`: size of the dataset if an epoch leaves some samples out. `drawn`: batches of the script's own sampler.
-    `base`: epochs of the loops before this one. The rest is as in `job.epochs`.
+    `base`: epochs of the loops before this one. The other settings are as in `job.epochs`.
     """
 
     epochs: int = 0
@@ -36,7 +36,7 @@ class LoopConfig:
     another: bool = False  # whether another loop may follow
     samples: int = 0
     drawn_from: int | None = None
-    batching: Batching = ONE
+    batching: Batching = ONE_SAMPLE
     drawn: SampledBatches | None = None
     seed: int = 0
     steps: int | None = None
@@ -61,15 +61,18 @@ class LoopConfig:
 
     @property
     def largest_batch(self) -> int:
-        """Largest batch over all workers, if it does not depend on their number."""
+        """Size of the largest batch over all workers; with `PerWorker`, of one worker's."""
         return self.batching.batch if self.drawn is None else self.drawn.largest
 
     def shares(self, sequence: ShardOrder | None) -> Shares:
         batches = None if self.drawn is None else self.drawn.batches
         return Shares(self.samples, self.end, self.seed, self.batching, sequence, self.drawn_from, batches, self.shift)
 
-    def agreed(self, sequence: ShardOrder | None, group: int) -> str:
-        """Settings that must be equal on all workers, besides those that the coordinator compares one by one."""
+    def shared_settings(self, sequence: ShardOrder | None, group: int) -> str:
+        """Return settings that must be equal on all workers, as text.
+
+        The coordinator compares other settings one by one.
+        """
         order = self.drawn or sequence
         return ", ".join(
             [
@@ -104,28 +107,33 @@ def loop_config_of(
     size: int,
     probe: bool,
 ) -> LoopConfig:
-    """Loop settings from the script's arguments and loaders. Raises ValueError if they are wrong or contradict each
-    other.
+    """Make the loop's settings from the script's arguments and loaders.
+
+    Raises ValueError if arguments or loaders are wrong or contradict each other.
     """
     epochs, start, seed = whole("epochs", epochs), whole("start", start, 0), whole("seed", seed, 0)
-    samples, global_batch = _if_said("samples", samples), _if_said("global_batch", global_batch)
-    steps, local_batch_at_most = _if_said("steps", steps), _if_said("local_batch_at_most", local_batch_at_most)
+    samples, global_batch = _if_given("samples", samples), _if_given("global_batch", global_batch)
+    steps, local_batch_at_most = _if_given("steps", steps), _if_given("local_batch_at_most", local_batch_at_most)
     if not (batching is None or isinstance(batching, Batching)):
-        raise ValueError(f"batching={batching!r}: PerWorker(64), or FixedGlobal(64), which global_batch=64 is as well")
+        raise ValueError(
+            f"batching={batching!r}: must be PerWorker(64) or FixedGlobal(64), which equals global_batch=64"
+        )
     drawn = loading.sampled(seed)
     if drawn is not None:
         if batching is not None:
-            raise ValueError("batching= beside a batch_sampler, which says how many samples a batch has")
+            raise ValueError(
+                "batching= beside a batch_sampler, which already sets the size of a batch: leave batching= out"
+            )
         global_batch = global_batch or drawn.largest
-    samples, global_batch = _of_loaders(loading, samples, global_batch, batching)
+    samples, global_batch = _samples_and_batch(loading, samples, global_batch, batching)
     if start >= epochs:
-        raise ValueError(f"epochs ({epochs}) ends the numbers that begin with start ({start}): it must be larger")
+        raise ValueError(f"epochs ({epochs}) must be larger than start ({start})")
     if samples < 1:
         raise ValueError("the dataset has no samples")
     if changes not in get_args(Changes):
-        raise ValueError(f"changes={changes!r}: may workers come and go at 'any' boundary, or at ends of an 'epoch'?")
+        raise ValueError(f"changes={changes!r}: must be 'any' (changes at any boundary) or 'epoch' (at ends of epochs)")
     batching = batching.of_size(size) if isinstance(batching, PerWorker) else batching or FixedGlobal(global_batch or 0)
-    counted = _counted(loading, samples, batching.batch) if drawn is None else drawn.taken
+    counted = _samples_of_epoch(loading, samples, batching.batch) if drawn is None else drawn.taken
     return LoopConfig(
         epochs - start,
         start,
@@ -146,34 +154,38 @@ def loop_config_of(
     )
 
 
-def _if_said(name: str, value: int | None) -> int | None:
+def _if_given(name: str, value: int | None) -> int | None:
     return None if value is None else whole(name, value)
 
 
-def _counted(loading: Loading, samples: int, batch: int) -> int:
-    """Samples of an epoch. Raises ValueError if the loaders differ in whether they discard the last batch."""
+def _samples_of_epoch(loading: Loading, samples: int, batch: int) -> int:
+    """Return the samples of an epoch.
+
+    Raises ValueError if some loaders discard the last batch and others do not.
+    """
     discards = {loader.discards for loader in loading.loaders}
     if len(discards) > 1:
-        raise ValueError("one loader keeps the last batch, another discards it: an epoch has one end, so all do alike")
+        raise ValueError("one loader keeps the last batch, another discards it: set last_batch alike for all loaders")
     return samples // batch * batch if True in discards else samples
 
 
-def _of_loaders(
+def _samples_and_batch(
     loading: Loading, samples: int | None, global_batch: int | None, batching: Batching | None
 ) -> tuple[int, int | None]:
-    """Samples and global batch, from the loaders if not given. Raises ValueError if they contradict each other."""
+    """Return samples and global batch, from the loaders if not given.
+
+    Raises ValueError if arguments and loaders contradict each other.
+    """
     sizes = {loader.batch_size for loader in loading.loaders} - {None}
     if global_batch is None and batching is None and len(sizes) == 1:
         global_batch = next(iter(sizes))
     counts = {loader.samples for loader in loading.loaders}
     if len(counts) > 1:
-        raise ValueError(
-            f"loaders of {' and '.join(map(str, sorted(counts)))} samples in one loop: {ONE_AFTER_ANOTHER}"
-        )
+        raise ValueError(f"loaders of {' and '.join(map(str, sorted(counts)))} samples in one loop: {SEVERAL_DATASETS}")
     if samples is None and counts:
         samples = counts.pop()
     if samples is None or (global_batch is None) == (batching is None):
-        raise ValueError("give samples=... and either global_batch=... or batching=..., or make a job.loader of them")
-    if wrong := sizes - {global_batch if batching is None else batching.batch}:
-        raise ValueError(f"a loader's batch_size is {wrong.pop()}, job.epochs() was told another one: give it once")
+        raise ValueError("give samples=... and either global_batch=... or batching=..., or make a job.loader with them")
+    if other_sizes := sizes - {global_batch if batching is None else batching.batch}:
+        raise ValueError(f"a loader's batch_size is {other_sizes.pop()}, job.epochs() has another one: give it once")
     return samples, global_batch

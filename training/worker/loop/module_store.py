@@ -1,4 +1,4 @@
-"""The kvstore of a script for AWS Dynamic Training."""
+"""Kvstore of a script for AWS Dynamic Training."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.refused import Refused
 
 from mxnet.kvstore import KVStoreBase  # isort: skip
-from mxnet.kvstore.base import create as create_of_mxnet  # mx.kvstore.create may be the one below
+from mxnet.kvstore.base import create as create_of_mxnet  # mx.kvstore.create may be replaced by `create` below
 
-NOT_ELASTIC = "kvstore {name!r} is not elastic: there are {stores}, whose updates all workers make"
+NOT_ELASTIC = "kvstore {name!r} is not elastic: use {stores}, with which all workers make the updates"
 
 
 class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
-    """The script's `kv`.
+    """The script's kvstore.
 
-    Before `fit` it is worker 0 of 1 on every worker, because the membership is not known before the model is.
+    Before `fit` it is worker 0 of 1 on every worker, because a worker becomes a member only when its model is known.
     """
 
     type = ""  # the kind that the script asked for; MXNet looks for "dist" and "_sync" in it
@@ -39,7 +39,7 @@ class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
         """Do nothing: the workers' parameters are made equal when a generation forms."""
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Refuse: a Gluon Trainer begins with it, Module never calls it."""
+        """Raise NotImplementedError: Module never broadcasts, but a Gluon trainer does at its begin."""
         raise NotImplementedError(
             "this kvstore is for Module.fit; a Gluon script trains elastically with job.trainer (training/GUIDE.md)"
         )
@@ -49,7 +49,7 @@ class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        return False  # above all not of the optimizer: its state on servers could reach no joiner
+        return False  # not of the optimizer either: a joiner could not get its state from servers
 
     def set_gradient_compression(self, compression_params: Any) -> None:
         raise NotImplementedError(
@@ -60,12 +60,12 @@ class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
 def create(name: str = "local") -> Any:
     """Replacement of `mx.kvstore.create`: elastic for dist_sync, dist_device_sync and dist_sync_device.
 
-    Raises Refused on a worker for MXNet's other distributed stores, which would wait for servers that no launcher
+    On a worker, raises Refused for MXNet's other distributed stores, which would wait for servers that no launcher
     starts.
     """
     if (elastic := store_named(name)) is not None:
         return ModuleStore(Membership.join(elastic), elastic)
     if "dist" in str(name).lower() and read_control_file() is not None:
-        Membership.join(STORES[0])  # so that whoever started this worker is told what it raises
+        Membership.join(STORES[0])  # so that the coordinator gets the error below
         raise Refused(NOT_ELASTIC.format(name=name, stores=" and ".join(STORES)))
     return create_of_mxnet(name)

@@ -1,4 +1,4 @@
-"""The job as a script sees it in a probe's child, up to the sums, which are reported to the parent."""
+"""Job of a script in a probe's child: gradients are reported to the parent instead of summed over the workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 from dyntrain.training.worker.loop.agreed.reduction import Total
-from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch, summed
+from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch, has_gradient
 from dyntrain.training.worker.probe.child import ParentPipe
 from dyntrain.training.worker.probe.draws import Draws
 from dyntrain.training.worker.probe.freeze_layers import Statistics
@@ -21,52 +21,54 @@ if TYPE_CHECKING:
 
 
 class ProbeChild:
-    """State of a child, which has `batch`, a part of the excerpt or the whole.
+    """State of a child that computes the gradients of `batch`: the excerpt (probed samples) or a part of it.
 
-    `totals`: results of `epoch.sum` for the whole excerpt, in order; None in the child that has the whole, whose own
-    values they are. `own`: see `Draws`.
+    `totals`: results of `epoch.sum` for the whole excerpt, in order. The child that has the whole excerpt computes
+    these results, so its `totals` are None. `own`: see `Draws`.
     """
 
     def __init__(
-        self, home: ParentPipe, batch: Any, totals: Sequence[float] | None, statistics: Statistics, own: Sequence[Any]
+        self, parent: ParentPipe, batch: Any, totals: Sequence[float] | None, statistics: Statistics, own: Sequence[Any]
     ) -> None:
         self.batch = batch
-        self._home, self._given, self._draws = home, None if totals is None else iter(totals), Draws(own)
+        self._parent, self._given_totals, self._draws = parent, None if totals is None else iter(totals), Draws(own)
         self._statistics = statistics
         self._totals: list[float] = []
         self._gradients: dict[str, Sketch] = {}
         self._summed = set[Any]()
 
     def total(self, value: float) -> Total:
-        self._totals.append(value if self._given is None else next(self._given, math.nan))
+        self._totals.append(value if self._given_totals is None else next(self._given_totals, math.nan))
         return Total(self._totals[-1])
 
-    def summed(self, loop: TrainingLoop, current: CurrentBatch, trainer: Any) -> None:
+    def record_gradients(self, loop: TrainingLoop, current: CurrentBatch, trainer: Any) -> None:
         """Record the trainer's gradients in place of a sum over the workers. After the last trainer the child ends."""
         device_weights, t = current.device_weights(trainer), loop.trainers.index(trainer)
         for i, param in enumerate(trainer._params):
-            if summed(param):
+            if has_gradient(param):
                 self._gradients[gradient_key(t, i)] = _sketch_of(param, device_weights)
         self._summed.add(trainer)
         if len(self._summed) == len(loop.trainers):
             self.end(loop, current)
 
     def end(self, loop: TrainingLoop, current: CurrentBatch) -> NoReturn:
-        """Report to the parent and end: the script asks for the next batch, or may be at its end."""
+        """Report to the parent and end; called when the script asks for the next batch."""
         for trainer in loop.trainers:
             if trainer not in self._summed and any(p.grad_req == "add" for p in trainer._params):
-                self.summed(loop, current, trainer)
+                self.record_gradients(loop, current, trainer)
         gradients = {key: [each.norm, each.sums] for key, each in self._gradients.items()}
         of_batch, drawn = self._draws.of_batch, self._draws.digest()
         report = {"totals": self._totals, "norms": self._statistics.seen, "drawn": drawn, "of_batch": of_batch}
-        self._home.say({"gradients": gradients, **report})
+        self._parent.send_and_end({"gradients": gradients, **report})
 
 
 def _sketch_of(param: Any, device_weights: Sequence[float]) -> Sketch:
-    """Sketch of the gradients of all devices; zeros for a parameter that this batch has not written to."""
+    """Return the sketch of a parameter's gradients, added up over all devices; zeros if this batch wrote none."""
     devices = zip(param.list_data(), param.list_grad(), device_weights, strict=True)
     gradients = [
-        g if lean == 1.0 else g * lean for data, g, lean in devices if param.grad_req == "add" or data._fresh_grad
+        g if device_weight == 1.0 else g * device_weight
+        for data, g, device_weight in devices
+        if param.grad_req == "add" or data._fresh_grad
     ]
     total = gradients[0].asnumpy() if gradients else np.zeros(param.shape, np.float32)
     for each in gradients[1:]:

@@ -1,12 +1,13 @@
-"""Probe of a loop's first batch, before its first step: whether gradients of its parts add up to those of the whole.
+"""Probe a loop's first batch before its first step: compare its gradients with the sum over its parts.
 
 MXNet's record does not show everything that a script counts in its batch: class weights, a target, how many places were
-picked. So each worker that begins the loop lets the script run some samples of the first batch, and two parts of them,
-in processes of their own. If the gradients differ, the script would train differently over several workers.
+picked. So each worker that begins the loop forks child processes. In the children, the script runs some samples of the
+first batch (the *excerpt*), and two parts of the excerpt. If the gradients do not add up, the script would train
+differently over several workers.
 
-Layers are held still meanwhile, because BatchNorm depends on the batch by design. What is drawn for each sample is the
-same in each process, as far as the draw shows which sample it is for; otherwise the probe says nothing. The samples are
-loaded in this process, by its loading processes; with `epoch.indices()` the script loads them itself, in the child.
+Layers are frozen in the children, because BatchNorm depends on the batch by design. Random draws for a sample are the
+same in each child if the draw shows its sample; otherwise the probe is skipped. The samples are loaded in this process.
+With `epoch.indices()`, the script itself loads the samples in the child.
 """
 
 from __future__ import annotations
@@ -39,22 +40,26 @@ if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 SAMPLES, FEWEST = 12, 4  # samples of the excerpt, at most and at least
-FIRST = 5 / 12  # share of the first part, so that neither part is a multiple of the other
+FIRST_SHARE = 5 / 12  # share of the first part, so that neither part is a multiple of the other
 SECONDS = 60.0  # for the whole probe; a script that takes longer begins without it
-MORE, OTHER, SOON = 256, 0.5, 10.0  # second excerpt: samples at most, share of its first part, time limit (s)
-TOLERANCE, OF_HALVES = 1e-3, 5e-2  # rounding of a sum in another order, with float32 and with float16
-TRIED = "the first batch is probed: the gradients of %(whole)d samples are those of %(first)d and %(rest)d of them"
+MORE_SAMPLES, SECOND_SHARE, SOON_SECONDS = (
+    256,
+    0.5,
+    10.0,
+)  # second excerpt: most samples, first part's share, time limit
+TOLERANCE, FLOAT16_TOLERANCE = 1e-3, 5e-2  # rounding of a sum in another order, with float32 and with float16
+PROBED = "the first batch is probed: the gradients of %(first)d and %(rest)d samples add up to those of all %(whole)d"
 WENT_ON = "the script went on without asking for the next batch"
 TALKS = "the script talks to another process before its step"
 REFUSED_BY_ANOTHER = (
-    "another worker refuses the script for what it does with a batch: that worker's log says what to write"
+    "another worker refuses the script because of a batch: that worker's log has the reason and the remedy"
 )
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A child's report: `gradients` by their keys, results of `epoch.sum`, and statistics of its norms.
+class ChildReport:
+    """A child's report: `gradients` by key, results of `epoch.sum`, and statistics of its norms.
 
     `drawn`: digest of its random draws. `of_batch`: functions by which it drew numbers for the batch as a whole.
     """
@@ -66,31 +71,31 @@ class Tried:
     of_batch: list[str]
 
 
-def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[Indices, None, None]:
-    """Yield nothing in this process; in each child, its part of the batch, with `loop.probe_child` set.
+def probe_first_batch(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[Indices, None, None]:
+    """Probe the first batch; yields only in a child: its part of the batch, with `loop.probe_child` set.
 
-    Afterwards `loop.refusal` says what is wrong, if anything. `dataset` None: the script loads its samples itself, also
-    in the child.
+    Afterwards `loop.refusal` has the reason if the script is refused. `dataset` None: the script loads its samples
+    itself, also in the child.
     """
     batch = loop.feeder.first_batch[:SAMPLES]
-    begun = time.monotonic()
+    started_at = time.monotonic()
     try:
         if len(batch) < FEWEST:
             raise ProbeSkipped(f"it has {len(batch)} samples")
-        whole = yield from Probe(loop, dataset, batch, FIRST).run()
+        whole = yield from Probe(loop, dataset, batch, FIRST_SHARE).run()
     except ProbeSkipped as why:
         loop.findings.find("DT202", why=why)
         return
     if loop.refusal is not None:
         return
-    log.info(TRIED, sizes_of(batch, FIRST))
+    log.info(PROBED, sizes_of(batch, FIRST_SHARE))
     if whole.of_batch:
         loop.findings.find("DT203", by=", ".join(whole.of_batch))
-    more = loop.feeder.first_batch[: max(len(batch), min(MORE, loop.feeder.first_part))]
-    if (time.monotonic() - begun) * len(more) / len(batch) < SOON:
-        # Few samples rarely share a class, or a largest loss; and two parts may agree by chance
+    larger_batch = loop.feeder.first_batch[: max(len(batch), min(MORE_SAMPLES, loop.feeder.first_part))]
+    if (time.monotonic() - started_at) * len(larger_batch) / len(batch) < SOON_SECONDS:
+        # Few samples rarely share a class, and two parts may agree by chance
         with suppress(ProbeSkipped):
-            yield from Probe(loop, dataset, more, OTHER).run()
+            yield from Probe(loop, dataset, larger_batch, SECOND_SHARE).run()
 
 
 def sizes_of(batch: Indices, first: float) -> dict[str, int]:
@@ -100,7 +105,7 @@ def sizes_of(batch: Indices, first: float) -> dict[str, int]:
 
 
 class ProbeSkipped(Exception):
-    """The probe says nothing about the script; the message has the reason."""
+    """The probe has no result about the script; the message has the reason."""
 
 
 class Probe:
@@ -112,75 +117,77 @@ class Probe:
         self._until, self._own = time.monotonic() + SECONDS, generators()
         self._on_cpu = copies_on_cpu()
 
-    def run(self) -> Generator[Indices, None, Tried]:
-        """Try the excerpt and its two parts; returns the excerpt's report. Raises ProbeSkipped."""
+    def run(self) -> Generator[Indices, None, ChildReport]:
+        """Run the script on the excerpt and its two parts; returns the excerpt's report. Raises ProbeSkipped."""
         rows, first = np.arange(len(self._batch)), self._sizes["first"]
-        whole = yield from self._try(rows, None)
+        whole = yield from self._run_child(rows, None)
         parts = []
         for part in (rows[:first], rows[first:]):
-            parts.append((part, (yield from self._try(part, whole))))
-        if len({whole.drawn, *(tried.drawn for _, tried in parts)}) > 1:
+            parts.append((part, (yield from self._run_child(part, whole))))
+        if len({whole.drawn, *(report.drawn for _, report in parts)}) > 1:
             raise ProbeSkipped("the script draws other numbers for other samples")
-        if wrong := self._difference(whole, parts):
-            again = yield from self._try(rows, None)
-            if self._difference(whole, [(rows, again)]):
-                raise ProbeSkipped("the script does not compute the same of the same samples twice")
-            self._loop.findings.find("DT201", name=wrong.name, share=wrong.share, **self._sizes)
+        if mismatch := self._difference(whole, parts):
+            rerun = yield from self._run_child(rows, None)
+            if self._difference(whole, [(rows, rerun)]):
+                raise ProbeSkipped("the script gives two results for the same samples")
+            self._loop.findings.find("DT201", name=mismatch.name, share=mismatch.share, **self._sizes)
         return whole
 
-    def _try(self, rows: Indices, whole: Tried | None) -> Generator[Indices, None, Tried]:
-        """Try `rows` of the excerpt in a child; returns its report. Raises ProbeSkipped.
+    def _run_child(self, rows: Indices, whole: ChildReport | None) -> Generator[Indices, None, ChildReport]:
+        """Run the script on `rows` of the excerpt in a child; returns the child's report. Raises ProbeSkipped.
 
-        `whole`: the report on all of the excerpt, of which `rows` are a part; None if they are all.
+        `whole`: the report on the whole excerpt if `rows` are a part of it, otherwise None.
         """
         try:
             dataset = self._dataset
             samples = None if dataset is None else self._loop.feeder.load_part(dataset, self._batch, rows)
-        except Exception as error:  # which is raised again when the script gets its batch
-            raise ProbeSkipped(f"its samples: {error}") from error
-        came = fork(self._until - time.monotonic())
-        if isinstance(came, ParentPipe):
-            came.leave_at_errors(sys._getframe())
-            self._loop.membership.forked(came.instead(WENT_ON))
-            guard_ipc(came.instead(TALKS))
+        except Exception as error:  # raised again when the script gets its batch
+            raise ProbeSkipped(f"its samples cannot be loaded: {error}") from error
+        forked = fork(self._until - time.monotonic())
+        if isinstance(forked, ParentPipe):
+            forked.leave_at_errors(sys._getframe())
+            self._loop.membership.forked(forked.ending_call(WENT_ON))
+            guard_ipc(forked.ending_call(TALKS))
             move_to_cpu(self._on_cpu)
             statistics = Statistics(None if whole is None else whole.norms)
             freeze_layers(statistics)
             draw_for_all(rows, len(self._batch))
             seed_generators(self._loop.seed, self._loop.position.step, 0)
-            probe_child = ProbeChild(came, samples, None if whole is None else whole.totals, statistics, self._own)
+            probe_child = ProbeChild(forked, samples, None if whole is None else whole.totals, statistics, self._own)
             current = self._loop.feeder.take_part(probe_child, self._batch, rows)
             try:
                 yield current.part
             except GeneratorExit:
-                came.say({"failed": WENT_ON})
+                forked.send_and_end({"failed": WENT_ON})
             probe_child.end(self._loop, current)
-        if "failed" in came:
-            raise ProbeSkipped(came["failed"])
-        gradients = {key: Sketch(norm, sums) for key, (norm, sums) in came["gradients"].items()}
+        if "failed" in forked:
+            raise ProbeSkipped(forked["failed"])
+        gradients = {key: Sketch(norm, sums) for key, (norm, sums) in forked["gradients"].items()}
         if not gradients:
             raise ProbeSkipped("the script does not step in it")
-        return Tried(gradients, came["totals"], came["norms"], came["drawn"], came["of_batch"])
+        return ChildReport(gradients, forked["totals"], forked["norms"], forked["drawn"], forked["of_batch"])
 
-    def _difference(self, whole: Tried, parts: Sequence[tuple[Indices, Tried]]) -> Difference | None:
-        """First difference that a trainer's gradients show, None if there is none. Raises ProbeSkipped."""
+    def _difference(self, whole: ChildReport, parts: Sequence[tuple[Indices, ChildReport]]) -> Difference | None:
+        """Return the first difference in a trainer's gradients, None if there is none. Raises ProbeSkipped."""
         for t, trainer in enumerate(self._loop.trainers):
             names = {gradient_key(t, i): p.name for i, p in enumerate(trainer._params)}
-            for each in (whole, *(tried for _, tried in parts)):
+            for each in (whole, *(report for _, report in parts)):
                 names = {key: name for key, name in names.items() if key in each.gradients}
-            weighed = [
-                (len(rows) / len(self._batch) if trainer.loss_kind == "mean" else 1.0, tried.gradients)
-                for rows, tried in parts
+            weighted = [
+                (len(rows) / len(self._batch) if trainer.loss_kind == "mean" else 1.0, report.gradients)
+                for rows, report in parts
             ]
             try:
-                wrong = difference(whole.gradients, weighed, names, OF_HALVES if _has_halves(trainer) else TOLERANCE)
+                mismatch = difference(
+                    whole.gradients, weighted, names, FLOAT16_TOLERANCE if _uses_float16(trainer) else TOLERANCE
+                )
             except ValueError as error:
                 raise ProbeSkipped(str(error)) from error
-            if wrong is not None:
-                return wrong
+            if mismatch is not None:
+                return mismatch
         return None
 
 
-def _has_halves(trainer: Any) -> bool:
+def _uses_float16(trainer: Any) -> bool:
     """Whether float16 is used, in the parameters or by AMP."""
     return amp._amp_initialized or any(np.dtype(p.dtype) == np.float16 for p in trainer._params)

@@ -1,4 +1,7 @@
-"""Learning rates that count samples, so that they do not drift when the number of workers changes; some follow it."""
+"""Learning rates that count samples, so that changes of the number of workers do not shift a schedule.
+
+With `PerWorker` batches the rates also follow the number of workers.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,17 @@ from mxnet.lr_scheduler import LRScheduler  # isort: skip
 from dyntrain.training.sampling.batching import Batching, PerWorker, WorkerRate
 
 ANOTHER_BATCHING = (
-    "the trainer comes from a loop over epochs with another batching=, by which its rate follows the number of "
-    "workers. Make a new one, job.trainer(...), for this loop"
+    "the trainer was made for a loop over epochs with another batching=, on which its rate depends. Make a new trainer "
+    "for this loop by job.trainer(...)"
 )
 
 
 class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
-    """Schedule `inner`, which counts updates of `unit` samples, called with the samples trained on so far in that unit.
+    """Schedule that calls `inner` with the number of samples trained on so far, in units of `unit` samples.
 
-    `samples` is part of the training state; `updates` were made before. `inner` must depend on the count alone, as all
-    of MXNet's schedulers do, because a joiner calls a fresh one of its own.
+    `inner` counts updates of `unit` samples. `inner` must depend on the count alone, as all of MXNet's schedulers do,
+    because a joiner calls a fresh copy. `samples` is part of the training state. `updates`: number of updates made
+    before.
     """
 
     def __init__(self, inner: Any, unit: int, updates: int = 0) -> None:
@@ -48,7 +52,7 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
 
 
 class _Scaled(LRScheduler):  # type: ignore[misc]  # mxnet has no types
-    """The script's own schedule times the factor of the workers' number, during one update."""
+    """The script's schedule times the factor for the number of workers, during one update."""
 
     def __init__(self, inner: Any, rate: WorkerRate) -> None:
         self._inner, self._rate = inner, rate
@@ -61,8 +65,8 @@ class _Scaled(LRScheduler):  # type: ignore[misc]  # mxnet has no types
 def worker_rate(trainer: Any) -> Iterator[None]:
     """Scale the trainer's rate to the number of workers during its update.
 
-    Before and after, its optimizer has what the script gave it, a number or a schedule; the script may set either at
-    any time.
+    Before and after the update, the optimizer has the script's own rate or schedule, which the script may set at any
+    time.
     """
     optimizer, rate = trainer._optimizer, trainer.worker_rate
     if rate is None:
@@ -75,18 +79,18 @@ def worker_rate(trainer: Any) -> Iterator[None]:
         finally:
             optimizer.lr_scheduler = schedule
         return
-    own = optimizer.lr
-    optimizer.lr = scaled = own * rate.factor
+    script_rate = optimizer.lr
+    optimizer.lr = scaled = script_rate * rate.factor
     try:
         yield
     finally:
-        optimizer.lr = own if optimizer.lr == scaled else optimizer.lr / rate.factor  # an update may lower it
+        optimizer.lr = script_rate if optimizer.lr == scaled else optimizer.lr / rate.factor  # an update may lower it
 
 
 class WorkerRates:
-    """With `PerWorker`, the rates of all trainers; with another batching, nothing.
+    """Rates of all trainers that follow the number of workers, with `PerWorker` only.
 
-    Each trainer's own rate or schedule, made for `base_workers`, counts samples and follows the number of workers.
+    Each trainer's own rate or schedule is meant for `base_workers` workers, and counts samples.
     """
 
     def __init__(self, batching: Batching, trainers: Sequence[Any], samples: int) -> None:
@@ -96,19 +100,20 @@ class WorkerRates:
             if trainer.worker_rate is not None and trainer.worker_rate.unit != unit:
                 raise ValueError(ANOTHER_BATCHING)
             if unit is not None and trainer.worker_rate is None:
-                updates = trainer._optimizer.num_update  # set by the script: begin_num_update, load_states
+                updates = trainer._optimizer.num_update  # a script sets num_update by begin_num_update or load_states
                 trainer.worker_rate = WorkerRate(unit, updates * unit)
 
-    def head_for(self, workers: int) -> None:
-        """Begin the ramp to the rates for so many workers."""
+    def begin_ramp(self, workers: int) -> None:
+        """Begin the ramp to the rates for this number of workers."""
         if isinstance(self._batching, PerWorker):
             ramp = self._epoch if self._batching.ramp is None else self._batching.ramp
             for trainer in self._trainers:
                 trainer.worker_rate = trainer.worker_rate.heading_for(self._batching.rate_factor(workers), ramp)
 
     def advance(self, trainer: Any, samples: int) -> float:
-        """Advance the rate before the trainer's update with `samples` over all workers; returns the factor for its
-        momentum.
+        """Advance the trainer's rate by `samples` over all workers, before its update.
+
+        Returns the factor for the trainer's momentum.
         """
         if not isinstance(self._batching, PerWorker):
             return 1.0

@@ -1,8 +1,8 @@
-"""Several devices in one worker: `gluon.utils.split_and_load`, and the means that scripts make on each device.
+"""Divide a worker's share of a batch among several devices: `gluon.utils.split_and_load`.
 
-A script divides its batch evenly among its devices. A share of the batch seldom divides evenly, and may have fewer
-samples than there are devices; Gluon refuses both. So within a batch the slices may be uneven, and fewer than the
-devices: a device without samples has no part in the step.
+Gluon refuses a batch that does not divide evenly among the devices, or that has fewer samples than there are devices. A
+share is often such a batch. So within a batch the slices may be uneven, and fewer than the devices. A device without
+samples has no part in the step.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dyntrain.training.worker.loop.batch.thread_context import thread_context
 from dyntrain.training.worker.loop.instrument import Listener, Method
 
 MEANS_ADD_UP = (
-    "loss='mean' where gradients add up (grad_req='add', accumulate=) on several devices, whose slices are not equally "
-    "large: leave .mean() and loss='mean' out, and trainer.step() is told the batch size"
+    "loss='mean' where gradients add up (grad_req='add', accumulate=) on several devices, which have unequal slices: "
+    "leave .mean() and loss='mean' out, and pass the batch size to trainer.step()"
 )
 
 

@@ -1,4 +1,4 @@
-"""Steps on one worker, from taking a batch to the result: the next step, an undone void step, or a boundary."""
+"""Steps on one worker, from the begin of a batch to its result: the next step, an undone void step, or a boundary."""
 
 from __future__ import annotations
 
@@ -16,90 +16,93 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """Steps of one loop; they move its position and anchor."""
+    """Steps of one loop, which change the loop's position and anchor."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
-        self._taken = 0  # samples since the anchor
-        self._began = False
+        self._samples_taken = 0  # samples since the anchor
+        self._has_begun = False
 
-    def begin(self) -> None:
+    def reset_samples(self) -> None:
         """Reset the count of samples at the boundary from which the next step starts."""
-        self._taken = 0
+        self._samples_taken = 0
 
-    def take(self) -> CurrentBatch:
+    def begin_batch(self) -> CurrentBatch:
         loop = self._loop
         batch, rows, spectates = loop.shares.divide(loop.position, loop.rank, loop.workers)
-        for each in loop.rows:
-            each.take(rows)
+        for row_values in loop.rows:
+            row_values.begin_batch(rows)
         indices = batch[rows]
         own = indices[:0] if spectates else indices
         loop.membership.intend(loop.position, own)
-        self._taken += len(own)
+        self._samples_taken += len(own)
         size = loop.shares.size(loop.position, loop.workers)
         before = loop.state.own.get("accumulated")
         current = CurrentBatch(indices, size, spectates, before, loop.config.local_batch_at_most)
-        current.is_first = not self._began
-        self._began = True
+        current.is_first = not self._has_begun
+        self._has_begun = True
         if spectates:
-            current.keep(loop.state)
+            current.copy_arrays(loop.state)
         for trainer in loop.trainers:
-            current.forget(trainer)
+            current.mark_stale(trainer)
             current.scale_by_share(trainer, loop.state)
-        loop.undo.forwards.take(loop.state)
+        loop.undo.forwards.begin_batch(loop.state)
         if loop.trial is not None:
-            loop.trial.took(loop, rows, size)
+            loop.trial.begin_step(loop, rows, size)
         return current
 
-    def reached(self, after: Position) -> None:
-        """Move the anchor to `after`: nothing is under way any more."""
+    def finish_step(self, after: Position) -> None:
+        """Move the anchor to `after`, because the step is final."""
         loop = self._loop
         loop.anchor = after
         loop.state.drop_carried()
-        loop.undo.stands()
+        loop.undo.drop_copies()
 
-    def put_down(self, current: CurrentBatch) -> None:
-        """End the batch: go on, or undo a void step. Raises RuntimeError if the script has not stepped as required."""
+    def end_batch(self, current: CurrentBatch) -> None:
+        """End the batch: continue with the next step, or undo a void step.
+
+        Raises RuntimeError if the script has not stepped as required.
+        """
         loop = self._loop
         loop.current = None
         if current.summed is not None and not self._is_void(current):
             raise RuntimeError(NOT_UPDATED)
-        current.give_back(loop.state)
+        current.restore_arrays(loop.state)
         self._conclude(current)
         before, after, due = loop.position, loop.after, loop.update_due
         undone = current.void or (loop.membership.broken and loop.anchor != after)
         for rows in loop.rows:
-            rows.put_down(undone)
+            rows.end_batch(undone)
         if undone:
-            self._go_back()
+            self._undo_step()
         else:
-            self._go_on(current, after)
+            self._advance(current, after)
         if undone or current.updated:
-            loop.undo.forwards.put_down(undone)
-        loop.losses.put_down(forgets=undone or bool(current.updated))
-        self._follow(due, epoch_ended=loop.position.epoch > before.epoch)
+            loop.undo.forwards.end_batch(undone)
+        loop.losses.end_batch(forgets=undone or bool(current.updated))
+        self._end_step(due, epoch_ended=loop.position.epoch > before.epoch)
 
     def stop(self) -> None:
-        """End the loop, which has made all its steps, before the epoch's end."""
+        """End the loop before the epoch's end, because it has made all its steps."""
         self._loop.membership.stopping = True
         self._at_boundary(epoch_ended=False)
 
-    # ---- what the batch came to
+    # ---- the result of the batch
 
     def _is_void(self, current: CurrentBatch) -> bool:
-        """Whether a step is void that was summed, and whose update the script has not made."""
+        """Whether the step is void; the script has summed its gradients, but not made the update."""
         membership, reaches = self._loop.membership, len(self._loop.trainers) == 1
         return current.void or (membership.broken and not membership.apply(self._loop.after, lambda: None, reaches))
 
     def _conclude(self, current: CurrentBatch) -> None:
         """Find out whether the step is void, whether its gradients accumulate further, and whether all updates are
-        agreed on.
+        final.
 
-        Raises RuntimeError if the script has not stepped, or not with all trainers.
+        Raises RuntimeError if the script has not stepped, or has not stepped all trainers.
         """
         loop = self._loop
         if current.summed is not None:
-            current.void = True  # the sum may be NaN: a script that checks for that need not update with it
+            current.void = True  # a void sum may be NaN, and then a script may skip its update
         elif not current.updated:
             if not loop.state.accumulated or (loop.group > 1 and loop.update_due):
                 raise RuntimeError(NOT_STEPPED)
@@ -108,31 +111,31 @@ class Steps:
             raise RuntimeError(ADDS_UP_BESIDE)
         elif not current.void and len(loop.trainers) > 1:
             if loop.membership.reach(loop.after):
-                self.reached(loop.after)
+                self.finish_step(loop.after)
             else:
                 current.void = True
 
-    def _go_on(self, current: CurrentBatch, after: Position) -> None:
+    def _advance(self, current: CurrentBatch, after: Position) -> None:
         loop = self._loop
         loop.position = after
         loop.membership.stepped(after)
         if loop.anchor == after:
-            loop.undo.stands()
-            self._taken = 0
+            loop.undo.drop_copies()
+            self._samples_taken = 0
             loop.state.carried.resume(takes=False)
             if loop.trial is not None and current.updated:
-                loop.trial.stepped(loop)
+                loop.trial.end_step(loop)
             loop.undo.mark()
 
-    def _go_back(self) -> None:
+    def _undo_step(self) -> None:
         loop = self._loop
-        loop.undo.go_back()
-        loop.membership.take_back(self._taken)
+        loop.undo.restore_state()
+        loop.membership.take_back(self._samples_taken)
         loop.position = loop.anchor
 
     # ---- what follows
 
-    def _follow(self, due: bool, epoch_ended: bool) -> None:
+    def _end_step(self, due: bool, epoch_ended: bool) -> None:
         loop = self._loop
         if loop.membership.broken and not epoch_ended:
             self._rejoin()
@@ -150,17 +153,17 @@ class Steps:
     def _at_boundary(self, epoch_ended: bool) -> None:
         """Average the running statistics, and check in unless the epoch has ended.
 
-        At an epoch's end they are averaged now, for the script's validation. The check-in, or the rejoin after a lost
-        worker, comes after the validation: what the script sets there, as a rate, is part of the state that joiners
-        receive.
+        At an epoch's end, the statistics are averaged now for the script's validation. The check-in, or the rejoin
+        after a lost worker, comes after the validation. So values that the script sets in its validation, such as a
+        rate, are part of the state that joiners receive.
         """
         loop = self._loop
         if loop.anchor != loop.position:
-            self._settle()
+            self._sum_accumulated()
         if not loop.membership.broken and loop.config.average_statistics:
             loop.membership.average_statistics(loop.position)
         if loop.anchor != loop.position:
-            self._go_back()
+            self._undo_step()
             self._rejoin()
         elif epoch_ended:
             pass
@@ -169,16 +172,16 @@ class Steps:
         else:
             loop.check_in()
 
-    def _settle(self) -> None:
-        """Sum the gradients that accumulate across the boundary, so that they survive the loss of any worker."""
+    def _sum_accumulated(self) -> None:
+        """Sum the gradients that accumulate across the boundary, so that the sums survive the loss of any worker."""
         loop = self._loop
 
-        def taken() -> None:
+        def on_success() -> None:
             loop.anchor = loop.position
             loop.undo.mark()
 
-        flush_accumulated(loop.membership, loop.state, loop.trainers, loop.position, taken)
-        self._taken = 0 if loop.anchor == loop.position else self._taken
+        flush_accumulated(loop.membership, loop.state, loop.trainers, loop.position, on_success)
+        self._samples_taken = 0 if loop.anchor == loop.position else self._samples_taken
         loop.state.carried.resume(takes=loop.rank == 0)
 
 

@@ -1,4 +1,4 @@
-"""Trainer of an elastic job: Gluon's own, whose sums go over all workers and whose updates can be voided."""
+"""Trainer of an elastic job: a Gluon trainer that sums over all workers, and whose updates can be undone."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 LossKind = Literal["sum", "mean", "own"]
 COUNTS_ITS_CALLS = (
-    "%s gives another rate each time it is read: in one process reading trainer.learning_rate counts, here only "
-    "updates do. Let it follow from num_update"
+    "%s gives another rate each time it is read. In a job, reading trainer.learning_rate does not advance it, only "
+    "updates do: compute the rate from num_update"
 )
-TOGETHER = (
-    "lbsgd keeps sums of gradients of its own, which cannot be set back where another trainer's step is void: with "
-    "several trainers take another optimizer"
+LBSGD_WITH_OTHERS = (
+    "lbsgd has sums of gradients of its own, which cannot be restored if another trainer's step is void: with several "
+    "trainers use another optimizer"
 )
 NOT_OF_THE_JOB = (
-    "a gluon.Trainer of {name} within the job's batches: its weights would be each worker's own. Make it with "
-    "job.trainer(...) before the loop, as every other one"
+    "a gluon.Trainer of {name} was used within the job's batches: each worker would have its own weights. Make it with "
+    "job.trainer(...) before the loop"
 )
 
 
 log = logging.getLogger(__name__)
 
 
-class OfTheJob(Listener):
+class OnlyJobTrainers(Listener):
     def trainer_acts(self, trainer: Any) -> None:
         """Raise ValueError if the trainer is not the job's."""
         if not isinstance(trainer, ElasticTrainer):
@@ -64,13 +64,13 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
     ) -> None:
         if loss is not None and loss not in get_args(LossKind):
             raise ValueError(
-                f"loss={loss!r}: is the loss a 'sum' over the batch, its 'mean', or normalised on its 'own'?"
+                f"loss={loss!r}: must be 'sum' or 'mean' (over the batch), or 'own' (normalised by the script)"
             )
         accumulate = whole("accumulate", accumulate)
         if update_on_kvstore:
             raise ValueError(
                 "update_on_kvstore=True keeps the optimizer's state on servers, where no worker that joins can read "
-                "it: leave it out, every worker then updates alike"
+                "it: leave it out, then every worker makes the same updates"
             )
         if compression_params:
             raise ValueError(
@@ -81,7 +81,7 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         super().__init__(params, optimizer, optimizer_params, kvstore=None, update_on_kvstore=False)
         if isinstance(self._optimizer, mx.optimizer.SGLD):
             raise ValueError(
-                "sgld draws its noise anew on each worker, whose weights would part: take another optimizer"
+                "sgld draws its noise anew on each worker, so the workers' weights would differ: use another optimizer"
             )
         sparse = [p.name for p in self._params if p._grad_stype != "default" or p._stype != "default"]
         if sparse:
@@ -92,40 +92,40 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         for param in self._params if accumulate > 1 else ():
             if param.grad_req == "write":
                 param.grad_req = "add"
-        self.loss_kind, self.loss_said, self.accumulate = loss or "sum", loss is not None, accumulate
-        self._was_asked = False  # whether the script has read the rate
+        self.loss_kind, self.loss_is_declared, self.accumulate = loss or "sum", loss is not None, accumulate
+        self._rate_was_read = False  # whether the script has read the rate
         self.worker_rate: WorkerRate | None = None  # with batching=PerWorker(...), the rate of its updates
         self.loop = loop  # replaced in the job's next loop over epochs if the script makes no new trainer
 
     @property
     def learning_rate(self) -> float:
-        """The script's rate, also with `PerWorker`, where it is for `job.size` workers.
+        """The script's learning rate; with `PerWorker`, the rate for `job.size` workers.
 
-        Reading it changes nothing: it may be one worker alone that reads it, to print it, and some schedulers store
-        what they return.
+        One worker alone may read the rate, to print it. So reading does not change the scheduler, even one that stores
+        what it returns.
         """
         optimizer = self._optimizer
         if optimizer.lr_scheduler is None:
             return float(optimizer.lr)
         try:
             scheduler = copy.deepcopy(optimizer.lr_scheduler)
-        except Exception:  # noqa: BLE001  # it cannot be copied, e.g. holds a lock: call the original
+        except Exception:  # noqa: BLE001  # a scheduler with a lock cannot be copied: call the original
             scheduler = optimizer.lr_scheduler
         updates = optimizer.num_update if self.worker_rate is None else self.worker_rate.updates
         rate = scheduler(updates)
-        if not self._was_asked and scheduler is not optimizer.lr_scheduler and _counts_calls(scheduler, updates):
+        if not self._rate_was_read and scheduler is not optimizer.lr_scheduler and _counts_calls(scheduler, updates):
             log.warning(COUNTS_ITS_CALLS, type(scheduler).__name__)
-        self._was_asked = True
+        self._rate_was_read = True
         return rate  # type: ignore[no-any-return]
 
     def __deepcopy__(self, memo: Any) -> None:
         """Copy nothing: parameters of a copied net refer to their trainer, which must not exist twice."""
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        """Sum the gradients over all workers, divide, update.
+        """Sum the gradients over all workers, divide the sums, and update.
 
-        `batch_size` is that of a script for one process: its batch size, or the samples of the current batch. Raises
-        ValueError if the number is neither.
+        `batch_size`: as in a script for one process, the batch size or the number of samples in the current batch.
+        Raises ValueError for any other number.
         """
         self.loop.updates.divisor(self, batch_size)  # before anything is pushed
         self.allreduce_grads()
@@ -148,9 +148,9 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
 
 
 def _counts_calls(scheduler: Any, updates: int) -> bool:
-    """Whether a call changes numbers in the scheduler, a copy that has been called with `updates` once already.
+    """Whether a call with the same `updates` changes numbers in the scheduler, which must be a copy.
 
-    A list that it appends to does not count.
+    A list to which the scheduler appends does not count.
     """
     with suppress(Exception):  # a script's own scheduler may raise anything when called again
         before = _numbers(scheduler)
@@ -163,7 +163,7 @@ def _numbers(scheduler: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(scheduler).items() if isinstance(value, int | float)}
 
 
-def refuse_together(trainers: Sequence[ElasticTrainer]) -> None:
+def refuse_lbsgd(trainers: Sequence[ElasticTrainer]) -> None:
     """Raise Refused if there are several trainers and one has the optimizer LBSGD."""
     if len(trainers) > 1 and any(isinstance(each._optimizer, mx.optimizer.LBSGD) for each in trainers):
-        raise Refused(TOGETHER)
+        raise Refused(LBSGD_WITH_OTHERS)

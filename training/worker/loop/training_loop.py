@@ -1,10 +1,10 @@
-"""Elastic training loop under the script's own: its position, its state, and its course from epoch to epoch.
+"""Elastic training loop of a script: its position, its state, and its course from epoch to epoch.
 
-A *step* is one batch over all workers. Within it, each trainer may sum and update at most once. An update takes effect
-at once, as a GAN's second network is trained against the first one's new weights. A trainer does neither while its
-gradients accumulate over batches. A step can be voided until its last update is agreed on, if a worker is lost in it.
-Then all workers go back to the *anchor*, the last position at which nothing was under way, and repeat the batches since
-then.
+A *step* is one batch over all workers. In a step, each trainer may sum and update at most once. An update takes effect
+at once, because a GAN's second network is trained against the new weights of the first. A trainer does neither while
+its gradients accumulate over batches. A step is *void* if a worker is lost before all workers agree on the step's last
+update. Then all workers restore their state of the *anchor*, the last position without an unfinished step, and repeat
+the batches since then.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dyntrain.training.worker.loop.probe_child import ProbeChild
 from dyntrain.training.worker.loop.record.fingerprints import on_trial
 from dyntrain.training.worker.loop.slices import Slices, refuse_means
 from dyntrain.training.worker.loop.steps import Steps
-from dyntrain.training.worker.loop.trainer import ElasticTrainer, OfTheJob, refuse_together
+from dyntrain.training.worker.loop.trainer import ElasticTrainer, OnlyJobTrainers, refuse_lbsgd
 from dyntrain.training.worker.loop.trial import this_trial
 from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.undone.writes import Writes
@@ -48,7 +48,7 @@ from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState
 
 STOPPED = (
-    "the job stops here by another worker's job.stop(), which this one has not called: decide by epoch.reduce(name, "
+    "the job stops here by another worker's job.stop(), which this worker did not call: decide by epoch.reduce(name, "
     "total, count), which is the same on all workers"
 )
 log = logging.getLogger(__name__)
@@ -57,8 +57,8 @@ log = logging.getLogger(__name__)
 class TrainingLoop:
     """One loop over epochs.
 
-    `before`: the script's previous loop. Its nets, memory and kept arrays remain the job's. So do its trainers, rows
-    and loaders, until the script makes others.
+    `before`: the script's previous loop. This loop has the nets, memory and kept arrays of the previous loop. It also
+    takes over trainers, rows and loaders, until the script makes new ones.
     """
 
     def __init__(self, membership: Membership, before: TrainingLoop | None = None) -> None:
@@ -67,7 +67,7 @@ class TrainingLoop:
         self.position = self.anchor = self.starts = membership.starts
         self.current: CurrentBatch | None = None  # the script's current batch
         self._state: TrainingState | None = None
-        self._earlier: list[Any] = []  # parameters of the loops before
+        self._earlier_parameters: list[Any] = []  # parameters of the loops before
         self.shares = Shares(0, 0, 0, FixedGlobal(1))
         self.config = LoopConfig()
         self.updates, self.totals = Updates(self, self.config), Totals(self)
@@ -75,7 +75,9 @@ class TrainingLoop:
         self._undo: Undo | None = None
         self.losses, self.gradients, self.running_statistics = Losses(self), Gradients(self), RunningStatistics(self)
         self._listeners: Listeners | None = None
-        self.keeps: list[Any] = before.keeps if before else []  # what the script keeps beside nets and trainers
+        self.keeps: list[Any] = (
+            before.keeps if before else []
+        )  # arrays and nets that the script keeps besides nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
         self.memories: Memories = before.memories if before else Memories()
@@ -88,13 +90,13 @@ class TrainingLoop:
 
     @property
     def refusal(self) -> str | None:
-        """Why the script is refused, as far as this worker has seen; the next sum tells all workers."""
+        """Reason for which this worker refuses the script, or None. The next sum reports the refusal to all workers."""
         return self.findings.stops
 
     @property
     def state(self) -> TrainingState:
         if self._state is None:
-            raise RuntimeError("the job has no state yet: this belongs inside `for epoch in job.epochs(...)`")
+            raise RuntimeError("the job has no state yet: make this call inside `for epoch in job.epochs(...)`")
         return self._state
 
     @property
@@ -114,7 +116,7 @@ class TrainingLoop:
 
     @property
     def epoch_number(self) -> int:
-        """Number of the current epoch, as the script counts them."""
+        """Number of the current epoch, as the script counts epochs."""
         return self.shares.shift + self.position.epoch
 
     @property
@@ -178,11 +180,11 @@ class TrainingLoop:
     # ---- the course of the loop
 
     def inherit(self) -> None:
-        """Take over from the previous loop the trainers, rows and loaders that the script has not made for this one."""
+        """Take over the trainers, rows and loaders of the previous loop that the script has not made anew."""
         before, self._before = self._before, None
         if before is None:
             return
-        self._earlier = before.state.parameters
+        self._earlier_parameters = before.state.parameters
         if not self.trainers:
             self.trainers = before.trainers
             for trainer in self.trainers:
@@ -197,15 +199,15 @@ class TrainingLoop:
     def begin(self, net: Any, config: LoopConfig) -> None:
         """Begin the loop. Blocks until this worker is a member, or the loop is known to be over."""
         self.config = config
-        self.membership.expects, self.membership.in_hand = self._expect, self._in_hand
+        self.membership.expects, self.membership.in_hand = self._expect, self._error_hint
         self.shares = config.shares(self.loading.sequence)
         self.loading.begin(self.shares, config.local_batch_at_most)
         self.shares.group = group_of(self.trainers, config.batching)
         self.updates = Updates(self, config)
-        self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier)
+        self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier_parameters)
         self._undo = Undo(self._state, self.memories)
         checks: list[Listener] = [self.losses, self.gradients, self.running_statistics]
-        self._listeners = Listeners(Writes(self), Slices(), OfTheJob(), *([] if self.findings.off else checks))
+        self._listeners = Listeners(Writes(self), Slices(), OnlyJobTrainers(), *([] if self.findings.off else checks))
         instrument.install(self._listeners)
         self.memories.keep(self._state.own)
         self._refuse()
@@ -219,14 +221,14 @@ class TrainingLoop:
                 drawn_from=config.drawn_from,
                 global_batch=config.batching.batch,
                 seed=config.seed,
-                batching=config.agreed(self.loading.sequence, self.group),
+                batching=config.shared_settings(self.loading.sequence, self.group),
                 another=config.another,
                 keys=[*tallies, *(key for rows in self.rows for key in rows.summed_keys()), REDUCE],
             )
         )
         self._between_epochs()
         if self.trial is not None:
-            self.trial.began(self)
+            self.trial.begin_loop(self)
 
     def end(self) -> None:
         """Restore MXNet's attributes, unless another loop runs in this process."""
@@ -235,16 +237,16 @@ class TrainingLoop:
             self._listeners = None
 
     def _refuse(self) -> None:
-        """Raise ValueError if options that the script uses now exclude each other."""
+        """Raise ValueError if options that the script uses exclude each other."""
         if self.config.local_batch_at_most is not None:
             refuse_unfit(self.trainers, self.state.accumulated)
-        refuse_together(self.trainers)
+        refuse_lbsgd(self.trainers)
         refuse_means(self.trainers, self.state.accumulated)
         if self.rows and self.group == 1 and self.state.accumulated:
             raise ValueError(ROWS_ADD_UP)
 
-    def _in_hand(self) -> str | None:
-        return None if self.current is None else self.current.beside(self.batch_number, self.epoch_number)
+    def _error_hint(self) -> str | None:
+        return None if self.current is None else self.current.error_hint(self.batch_number, self.epoch_number)
 
     @property
     def resumed(self) -> bool:
@@ -257,7 +259,7 @@ class TrainingLoop:
         self.undo.put_back_written()
         self.check_in()
         while self.membership.stopping and not self.membership.over:
-            # A worker lost in the script's own lines caused a generation, so no one was told that the job stops here.
+            # A worker lost in the script's validation caused a new generation, before the coordinator knew of the stop.
             self.check_in()
         self._between_epochs()
 
@@ -269,25 +271,25 @@ class TrainingLoop:
             log.warning(STOPPED)
 
     def _between_epochs(self) -> None:
-        """Give all workers the carried gradients until the script has begun the next epoch.
+        """Give all workers the accumulated gradients until the script has begun the next epoch.
 
-        If the script sets them to zero there, that shows on all workers alike.
+        If the script sets these gradients to zero between epochs, all workers see that.
         """
         self.state.carried.resume(takes=True)
 
     def enter(self, number: int) -> None:
-        """Continue after the script's own beginning of the epoch (a new rate, layers that are unfrozen).
+        """Continue after the script's own begin of the epoch, which may set a new rate or unfreeze layers.
 
-        If the epoch was begun before, that code has run twice in the job's life; then the result of the first run
+        If the epoch was begun before, the script's begin has now run twice in the job; then the result of its first run
         counts.
         """
         state = self.state
-        self._refuse()  # the script may have changed it where the epoch begins
+        self._refuse()  # the script may have changed an option at the begin of the epoch
         self.losses.epoch_begins()
         if state.own.get("entered") == number and state.received is not None:
             state.scalars.restore_values(state.received)
             self.undo.recall()
-            self.updates.rates.head_for(self.workers)  # the received rates are from before this generation
+            self.updates.rates.begin_ramp(self.workers)  # the received rates are from before this generation
         else:
             state.drop_zeroed()
         state.carried.resume(takes=self.rank == 0)
@@ -297,24 +299,24 @@ class TrainingLoop:
 
     def _expect(self, position: Position, number: int, workers: int) -> None:
         """Prepare for the generation that is being formed and begins at `position`."""
-        self.shares.begins = self._tries(position.step)
+        self.shares.begins = self._trial_step(position.step)
         self.loading.expect(position, number, workers)
 
-    def _tries(self, step: int) -> int | None:
-        """Step in which shares are made unequal; None for rows with accumulated gradients.
+    def _trial_step(self, step: int) -> int | None:
+        """Return the step in which shares are made unequal, or None for rows with accumulated gradients.
 
         Such rows must stay on their workers until the update.
         """
         return None if self.rows and self.state.accumulated else step
 
     def arrive(self, position: Position) -> None:
-        """Continue from a boundary whose membership is settled."""
-        self.shares.begins = self._tries(max(self.membership.first_step, self.starts.step))
+        """Continue from a boundary at which the membership is decided."""
+        self.shares.begins = self._trial_step(max(self.membership.first_step, self.starts.step))
         self.position = self.anchor = position
         # Between two loops all workers draw the same numbers, so a layer initialised there is equal on all of them.
         seed_generators(self.shares.seed, position.step, 0 if self.membership.over else self.rank)
-        self.updates.rates.head_for(self.workers)
+        self.updates.rates.begin_ramp(self.workers)
         self.state.carried.resume(takes=self.rank == 0)
-        self.steps.begin()
+        self.steps.reset_samples()
         self.memories.recall(self.state.own)
         self.undo.mark()

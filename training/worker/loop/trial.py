@@ -1,7 +1,7 @@
-"""A worker's part in `dyntrain check`; other processes use none of it.
+"""A worker's part in `dyntrain check`; a process outside of such an experiment does not use it.
 
-It saves the weights after each step that counts, ends its loops early, and kills itself or waits where the experiment
-says so.
+A worker saves its weights after each final step, ends its loops early, and waits or kills itself at the steps that the
+experiment plans.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from mxnet import gluon
 BATCHES = 4  # whole batches of an epoch, by default
 KEPT_WHOLE = 4096  # numbers; larger arrays become as many signed sums, whose differences are as large as the arrays'
 SIGNS = 1  # seed of the signs, the same in every process
-GATE_SECONDS = 0.02
-FAR_OFF = 0.5
+GATE_SECONDS = 0.02  # between two looks for the file that ends a wait
+LARGE_CHANGE = 0.5  # added to weights on which nothing may depend
 
 
 class FirstBatch(Statistics):
-    """Mean and variance of the first batch that each norm got, used in all later steps too."""
+    """Mean and variance of each norm's first batch, used in all later steps too. A norm is a normalization layer."""
 
     def __init__(self, known: list[Moments]) -> None:
         super().__init__(None)
@@ -60,21 +60,21 @@ class FirstBatch(Statistics):
 
 
 class Trial:
-    """The experiment's part in this process."""
+    """The part of one process in an experiment."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._loops = 0
         self._loop: Any = None  # the present loop, or the last one
         self._gradients: dict[str, Any] = {}
-        self._held: dict[str, Any] = {}  # the script's variables at the step's begin
-        self._took = False  # whether a step of this loop was begun
+        self._variable_arrays: dict[str, Any] = {}  # the script's variables at the step's begin
+        self._has_stepped = False  # whether a step of this loop was begun
         self._rows: Rows | None = None  # of the current batch
-        self._seeded_alike = False  # for the current batch, and not by the script since
+        self._seeded_alike = False  # whether generators are seeded for the batch, and not by the script since
         self._norms = FirstBatch(json.loads(order.norms.read_text()) if order.norms else [])
 
     def shortened(self, config: LoopConfig) -> LoopConfig:
-        """Settings of the loop with the experiment's limits."""
+        """Return the loop's settings with the experiment's limits."""
         order, batch = self._order, config.largest_batch
         if isinstance(config.batching, PerWorker):
             order.follows_file.touch()
@@ -83,18 +83,19 @@ class Trial:
             config = replace(config, samples=cap, drawn_from=config.drawn_from or config.samples)
         epochs = config.epochs if order.epochs is None else min(config.epochs, order.epochs)
         steps = min(config.steps or order.steps, order.steps)
-        # where whole runs are compared, a probe of parts must refuse nothing
+        # a probe of the first batch must not end a run whose weights are compared
         return replace(config, epochs=epochs, steps=steps, probe=config.probe and order.rules)
 
-    def began(self, loop: Any) -> None:
-        """Prepare the process at its first loop, and record the initial weights if this worker is at the loop's first
-        step.
+    def begin_loop(self, loop: Any) -> None:
+        """Prepare the process at its first loop, and record the initial weights.
+
+        Initial weights are recorded only if this worker begins at the loop's first step.
         """
         if not self._loops:
-            _hold_all_still(self._norms)
+            _freeze_all(self._norms)
             draw_for_rows(lambda: self._rows)
-            self._watch()
-        self._loops, self._loop, self._took = self._loops + 1, loop, False
+            self._record_script()
+        self._loops, self._loop, self._has_stepped = self._loops + 1, loop, False
         if loop.membership.over or loop.position.step != loop.starts.step:
             return
         self._write(loop)
@@ -103,19 +104,19 @@ class Trial:
             for param in loop.state.equal:
                 _nudge(param, rng)
 
-    def took(self, loop: Any, rows: Any, size: int) -> None:
+    def begin_step(self, loop: Any, rows: Any, size: int) -> None:
         """Seed the generators for a batch of `size` samples over all workers, of which `rows` are this worker's.
 
-        What the script draws for the batch is drawn for all samples, alike on all workers.
+        The script's draws for the batch are made for all samples, equally on all workers.
         """
         self._rows = len(rows), size, slice(int(rows[0]), int(rows[-1]) + 1)
-        self._took = True
+        self._has_stepped = True
         if not self._order.rules:
-            self._held = _held("held", loop)
+            self._variable_arrays = _variable_arrays("held", loop)
         seed_generators(loop.seed, loop.position.step, draws_as(loop.rank))
         self._seeded_alike = True
 
-    def updated(self, loop: Any, trainer: Any) -> None:
+    def record_gradients(self, loop: Any, trainer: Any) -> None:
         """Record the trainer's gradients, which are summed over all workers."""
         t = loop.trainers.index(trainer)
         for i, param in enumerate(trainer._params):
@@ -123,21 +124,22 @@ class Trial:
                 gradient = _sketched(param.list_grad()[0].asnumpy()) * trainer._optimizer.rescale_grad
                 self._gradients[f"gradient {t}.{i} {param.name}"] = gradient
 
-    def within(self, loop: Any, moment: Moment) -> None:
-        """Kill this process if the order says so, `before` this worker pushes its gradients or
-        `after` it has the sums.
+    def kill_if_planned(self, loop: Any, moment: Moment) -> None:
+        """Kill this process if the order says so.
+
+        `moment`: `before` this worker pushes its gradients, or `after` it has the sums.
         """
         for kill in self._order.kills:
-            if (kill.step, kill.moment) == (loop.position.step + 1, moment) and self._is_meant(loop, kill.rank):
+            if (kill.step, kill.moment) == (loop.position.step + 1, moment) and self._is_killed(loop, kill.rank):
                 with contextlib.suppress(FileExistsError):
                     self._order.done(kill).touch(exist_ok=False)
                     os.kill(os.getpid(), signal.SIGKILL)
 
-    def _is_meant(self, loop: Any, rank: int) -> bool:
+    def _is_killed(self, loop: Any, rank: int) -> bool:
         return bool(loop.rank == min(rank, loop.workers - 1))
 
-    def stepped(self, loop: Any) -> None:
-        """Record a step that counts, with what the script has made after it."""
+    def end_step(self, loop: Any) -> None:
+        """Record the weights after a final step, and wait if the order says so."""
         self._rows, self._seeded_alike = None, False
         self._write(loop, draws=_next_draws())
         if not self._order.norms_file.exists():
@@ -146,10 +148,10 @@ class Trial:
         while loop.position.step in self._order.held and not gate.exists():
             time.sleep(GATE_SECONDS)
 
-    def _watch(self) -> None:
-        """Record what the script saves, and give each worker initial weights of its own for nets initialised in a loop.
+    def _record_script(self) -> None:
+        """Record the arrays that the script saves, and draw each worker's own weights for nets initialised in a loop.
 
-        Such weights differ in any job, though draws for a batch are alike here.
+        Such weights differ between workers of any job, although draws for a batch are equal in this experiment.
         """
         replaced, trial = Replaced(), self
         save, seed, finish = mx.nd.save, mx.random.seed, gluon.Parameter._finish_deferred_init
@@ -165,41 +167,47 @@ class Trial:
             seed(*args, **options)
 
         def finishes(param: Any) -> None:
-            at, alike = (trial._loop.seed, trial._loop.position.step), trial._seeded_alike and param._deferred_init
-            if alike:
-                seed_generators(*at, trial._loop.rank, part=1)
+            seed_and_step, is_seeded = (
+                (trial._loop.seed, trial._loop.position.step),
+                trial._seeded_alike and param._deferred_init,
+            )
+            if is_seeded:
+                seed_generators(*seed_and_step, trial._loop.rank, part=1)
             finish(param)
-            if alike:
-                seed_generators(*at, draws_as(trial._loop.rank))
+            if is_seeded:
+                seed_generators(*seed_and_step, draws_as(trial._loop.rank))
                 trial._seeded_alike = True
 
         replaced.replace(mx.nd, "save", lambda _: saves)
         replaced.replace(mx.random, "seed", lambda _: seeds)
         replaced.replace(gluon.Parameter, "_finish_deferred_init", lambda _: finishes)
 
-    def ended(self, loop: Any) -> None:
-        """Record the script's variables after its own end of the loop's last epoch.
+    def end_loop(self, loop: Any) -> None:
+        """Record the script's variables after the script's own end of the loop's last epoch.
 
-        A worker that came too late for any step of the loop has initial weights of its own until it receives those of
-        the next loop. Nothing may depend on them, so they are made far off.
+        A worker that came too late for any step has initial weights of its own until the next loop. The script must not
+        depend on these weights, so they are changed by a large amount.
         """
-        if not self._took:
+        if not self._has_stepped:
             for param in loop.state.equal:
                 for copy in param.list_data():
-                    copy[:] = -2 * copy + FAR_OFF
+                    copy[:] = -2 * copy + LARGE_CHANGE
         if (path := self._path(loop)).exists() and not self._order.rules:
             with np.load(path) as arrays:
-                _save(path, {**arrays, **_held("end", loop)})
+                _save(path, {**arrays, **_variable_arrays("end", loop)})
 
     def _write(self, loop: Any, **more: Any) -> None:
         arrays = {f"{name} {label}": _sketched(array) for name, label, array in loop.state.compared()}
-        _save(self._path(loop), {**arrays, **self._gradients, **self._held, "epoch": loop.position.epoch, **more})
-        self._gradients, self._held = {}, {}
+        _save(
+            self._path(loop),
+            {**arrays, **self._gradients, **self._variable_arrays, "epoch": loop.position.epoch, **more},
+        )
+        self._gradients, self._variable_arrays = {}, {}
 
     def _path(self, loop: Any) -> Path:
         generation = loop.membership.generation
-        at = Taken(self._loops, loop.position.step, generation, loop.workers, loop.rank, os.getpid())
-        return self._order.steps_folder / at.name
+        file_name = Taken(self._loops, loop.position.step, generation, loop.workers, loop.rank, os.getpid())
+        return self._order.steps_folder / file_name.name
 
 
 @functools.cache
@@ -214,8 +222,8 @@ def _save(path: Path, arrays: dict[str, Any]) -> None:
     unfinished.rename(path)
 
 
-def _held(kind: str, loop: Any) -> dict[str, Any]:
-    """The script's variables without the parameters, which are compared anyway."""
+def _variable_arrays(kind: str, loop: Any) -> dict[str, Any]:
+    """Return the script's variables without the parameters, which are recorded anyway."""
     arrays, names = held(lambda array: _sketched(np.asarray(array)), loop.state.parameters)
     return {**{f"{kind} {name}": array for name, array in arrays.items()}, f"names {kind}": np.array(names)}
 
@@ -227,7 +235,7 @@ def _write_whole(path: Any, content: bytes) -> None:
 
 
 def _sketched(array: Any) -> Any:
-    """Numbers of an array, or fewer sums whose differences are about as large in total."""
+    """Return the numbers of an array, or fewer sums whose differences have about the same norm."""
     flat = array.reshape(-1).astype(np.float64)
     if flat.size <= KEPT_WHOLE:
         return flat
@@ -237,7 +245,7 @@ def _sketched(array: Any) -> Any:
 
 
 def _next_draws() -> Any:
-    """Next numbers of the global generators, which differ if other numbers were drawn before.
+    """Return the next numbers of the global generators, which differ if other numbers were drawn before.
 
     MXNet has one generator for each of many parts of an array.
     """
@@ -246,7 +254,10 @@ def _next_draws() -> Any:
 
 
 def _nudge(param: Any, rng: np.random.Generator) -> None:
-    """Change the parameter by one rounding error, up or down; at least that of float32, as sums may be of floats."""
+    """Change each number of the parameter by one rounding error, up or down.
+
+    The error is at least that of float32, because the sums may be of floats.
+    """
     first = param.list_data()[0].asnumpy()
     eps = max(np.finfo(first.dtype).eps, np.finfo(np.float32).eps)
     nudged = first * (1.0 + eps * rng.choice([-1.0, 1.0], first.shape))
@@ -254,16 +265,14 @@ def _nudge(param: Any, rng: np.random.Generator) -> None:
         copy[:] = nudged.astype(first.dtype)
 
 
-def _hold_all_still(norms: FirstBatch) -> None:
-    """Hold still what differs by design between shares in any data parallelism: Dropout's draws, BatchNorm's
-    statistics.
-    """
+def _freeze_all(norms: FirstBatch) -> None:
+    """Freeze layers that differ between shares in any data parallelism: Dropout, and BatchNorm's statistics."""
     freeze_layers(norms, refuses=False)
     Replaced().replace(gluon.HybridBlock, "_call_cached_op", _traced_too)
 
 
 def _traced_too(called: Any) -> Any:
-    """Trace hybridized blocks as well, so that a script can export them."""
+    """Return a call of hybridized blocks that also traces these blocks, so that a script can export them."""
     tracing: list[Any] = []
 
     def traced_too(block: Any, *args: Any) -> Any:

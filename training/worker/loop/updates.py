@@ -1,7 +1,7 @@
-"""From the gradients of the current batch to an update: the sum over all workers, their consensus, and the divisor.
+"""Update the weights: sum gradients over all workers, check that the workers agree, and divide the sums.
 
-Each part can find that the step is void because a worker was lost in it. Then the script continues to the end of its
-batch, and nothing of the batch counts.
+The step becomes void if a worker is lost in any of these parts. Then the script continues to the end of its batch, and
+nothing of the batch counts.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.worker.arrays import number
 from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
-from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal
+from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal_rates
 from dyntrain.training.worker.loop.agreed.reduction import Total
-from dyntrain.training.worker.loop.agreed.trained import agree, known
+from dyntrain.training.worker.loop.agreed.trained import known_parameters, store_trained
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus, consensus_key
-from dyntrain.training.worker.loop.batch.current_batch import OUTSIDE, CurrentBatch, gradients_of, summed
+from dyntrain.training.worker.loop.batch.current_batch import OUTSIDE, CurrentBatch, gradients_of, has_gradient
 from dyntrain.training.worker.loop.batch.groups import NOT_DUE
 from dyntrain.training.worker.loop.checks.factors import Terms
 from dyntrain.training.worker.loop.loop_config import LoopConfig
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TWICE = "a trainer can sum and update once for each batch of epoch.batches(...), and each sum is followed by its update"
 BOTH = (
-    "trainer.allreduce_grads() of a second trainer before the first one's update: update after each sum. A norm over "
-    "the gradients of both needs one trainer with all parameters"
+    "trainer.allreduce_grads() was called for a second trainer before the first trainer's update: update after each "
+    "sum. A norm over the gradients of several trainers needs one trainer with all parameters"
 )
-VOID = "step %d is void in the sum of trainer %d of %d: a worker was lost in it, or came to another trainer's step"
-NOT_SUMMED = "trainer.update() without trainer.allreduce_grads() before it: write trainer.step(n)"
+VOID = "step %d is void in the sum of trainer %d of %d: a worker was lost, or stepped another trainer"
+NOT_SUMMED = "trainer.update() was called without trainer.allreduce_grads() before it: write trainer.step(n)"
 
 
 class Updates:
-    """Sums and updates of one loop's trainers, as they are when the loop begins."""
+    """Sums and updates of the trainers that one loop has when it begins."""
 
     def __init__(self, loop: TrainingLoop, config: LoopConfig) -> None:
         self._loop = loop
@@ -53,40 +53,39 @@ class Updates:
         self.rates = WorkerRates(config.batching, loop.trainers, config.samples)
         self._voids = AbortedSteps()
 
-    def _in_hand(self, what: str) -> CurrentBatch:
+    def _current_batch(self, call: str) -> CurrentBatch:
         if self._loop.current is None:
-            raise RuntimeError(OUTSIDE.format(what=what))
+            raise RuntimeError(OUTSIDE.format(what=call))
         return self._loop.current
 
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
-        """Divisor that `n` in step(n) or update(n) stands for. Raises ValueError if there is none.
+        """Return the divisor that `n` in step(n) or update(n) stands for. Raises ValueError if there is none.
 
         `n` may be an array of one number.
         """
-        loop, current = self._loop, self._in_hand("step()")
+        loop, current = self._loop, self._current_batch("step()")
         if loop.probe_child is not None:
             return 1.0
         n = n if isinstance(n, Total) else number(n)
         if current.void or (math.isnan(n) and loop.membership.broken):
-            return 1.0  # it may be the result of a sum in which a worker was lost
+            return 1.0  # `n` may be the result of a sum in which a worker was lost
         singles = current.size <= loop.workers
         try:
-            by = self._divisors.of(trainer, n, current, loop.step_samples, loop.state.own, singles)
+            divides = self._divisors.divisor_of(trainer, n, current, loop.step_samples, loop.state.own, singles)
         except NoMeaning as error:
             loop.findings.find(error.code, **error.values)
             raise Refused(loop.refusal) from None
-        current.divides[trainer] = by
-        return by
+        current.divides[trainer] = divides
+        return divides
 
     # ---- the sum
 
     def exchange(self, trainer: ElasticTrainer) -> None:
         """Sum the trainer's gradients over all workers.
 
-        Raises RuntimeError if no sum is due, and ValueError if the loss is not of the kind that the trainer was made
-        for.
+        Raises RuntimeError if no sum is due, and ValueError if the loss does not fit the trainer's `loss`.
         """
-        loop, current = self._loop, self._in_hand("allreduce_grads()")
+        loop, current = self._loop, self._current_batch("allreduce_grads()")
         if trainer in current.updated or current.summed is not None:
             raise RuntimeError(TWICE if current.summed in (None, trainer) else BOTH)
         current.summed = trainer
@@ -94,33 +93,33 @@ class Updates:
             raise RuntimeError(NOT_DUE.format(group=loop.group))
         loop.losses.judge(trainer)
         if loop.probe_child is not None:
-            loop.probe_child.summed(loop, current, trainer)
+            loop.probe_child.record_gradients(loop, current, trainer)
             return
-        loop.running_statistics.look()
-        changed = loop.gradients.take_factors(trainer)
+        loop.running_statistics.report_changes()
+        gradient_factors = loop.gradients.take_factors(trainer)
         if current.refused and current.is_first:
             raise Refused(loop.refusal)
         if len(current.parts) > 1:
-            current.set_aside(trainer)
-        if current.void or current.goes_on:
+            current.buffer_gradients(trainer)
+        if current.void or current.has_next_part:
             return
         self._voids.refuse(loop.position.step, loop.workers)
-        self._vote(trainer, current, changed)
+        self._vote(trainer, current, gradient_factors)
         if loop.trial is not None:
-            loop.trial.within(loop, "before")
+            loop.trial.kill_if_planned(loop, "before")
         current.void = not self._sum(trainer, current)
         if current.void:
             self._note_void(trainer)
 
-    def _vote(self, trainer: ElasticTrainer, current: CurrentBatch, changed: Terms) -> None:
-        """Prepare the numbers that are summed beside the gradients, to show whether all workers agree.
+    def _vote(self, trainer: ElasticTrainer, current: CurrentBatch, gradient_factors: Terms) -> None:
+        """Prepare the numbers that are summed together with the gradients, to show whether all workers agree.
 
-        `changed`: factors by which the script has multiplied its gradients.
+        `gradient_factors`: factors by which the script has multiplied its gradients.
         """
         loop, step = self._loop, self._loop.position.step
         terms = loop.losses.factors.take(trainer)
-        one_by_one = trainer.loss_said and trainer.loss_kind == "sum"
-        current.fingerprint = fingerprint(changed if one_by_one else terms | changed, step)
+        one_by_one = trainer.loss_is_declared and trainer.loss_kind == "sum"
+        current.fingerprint = fingerprint(gradient_factors if one_by_one else terms | gradient_factors, step)
         unsure = current.unsure.get(trainer) if trainer in current.divides else None
         current.rates = rates(trainer, unsure[0] if unsure else current.divides.get(trainer))
         flags = [0.0] * len(loop.state.equal) if current.updated else loop.undo.forwards.flags(loop.state)
@@ -132,31 +131,36 @@ class Updates:
             current.fingerprint,
             unsure=unsure is not None,
             refuses=refuses,
-            had_part=current.be_summed(trainer, loop.state),
+            had_part=current.prepare_sum(trainer, loop.state),
             flags=flags,
         )
         if loop.membership.shared:
-            current.consensus.to_be_summed()
+            current.consensus.to_mxnet()
 
     def _sum(self, trainer: ElasticTrainer, current: CurrentBatch) -> bool:
-        """Push the gradients and what is summed beside them. False if not all was pushed, as a generation follows."""
+        """Sum the gradients and the numbers for the agreement over all workers.
+
+        Returns False if a new generation interrupted the sums.
+        """
         loop, shared = self._loop, self._loop.membership.shared
         t, own = loop.trainers.index(trainer), loop.state.own
-        now = frozenset(i for i, param in enumerate(trainer._params) if summed(param))
-        at_once = known(own, t) if shared else now
-        beside = [(consensus_key(t), [current.consensus.vote])]
+        trained = frozenset(i for i, param in enumerate(trainer._params) if has_gradient(param))
+        first_numbers = known_parameters(own, t) if shared else trained
+        extra_arrays = [(consensus_key(t), [current.consensus.vote])]
         current.carried = [] if current.updated else loop.rows  # rows are summed once per step
         for rows in current.carried:
-            beside += [(key, [array]) for key, array in rows.share(current.size, not current.spectates, loop.rank == 0)]
-        if not self._push(trainer, at_once, beside if shared else [], aside=not at_once):
+            extra_arrays += [
+                (key, [array]) for key, array in rows.share(current.size, not current.spectates, loop.rank == 0)
+            ]
+        if not self._push(trainer, first_numbers, extra_arrays if shared else [], aside=not first_numbers):
             return False
         if not shared or not current.consensus.sums_alike(loop.workers):
-            return True  # if they differ, `apply` raises the reason
-        agree(own, t, now)
-        return now <= at_once or self._push(trainer, now - at_once, [], aside=bool(at_once))
+            return True  # `apply` raises the error if steps or parameters differ
+        store_trained(own, t, trained)
+        return trained <= first_numbers or self._push(trainer, trained - first_numbers, [], aside=bool(first_numbers))
 
     def _push(
-        self, trainer: ElasticTrainer, numbers: frozenset[int], beside: list[tuple[str, list[Any]]], aside: bool
+        self, trainer: ElasticTrainer, numbers: frozenset[int], extra_arrays: list[tuple[str, list[Any]]], aside: bool
     ) -> bool:
         membership, t = self._loop.membership, self._loop.trainers.index(trainer)
         gradients = [(gradient_key(t, i), gradients_of(trainer._params[i])) for i in sorted(numbers)]
@@ -164,10 +168,10 @@ class Updates:
         def push() -> None:
             for i, (key, arrays) in enumerate(gradients):
                 membership.kvstore.pushpull(key, arrays, priority=-i)
-            for key, arrays in beside:
+            for key, arrays in extra_arrays:
                 membership.kvstore.pushpull(key, arrays)
 
-        pushed = [*gradients, *beside]
+        pushed = [*gradients, *extra_arrays]
         return membership.exchange([key for key, _ in pushed], push, [arrays[0] for _, arrays in pushed], aside)
 
     def _note_void(self, trainer: ElasticTrainer) -> None:
@@ -181,23 +185,23 @@ class Updates:
     def apply(self, trainer: ElasticTrainer, n: float, update: Callable[[float], None]) -> None:
         """Call `update` with the divisor that `n` stands for, unless the sums are void.
 
-        Raises ValueError if any worker refuses the script, and UnequalRates if the workers' updates would differ; both
-        on all workers alike.
+        Raises ValueError if any worker refuses the script, and UnequalRates if the workers' updates would differ. All
+        workers raise the same error.
         """
-        loop, current = self._loop, self._in_hand("update()")
+        loop, current = self._loop, self._current_batch("update()")
         self.divisor(trainer, n)
         if current.summed is not trainer:
             raise RuntimeError(NOT_SUMMED)
         current.summed = None
         current.updated.append(trainer)
-        if current.void or current.goes_on or loop.probe_child is not None:
+        if current.void or current.has_next_part or loop.probe_child is not None:
             return
         if loop.trial is not None:
-            loop.trial.within(loop, "after")
+            loop.trial.kill_if_planned(loop, "after")
         alone, alike = len(loop.trainers) == 1, [True]
 
-        def work() -> None:
-            by = self._settled(trainer, current)
+        def make_update() -> None:
+            by = self._agreed_divisor(trainer, current)
             alike[0] = by is not None and fingerprints_agree(current.consensus.fingerprints)
             if by is None or not alike[0] or current.consensus.refused or loop.state.scalars.lacks_scheduler():
                 return
@@ -206,21 +210,21 @@ class Updates:
                 loop.undo.back_up(trainer)
             loop.undo.forwards.learn(loop.state, current.consensus.flagged)
             for rows in current.carried:
-                rows.summed()
+                rows.take_sums()
             loop.state.optimizer_states.scale_momentum(self.rates.advance(trainer, current.samples), trainer)
             with worker_rate(trainer):
                 update(by)
             if loop.trial is not None:
-                loop.trial.updated(loop, trainer)
+                loop.trial.record_gradients(loop, trainer)
             if alone:
-                loop.steps.reached(loop.after)
+                loop.steps.finish_step(loop.after)
 
-        current.void = not loop.membership.apply(loop.after, work, reaches=alone)
+        current.void = not loop.membership.apply(loop.after, make_update, reaches=alone)
         if current.void:
             self._note_void(trainer)
             return
         if not alike[0]:
-            raise unequal(
+            raise unequal_rates(
                 loop.membership, loop.anchor, loop.trainers.index(trainer), current.rates, current.fingerprint
             )
         if current.consensus.refused:
@@ -228,16 +232,19 @@ class Updates:
         if lacks := loop.state.scalars.lacks_scheduler():
             raise Refused(lacks)
 
-    def _settled(self, trainer: ElasticTrainer, current: CurrentBatch) -> float | None:
-        """Divisor after the sums are made; None if the workers differ. Raises ValueError if it stays ambiguous."""
+    def _agreed_divisor(self, trainer: ElasticTrainer, current: CurrentBatch) -> float | None:
+        """Return the divisor after the sums, or None if the workers' divisors differ.
+
+        Raises ValueError if the divisor stays ambiguous.
+        """
         loop, step = self._loop, self._loop.position.step
         workers = loop.workers if loop.membership.shared else 1
         try:
-            return self._divisors.settled(
+            return self._divisors.agreed_divisor(
                 trainer,
                 current,
                 workers,
-                current.count(trainer, workers),
+                current.read_sums(trainer, workers),
                 lambda divides: tags(step, {**current.rates, DIVISOR: float(divides)}),
                 loop.state.own,
             )

@@ -1,1 +1,1 @@
-"""Probe of a script's first batch: whether its gradients are those of two parts of it, computed in child processes."""
+"""Probe of a script's first batch: child processes compute its gradients whole and in two parts, to compare them."""

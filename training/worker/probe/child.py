@@ -1,7 +1,7 @@
-"""Child process that continues as its parent would, reports one answer and ends, without effect on the parent.
+"""Fork a child process that continues the script, sends one answer to its parent and ends.
 
-MXNet's engine is started again in it, with one thread. The parent's other threads, of the store and the coordinator's
-connection, do not exist in it.
+The child has no effect on the parent. MXNet's engine is started again in the child, with one thread. The parent's other
+threads, of the kvstore and the coordinator's connection, do not exist in the child.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 from dyntrain.training.host.parentage import die_with_parent
 
-PIECE = 1 << 16
+PIECE = 1 << 16  # most bytes of one read
 HEAD = struct.Struct("!Q")  # before an answer: its length
-IDLE = 10.0  # seconds without CPU time: the child waits for a thread that it does not have
-LOOK = 0.5  # seconds between two checks of that
+IDLE_SECONDS = 10.0  # seconds without CPU time, after which the child probably waits for a missing thread
+CHECK_SECONDS = 0.5  # seconds between two checks of the CPU time
 TICKS = os.sysconf("SC_CLK_TCK")
-GOES_ON = ("FOR_ITER", "SEND", "YIELD_FROM", "GET_AWAITABLE")  # opcodes at which the end of an iterator is no error
+ITERATING_OPCODES = ("FOR_ITER", "SEND", "YIELD_FROM", "GET_AWAITABLE")  # where the end of an iterator is no error
 Answer = dict[str, Any]  # has `failed` with the reason if there is no result
 _kept: list[Any] = []  # in a child, the MXNet arrays that existed at its start
 
@@ -45,44 +45,48 @@ class ParentPipe:
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
 
-    def say(self, answer: Answer) -> NoReturn:
-        """Send the answer and end the process, without running any more of the script, not even its `finally`."""
+    def send_and_end(self, answer: Answer) -> NoReturn:
+        """Send the answer and end the process, without running any more of the script, not even `finally` blocks."""
         try:
-            words = json.dumps(answer).encode()
-            words = HEAD.pack(len(words)) + words
-            while words:
-                words = words[os.write(self._pipe, words) :]
+            message = json.dumps(answer).encode()
+            message = HEAD.pack(len(message)) + message
+            while message:
+                message = message[os.write(self._pipe, message) :]
         finally:
             os._exit(0)
 
-    def instead(self, why: str) -> Callable[..., NoReturn]:
-        """Replacement for what is for the parent alone: it ends the child with the failure `why`."""
-        return lambda *_, **__: self.say({"failed": why})
+    def ending_call(self, why: str) -> Callable[..., NoReturn]:
+        """Return a replacement for a function that only the parent may call.
+
+        The replacement ends the child with the failure `why`.
+        """
+        return lambda *_, **__: self.send_and_end({"failed": why})
 
     def leave_at_errors(self, frame: FrameType | None) -> None:
-        """End the child at an error that reaches `frame` or its callers, before the script cleans up what is its
-        parent's.
+        """End the child at an error that reaches `frame` or its callers.
+
+        So the script in the child does not clean up resources of the parent.
         """
 
-        def traced(at: FrameType, event: str, what: Any) -> Any:
-            if event == "exception" and not (issubclass(what[0], StopIteration) and _goes_on(at)):
-                message = str(what[1]).split("\n")[-1]  # MXNet's messages begin with a trace of its own
-                self.say({"failed": f"{what[0].__name__}: {message}"})
+        def traced(traced_frame: FrameType, event: str, error: Any) -> Any:
+            if event == "exception" and not (issubclass(error[0], StopIteration) and _ends_iteration(traced_frame)):
+                message = str(error[1]).split("\n")[-1]  # MXNet's messages begin with a stack trace
+                self.send_and_end({"failed": f"{error[0].__name__}: {message}"})
             return traced
 
-        sys.excepthook = self.instead("an error")
-        atexit.register(self.instead("the script has ended"))  # so that it runs before all others
+        sys.excepthook = self.ending_call("an error")
+        atexit.register(self.ending_call("the script has ended"))  # the last function registered runs first
         sys.settrace(lambda *_: None)
         while frame is not None:
             frame.f_trace, frame = traced, frame.f_back
 
 
-def _goes_on(frame: FrameType) -> bool:
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in GOES_ON
+def _ends_iteration(frame: FrameType) -> bool:
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in ITERATING_OPCODES
 
 
 def fork(seconds: float) -> ParentPipe | Answer:
-    """Fork this process: a `ParentPipe` in the child, the child's answer in the parent.
+    """Fork this process; returns a `ParentPipe` in the child, and the child's answer in the parent.
 
     A child is killed, with all processes that it has started, if it does not answer within `seconds` or uses no CPU
     time for a while.
@@ -96,19 +100,19 @@ def fork(seconds: float) -> ParentPipe | Answer:
     except OSError as error:
         os.close(read)
         os.close(write)
-        return {"failed": f"no process can be made: {error}"}
+        return {"failed": f"no process can be started: {error}"}
     if not pid:
         os.close(read)
-        # Arrays of a loading process lie in memory with a reference count. A child that releases one, as the script's
-        # last batch, would take it from its parent.
+        # Arrays from loading processes are in shared memory with a reference count. If the child released such an
+        # array, the parent would lose it.
         _kept.extend(arrays)
-        _settle_down(parent)
+        _isolate(parent)
         return ParentPipe(write)
     os.close(write)
     with contextlib.suppress(OSError):
-        os.setpgid(pid, pid)  # the child does it too: whichever is first
+        os.setpgid(pid, pid)  # the child makes the same call, and either may be first
     try:
-        return _heard(pid, read, time.monotonic() + seconds)
+        return _read_answer(pid, read, time.monotonic() + seconds)
     finally:
         os.close(read)
         for kill in (os.killpg, os.kill):
@@ -118,55 +122,58 @@ def fork(seconds: float) -> ParentPipe | Answer:
             os.waitpid(pid, 0)
 
 
-def _heard(pid: int, pipe: int, until: float) -> Answer:
-    """Answer of the child. It has a length, as another process may hold the pipe's other end open."""
-    poll, words = select.poll(), bytearray()
+def _read_answer(pid: int, pipe: int, until: float) -> Answer:
+    """Read the child's answer, which begins with its length.
+
+    The pipe's end does not show that the answer is complete, because another process may hold the pipe open.
+    """
+    poll, received = select.poll(), bytearray()
     poll.register(pipe, select.POLLIN)
-    computed, moved = 0.0, time.monotonic()
+    cpu_seconds, busy_at = 0.0, time.monotonic()
     while (now := time.monotonic()) < until:
-        if poll.poll(LOOK * 1000):
+        if poll.poll(CHECK_SECONDS * 1000):
             if not (piece := os.read(pipe, PIECE)):
-                return {"failed": "its process crashed, or was killed for want of memory"}
-            words += piece
-            if len(words) >= HEAD.size and len(words) == HEAD.size + HEAD.unpack_from(words)[0]:
-                return dict(json.loads(words[HEAD.size :]))
-        if (seconds := _computed(pid)) != computed:
-            computed, moved = seconds, now
-        elif now - moved > IDLE:
-            return {"failed": f"it did not compute for {IDLE:g} s: it may wait for a thread, of which it has none"}
-    return {"failed": "it took too long"}
+                return {"failed": "the child process crashed, or was killed because memory was short"}
+            received += piece
+            if len(received) >= HEAD.size and len(received) == HEAD.size + HEAD.unpack_from(received)[0]:
+                return dict(json.loads(received[HEAD.size :]))
+        if (seconds := _cpu_seconds(pid)) != cpu_seconds:
+            cpu_seconds, busy_at = seconds, now
+        elif now - busy_at > IDLE_SECONDS:
+            return {"failed": f"the child was idle for {IDLE_SECONDS:g} s: it may wait for a thread of its parent"}
+    return {"failed": "the probe took too long"}
 
 
-def _computed(pid: int) -> float:
+def _cpu_seconds(pid: int) -> float:
     """CPU seconds of the process."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def _read_files_apart() -> None:
-    """Open the parent's open files again, at the same offset, as file descriptors share their offset after a fork."""
+def _reopen_files() -> None:
+    """Open the parent's open files again at the same offsets, because a fork shares the offsets."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the folder's own descriptor, or a file that cannot be opened again
             descriptor = int(name)
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                anew = os.open(f"/proc/self/fd/{name}", fcntl.fcntl(descriptor, fcntl.F_GETFL))
-                os.lseek(anew, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
-                os.dup2(anew, descriptor, inheritable=os.get_inheritable(descriptor))
-                os.close(anew)
+                reopened = os.open(f"/proc/self/fd/{name}", fcntl.fcntl(descriptor, fcntl.F_GETFL))
+                os.lseek(reopened, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+                os.dup2(reopened, descriptor, inheritable=os.get_inheritable(descriptor))
+                os.close(reopened)
 
 
-def _settle_down(parent: int) -> None:
+def _isolate(parent: int) -> None:
     try:
         os.setpgid(0, 0)
         die_with_parent(parent)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         logging.disable()
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):
-            os.dup2(nowhere, standard)
-        _read_files_apart()
+        null_file = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null_file, descriptor)
+        _reopen_files()
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write("1000")  # if memory is short, this process is killed, not the worker
     except BaseException:  # noqa: BLE001  # an error must not unwind the script here

@@ -1,7 +1,8 @@
-"""Nets whose layers treat each sample the same in any batch.
+"""Freeze layers, so that a net treats each sample the same in any batch.
 
-Nothing is dropped, and BatchNorm takes the statistics of the whole excerpt as constants; an imported net's takes its
-running ones. For a child only, because it changes the whole process, permanently.
+Dropout drops nothing. A *norm* (normalization layer) uses the statistics of the whole excerpt as constants; in an
+imported net it uses its running statistics. Only a process that trains for a test may use this module, because the
+change is permanent.
 """
 
 from __future__ import annotations
@@ -22,66 +23,72 @@ from mxnet import autograd, gluon
 NORMS = ("BatchNorm", "BatchNormWithReLU", "batch_norm")
 DROPOUTS = ("Dropout", "dropout")
 RNNS = ("RNN", "rnn")
-ACROSS = ("SyncBatchNorm", "BatchNorm_v1")  # norms without an option for constant statistics
-ARRAYS = 5  # arguments of a norm: data, gamma, beta, the running mean and variance
+OTHER_NORMS = ("SyncBatchNorm", "BatchNorm_v1")  # norms without an option for constant statistics
+NORM_ARGUMENTS = 5  # arguments of a norm: data, gamma, beta, the running mean and variance
 Moments = list[list[float]]  # a mean and a variance for each channel
 
 
-class MovesOn(RuntimeError):
-    """A layer that cannot be held still."""
+class CannotFreeze(RuntimeError):
+    """A layer depends on the batch and cannot be frozen."""
 
 
 class Statistics:
-    """Statistics for norms in the order of their calls: of their own batch, stored in `seen`, or the `given` ones."""
+    """Statistics for norms, in the order of the norms' calls.
+
+    `given`: the statistics to use. None: statistics of each norm's own batch, which are stored in `seen`.
+    """
 
     def __init__(self, given: Sequence[Moments] | None) -> None:
         self._given = None if given is None else iter(given)
         self.seen: list[Moments] = []
 
     def of(self, data: Any, axis: int, like: Any) -> list[Any]:
-        """Mean and variance as arrays `like` the running ones. Raises MovesOn if the net has called other norms."""
+        """Return mean and variance of a norm as arrays, with the dtype and shape of `like`.
+
+        Raises CannotFreeze if the net has called other norms than for the whole batch.
+        """
         if self._given is None:
             numbers = data.asnumpy().astype(np.float64)
-            others = tuple(i for i in range(numbers.ndim) if i != axis % numbers.ndim)
-            self.seen.append([numbers.mean(others).tolist(), numbers.var(others).tolist()])
+            other_axes = tuple(i for i in range(numbers.ndim) if i != axis % numbers.ndim)
+            self.seen.append([numbers.mean(other_axes).tolist(), numbers.var(other_axes).tolist()])
             moments: Moments | None = self.seen[-1]
         else:
             moments = next(self._given, None)
         if moments is None or any((len(each),) != like.shape for each in moments):
-            raise MovesOn("a norm that the whole batch did not come to")
+            raise CannotFreeze("the net calls a norm that it did not call for the whole batch")
         make = mx.np.array if isinstance(data, mx.np.ndarray) else mx.nd.array
         return [make(each, dtype=like.dtype, ctx=data.ctx) for each in moments]
 
 
 def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
-    """Hold the layers of all nets still, for good.
+    """Freeze the layers of all nets in this process, permanently.
 
-    Norms without an option for that raise MovesOn when called; unless `refuses`, they stay as they are.
+    Norms without an option for constant statistics raise CannotFreeze when called, or stay unchanged without `refuses`.
     """
-    normed, replaced = functools.partial(_normed, statistics), Replaced()
+    with_constants, replaced = functools.partial(_with_constants, statistics), Replaced()
     for module in (mx.nd, mx.nd.op, mx.nd.contrib, mx.nd.numpy_extension, mx.npx, mx.nd._internal):
-        for names, holds in (
-            (NORMS, normed),
-            (DROPOUTS, _kept),
-            (RNNS, _undropped),
-            (ACROSS if refuses else (), _refused),
+        for names, replacement in (
+            (NORMS, with_constants),
+            (DROPOUTS, _without_dropout),
+            (RNNS, _rnn_without_dropout),
+            (OTHER_NORMS if refuses else (), _refusing),
         ):
             for name in names:
                 if hasattr(module, name):
-                    replaced.replace(module, name, holds)
+                    replaced.replace(module, name, replacement)
     replaced.replace(gluon.HybridBlock, "_call_cached_op", lambda traced: functools.partialmethod(_untraced, traced))
 
 
 def _untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:
-    """Call a hybridized block without its trace, which has the layers as they were then.
+    """Call a hybridized block without its trace, because the trace has layers that are not frozen.
 
-    An imported net is nothing but its trace, so that is changed.
+    An imported net has only a trace, so its trace is changed.
     """
     if isinstance(block, gluon.SymbolBlock):
         inputs, symbol = block._cached_graph
-        if (held := _held(symbol.tojson())) != symbol.tojson():
+        if (frozen := _frozen_trace(symbol.tojson())) != symbol.tojson():
             block._clear_cached_op()
-            block._cached_graph = inputs, mx.sym.load_json(held)
+            block._cached_graph = inputs, mx.sym.load_json(frozen)
         return traced(block, *args)
     active, block._active = block._active, False
     try:
@@ -90,13 +97,13 @@ def _untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:
         block._active = active
 
 
-def _held(symbol: str) -> str:
-    """The trace with its layers held still. Raises MovesOn if one cannot be."""
+def _frozen_trace(symbol: str) -> str:
+    """Return the trace with frozen layers. Raises CannotFreeze if a layer cannot be frozen."""
     graph = json.loads(symbol)
     for node in graph["nodes"]:
         operator = re.sub("^_(contrib|npx)_", "", node["op"])
-        if operator in ACROSS:
-            raise MovesOn(f"{node['name']} is a {operator}")
+        if operator in OTHER_NORMS:
+            raise CannotFreeze(f"{node['name']} is a {operator}")
         if operator in NORMS:
             node["attrs"] = {**node.get("attrs", {}), "use_global_stats": "True"}
         elif operator in (*DROPOUTS, *RNNS) and "p" in node.get("attrs", {}):
@@ -104,17 +111,17 @@ def _held(symbol: str) -> str:
     return json.dumps(graph, indent=2)
 
 
-def _normed(statistics: Statistics, operator: Callable[..., Any]) -> Callable[..., Any]:
+def _with_constants(statistics: Statistics, operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
     def by_constants(*args: Any, **options: Any) -> Any:
-        if autograd.is_training() and len(args) == ARRAYS and not options.get("use_global_stats"):
+        if autograd.is_training() and len(args) == NORM_ARGUMENTS and not options.get("use_global_stats"):
             args = (*args[:3], *statistics.of(args[0], options.get("axis", 1), args[3]))
         return operator(*args, **{**options, "use_global_stats": True})
 
     return by_constants
 
 
-def _kept(operator: Callable[..., Any]) -> Callable[..., Any]:
+def _without_dropout(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
     def nothing_dropped(data: Any, *args: Any, **options: Any) -> Any:
         return data
@@ -122,7 +129,7 @@ def _kept(operator: Callable[..., Any]) -> Callable[..., Any]:
     return nothing_dropped
 
 
-def _undropped(operator: Callable[..., Any]) -> Callable[..., Any]:
+def _rnn_without_dropout(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
     def nothing_dropped(*args: Any, **options: Any) -> Any:
         return operator(*args, **{**options, "p": 0})
@@ -130,9 +137,9 @@ def _undropped(operator: Callable[..., Any]) -> Callable[..., Any]:
     return nothing_dropped
 
 
-def _refused(operator: Callable[..., Any]) -> Callable[..., Any]:
+def _refusing(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
-    def moves_on(*args: Any, **options: Any) -> Any:
-        raise MovesOn(operator.__name__)
+    def refuse(*args: Any, **options: Any) -> Any:
+        raise CannotFreeze(operator.__name__)
 
-    return moves_on
+    return refuse

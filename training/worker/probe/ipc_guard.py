@@ -1,6 +1,7 @@
-"""Connections, queues and pools of the parent that a child must not use.
+"""Stop a child from using connections, queues and pools of its parent.
 
-What the child takes from one is lost to the parent, and a child killed while it waits may hold a lock forever.
+Data that the child takes from a queue is lost to the parent. A child that is killed while it waits may hold a lock
+forever.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from typing import NoReturn
 from dyntrain.training.worker.replaced import Replaced
 
 TAKES = ("send", "sendall", "sendto", "sendmsg", "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "accept")
-ENDS: dict[type, tuple[str, ...]] = {
+GUARDED_METHODS: dict[type, tuple[str, ...]] = {
     multiprocessing.connection.Connection: ("send", "recv", "send_bytes", "recv_bytes", "recv_bytes_into", "poll"),
     multiprocessing.queues.Queue: ("get", "put"),
     multiprocessing.queues.JoinableQueue: ("put", "task_done"),
     multiprocessing.queues.SimpleQueue: ("get", "put"),
     multiprocessing.synchronize.SemLock: ("__enter__",),
-    multiprocessing.pool.Pool: ("_check_running",),  # the first thing that each of its methods does
+    multiprocessing.pool.Pool: ("_check_running",),  # each method of a pool calls this method first
     multiprocessing.pool.ApplyResult: ("get", "wait"),
     multiprocessing.resource_sharer.DupFd: ("detach",),  # for an array that another process has loaded
     ProcessPoolExecutor: ("submit",),
@@ -35,8 +36,8 @@ ENDS: dict[type, tuple[str, ...]] = {
 
 
 def guard_ipc(leave: Callable[..., NoReturn]) -> None:
-    """Call `leave` from now on, in this process, in place of all methods that reach another process."""
+    """Replace all methods that reach another process by `leave`, in this process."""
     replaced = Replaced()
-    for kind, names in ENDS.items():
+    for kind, names in GUARDED_METHODS.items():
         for name in names:
             replaced.replace(kind, name, lambda _: leave)

@@ -1,6 +1,6 @@
-"""Move a GPU script to the CPU, since nothing on a GPU survives a fork.
+"""Move a script's parameters from GPUs to the CPU, because arrays on a GPU do not survive a fork.
 
-Never run on a GPU, only with CPUs in place of GPUs.
+This module has never run on a GPU, only with CPUs in place of GPUs.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ def is_gpu(context: Any) -> bool:
 
 
 def copies_on_cpu() -> Copies:
-    """Copy all parameters on GPUs, in the parent."""
+    """Copy all parameters that are on GPUs to the CPU, in the parent."""
     params = [each for each in gc.get_objects() if issubclass(type(each), gluon.Parameter)]
     on_gpus = (p for p in params if p._data is not None and any(map(is_gpu, p.list_ctx())))
     return [(p, p.list_data()[0].copyto(mx.cpu())) for p in on_gpus]
 
 
 def move_to_cpu(copies: Copies) -> None:
-    """Make GPU k be CPU k from now on, in the child, with the copies as its parameters.
+    """Make the child use CPU k in place of GPU k, with the copies as its parameters.
 
-    An array of the script's own on a GPU does not exist there, and ends the child when it is used.
+    The script's other arrays on a GPU do not exist in the child, which ends when it uses one.
     """
     if not copies:
         return

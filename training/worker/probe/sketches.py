@@ -1,6 +1,6 @@
-"""Gradients in a few numbers that add up as they do, to compare those of a batch with those of its parts. Pure.
+"""Sketches: a few sums over each gradient, to compare a batch's gradients with the gradients of its parts. Pure.
 
-The numbers are sums over blocks of a gradient: additions and multiplications show in them as in all numbers.
+A sketch has sums over blocks of the gradient, so sketches add up as gradients do.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCKS = 256  # blocks of one gradient
-PIECE = 1 << 20  # numbers
-# A gradient that cancels out, as that of a bias below a norm, is only rounding errors: below this share of the
-# largest one, nothing is compared
+PIECE = 1 << 20  # most numbers that are copied at once
+# A gradient whose terms cancel out, such as a bias before a norm, has only rounding errors. So gradients below this
+# share of the largest one are not compared.
 NOISE = 1e-4
 
 
@@ -29,12 +29,15 @@ class Sketch:
 
 
 def sketch(gradient: NDArray[Any]) -> Sketch:
-    """Sketch of an array of any shape. It may be as large as a model, so no more than a piece is copied at once."""
+    """Return the sketch of an array of any shape.
+
+    The array may be as large as a model, so only one piece is copied at once.
+    """
     flat = gradient.reshape(-1)
     if not flat.size:
         return Sketch(0.0, ())
     starts = np.linspace(0, flat.size, min(flat.size, BLOCKS), endpoint=False).astype(np.int64)
-    pieces = (flat[at : at + PIECE].astype(np.float64) for at in range(0, flat.size, PIECE))
+    pieces = (flat[start : start + PIECE].astype(np.float64) for start in range(0, flat.size, PIECE))
     with np.errstate(all="ignore"):
         square = sum(float(piece @ piece) for piece in pieces)
         return Sketch(math.sqrt(square), tuple(np.add.reduceat(flat, starts, dtype=np.float64).tolist()))
@@ -42,7 +45,7 @@ def sketch(gradient: NDArray[Any]) -> Sketch:
 
 @dataclass(frozen=True)
 class Difference:
-    """The parts' gradients of parameter `name` together differ from the whole's by this `share` of it."""
+    """Relative difference between the whole batch's gradient of a parameter and the sum over the parts."""
 
     name: str
     share: float
@@ -54,18 +57,19 @@ def difference(
     names: Mapping[str, str],
     tolerance: float,
 ) -> Difference | None:
-    """Largest difference among the gradients with these `names`; None if they add up.
+    """Return the largest difference above `tolerance`, or None if the parts' gradients add up to the whole's.
 
-    `parts`: weight and gradients of each. Raises ValueError if gradients are not finite.
+    `parts`: weight and gradients of each part. `names`: the parameters' names, by key. Raises ValueError if gradients
+    are not finite.
     """
     differences = list[Difference]()
     sizes = {key: max(whole[key].norm, sum(weight * part[key].norm for weight, part in parts)) for key in names}
     if not all(math.isfinite(size) for size in sizes.values()):
         raise ValueError("gradients are not finite")
-    least = NOISE * max(sizes.values(), default=0.0)
+    least_size = NOISE * max(sizes.values(), default=0.0)
     for key, size in sizes.items():
-        one = np.array(whole[key].sums)
-        other = np.sum([weight * np.array(part[key].sums) for weight, part in parts], axis=0)
-        if size > least and (share := float(np.linalg.norm(one - other)) / size) > tolerance:
+        whole_sums = np.array(whole[key].sums)
+        parts_sums = np.sum([weight * np.array(part[key].sums) for weight, part in parts], axis=0)
+        if size > least_size and (share := float(np.linalg.norm(whole_sums - parts_sums)) / size) > tolerance:
             differences.append(Difference(names[key], share))
     return max(differences, key=lambda each: each.share, default=None)

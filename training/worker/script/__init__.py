@@ -1,1 +1,1 @@
-"""What a user's script shows besides its training: in its source, in `fit`'s arguments, in how it leaves its loop."""
+"""Checks of a user's script besides its training: its source, `fit`'s arguments, and how it leaves its loop."""

@@ -1,4 +1,4 @@
-"""Advice from a script's source when a loop over epochs begins, all of it at once."""
+"""Report all advice that follows from a script's source, when a loop over epochs begins."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Iterator
 from types import FrameType
 
 from dyntrain.training.checks.findings import Findings, Place
-from dyntrain.training.worker.script.left_early import leavings
-from dyntrain.training.worker.script.phases import unnamed
-from dyntrain.training.worker.script.source import Advice, Site, once_a_site
-from dyntrain.training.worker.script.variables import of_variables
+from dyntrain.training.worker.script.left_early import leaving_statements
+from dyntrain.training.worker.script.phases import unnamed_loops
+from dyntrain.training.worker.script.source import Advice, Site, once_per_site
+from dyntrain.training.worker.script.variables import variable_advice
 
 
 def advise(findings: Findings, caller: FrameType, named: bool) -> None:
-    """Report the advice for `caller`, which begins a loop; `named`: the loop has a name.
+    """Report the advice on the script that begins a loop in the frame `caller`.
 
-    Raises ValueError if findings are strict.
+    `named`: whether the loop has a name. Raises ValueError for any advice if findings are strict.
     """
     if findings.off:
         return
     file = caller.f_code.co_filename
-    stops = [
+    stop_messages = [
         findings.find(code, Place(file, line, line), **dict(values))
-        for code, line, values in _of(caller)
+        for code, line, values in _advice_at(caller)
         if not (named and code == "DT612")
     ]
-    if any(stops):
+    if any(stop_messages):
         raise ValueError(findings.stops)
 
 
-@once_a_site
-def _of(site: Site, tree: ast.Module) -> Iterator[Advice]:
-    yield from leavings(site, tree)
-    yield from unnamed(site, tree)
-    yield from of_variables(site, tree)
+@once_per_site
+def _advice_at(site: Site, tree: ast.Module) -> Iterator[Advice]:
+    yield from leaving_statements(site, tree)
+    yield from unnamed_loops(site, tree)
+    yield from variable_advice(site, tree)

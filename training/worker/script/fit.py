@@ -1,22 +1,22 @@
-"""Arguments of `Module.fit`, by position or by name."""
+"""Names for the positional arguments of `Module.fit`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-_FIT = (
+_FIT_ARGUMENTS = (
     "eval_metric", "epoch_end_callback", "batch_end_callback", "kvstore", "optimizer", "optimizer_params",
     "eval_end_callback", "eval_batch_end_callback", "initializer", "arg_params", "aux_params", "allow_missing",
     "force_rebind", "force_init", "begin_epoch", "num_epoch", "validation_metric", "monitor", "sparse_row_id_fn",
 )  # fmt: skip  # MXNet's order after train_data and eval_data
 
 
-def named(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments by name. Raises TypeError, as the function's call would."""
-    if len(args) > len(_FIT) or set(_FIT[: len(args)]) & set(kwargs):
-        raise TypeError("fit() got an argument too many, or one of them twice")
-    unknown = set(kwargs) - set(_FIT)
+def arguments_by_name(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all arguments by name. Raises TypeError for arguments that `fit` does not take."""
+    if len(args) > len(_FIT_ARGUMENTS) or set(_FIT_ARGUMENTS[: len(args)]) & set(kwargs):
+        raise TypeError("fit() got too many arguments, or one argument twice")
+    unknown = set(kwargs) - set(_FIT_ARGUMENTS)
     if unknown:
         raise TypeError(f"fit() got an unexpected argument {sorted(unknown)[0]!r}")
-    return {**dict(zip(_FIT, args, strict=False)), **kwargs}
+    return {**dict(zip(_FIT_ARGUMENTS, args, strict=False)), **kwargs}

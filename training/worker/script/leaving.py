@@ -1,8 +1,8 @@
-"""Handle a script that leaves the loop over its epochs early: by `break`, or by an error that is being raised.
+"""Handle a script that leaves its loop over epochs early, by `break` or by an error.
 
-The loop cannot tell which: an error closes the generator just as `break` does. So the connection stays open for a
-moment, in which an error reaches the interpreter's hook and the coordinator is told. A script that goes on after the
-loop is a lost worker.
+An error closes the loop's generator just as `break` does, so the loop cannot distinguish the two. The connection to the
+coordinator therefore stays open for some seconds. In this time an error reaches the interpreter's hook, which reports
+it to the coordinator. A script that continues after the loop counts as a lost worker.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ import threading
 from dyntrain.training.worker.membership.membership import Membership
 
 log = logging.getLogger(__name__)
-UNWINDING = 10.0  # seconds for an error to get through the script's own clean-up, on a busy machine
+UNWIND_SECONDS = 10.0  # seconds for an error to get through the script's own clean-up, on a busy machine
 LEFT = (
     "the loop over job.epochs() was left before its end: this worker counts as lost and is started again. To end the "
     "job early, call job.stop() and go on"
 )
 
 
-def close_soon(membership: Membership, seconds: float = UNWINDING) -> None:
-    """Close the connection after `seconds`, at the latest when the process ends: nothing may be in
-    flight after that.
-    """
-    if sys.is_finalizing():  # no thread can start any more: waiting for one would never end
+def close_soon(membership: Membership, seconds: float = UNWIND_SECONDS) -> None:
+    """Close the connection after `seconds`, or when the process ends if that is sooner."""
+    if sys.is_finalizing():  # no thread can start any more: starting the timer would never end
         membership.close()
         return
     timer = threading.Timer(seconds, _close, (membership,))
@@ -36,7 +34,7 @@ def close_soon(membership: Membership, seconds: float = UNWINDING) -> None:
 
 
 def _close(membership: Membership) -> None:
-    raised = membership.failure_reported or getattr(sys, "last_value", None) is not None  # the latter in a REPL
-    if not raised:
+    has_failed = membership.failure_reported or getattr(sys, "last_value", None) is not None  # a REPL sets last_value
+    if not has_failed:
         log.error(LEFT)
     membership.close()

@@ -1,7 +1,7 @@
-"""Find `break` and `return` that would take a script out of the loop over its epochs, before it trains.
+"""Find `break` and `return` statements that would leave the loop over epochs, before the script trains.
 
-The other workers miss one that leaves the loop, as they are at the same batch, and a joiner would not know that the job
-is over. Whether a script reaches such a line is unknown before it does: see `leaving`.
+If one worker leaves the loop, the other workers wait for it at their batch, and a joiner does not know that the job is
+over. Only the running script shows whether it reaches such a statement: see `leaving`.
 """
 
 from __future__ import annotations
@@ -12,45 +12,45 @@ from collections.abc import Iterator, Sequence
 from dyntrain.training.worker.script.source import LOOPS, SCOPES, Advice, Site
 
 
-def leavings(site: Site, tree: ast.Module) -> Iterator[Advice]:
+def leaving_statements(site: Site, tree: ast.Module) -> Iterator[Advice]:
     for loop in ast.walk(tree):
-        if isinstance(loop, ast.For) and begins(loop, site.line):
+        if isinstance(loop, ast.For) and begins_loop(loop, site.line):
             epoch = names_in(loop.target)
-            for what, over, line in _leaves(loop.body, site, epoch, "job.epochs()"):
-                yield "DT601", line, (("what", what), ("loop", over))
+            for statement, loop_text, line in _leaves(loop.body, site, epoch, "job.epochs()"):
+                yield "DT601", line, (("what", statement), ("loop", loop_text))
 
 
-def begins(loop: ast.For, line: int) -> bool:
-    within = loop.iter.lineno <= line <= (loop.iter.end_lineno or loop.iter.lineno)
-    return within and any(isinstance(node, ast.Attribute) and node.attr == "epochs" for node in ast.walk(loop.iter))
+def begins_loop(loop: ast.For, line: int) -> bool:
+    is_on_line = loop.iter.lineno <= line <= (loop.iter.end_lineno or loop.iter.lineno)
+    return is_on_line and any(isinstance(node, ast.Attribute) and node.attr == "epochs" for node in ast.walk(loop.iter))
 
 
 def _leaves(
-    body: Sequence[ast.AST], site: Site, epoch: set[str], over: str, own: bool = True
+    body: Sequence[ast.AST], site: Site, epoch: set[str], loop_text: str, is_shared_loop: bool = True
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield (statement, loop that it leaves, line).
+    """Yield each statement, the loop that it leaves, and its line.
 
-    `own`: whether a `break` here leaves a loop that all workers run.
+    `is_shared_loop`: whether a `break` in `body` leaves a loop that all workers run.
     """
     for node in body:
         if isinstance(node, ast.Return):
             yield "return", "job.epochs()", node.lineno
-        elif isinstance(node, ast.Break) and own:
-            yield "break", over, node.lineno
+        elif isinstance(node, ast.Break) and is_shared_loop:
+            yield "break", loop_text, node.lineno
         elif isinstance(node, LOOPS):
-            batches = isinstance(node, ast.For) and is_of_batches(node.iter, site, epoch)
+            batches = isinstance(node, ast.For) and iterates_batches(node.iter, site, epoch)
             yield from _leaves(node.body, site, epoch, "the batches of an epoch", batches)
-            yield from _leaves(node.orelse, site, epoch, over, own)
+            yield from _leaves(node.orelse, site, epoch, loop_text, is_shared_loop)
         elif not isinstance(node, SCOPES):
-            yield from _leaves([*ast.iter_child_nodes(node)], site, epoch, over, own)
+            yield from _leaves([*ast.iter_child_nodes(node)], site, epoch, loop_text, is_shared_loop)
 
 
 def names_in(target: ast.expr) -> set[str]:
     return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
-def is_of_batches(expression: ast.expr, site: Site, epoch: set[str]) -> bool:
-    """Whether it is epoch.batches(...), wrapped in anything, or a loader of the job."""
+def iterates_batches(expression: ast.expr, site: Site, epoch: set[str]) -> bool:
+    """Whether an expression iterates over an epoch's batches, or over a loader of the job."""
     for node in ast.walk(expression):
         if isinstance(node, ast.Attribute) and node.attr in ("batches", "enumerate", "indices"):
             if isinstance(node.value, ast.Name) and node.value.id in epoch:

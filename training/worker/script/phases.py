@@ -1,8 +1,8 @@
-"""Whether a script runs another loop over epochs after this one; then its loops need names.
+"""Find scripts with several loops over epochs, whose loops need names.
 
-A job whose script has one loop ends with that loop. With several, it is unknown which one is the last until the script
-ends, so the job ends with the script. If the source shows several loops without names, the script is told before it
-trains.
+A job whose script has one loop ends with that loop. If a script has several loops, the last one is unknown until the
+script ends, so the job ends with the script. If the source shows several loops without names, a warning says so before
+the training.
 """
 
 from __future__ import annotations
@@ -11,34 +11,36 @@ import ast
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from dyntrain.training.worker.script.source import LOOPS, SCOPES, Advice, Site, way_to
+from dyntrain.training.worker.script.source import LOOPS, SCOPES, Advice, Site, path_to
 
 ONE_LOOP = (
-    "job.epochs() a second time: the job was over with the first, which has no name, or job.close() has ended it. Give "
+    "job.epochs() was called again, but the job ended with its first loop, which has no name, or by job.close(). Give "
     "each loop a name: job.epochs(..., name='warm-up')"
 )
-WITHIN = "job.epochs() within the loop over another job.epochs(): one follows the other, once it has ended"
+WITHIN = "job.epochs() was called inside another loop over job.epochs(): begin a loop after the other loop has ended"
 
 
-def unnamed(site: Site, tree: ast.Module) -> Iterator[Advice]:
-    """Advise a name for the loop that begins at the site, if it is in a loop or its function has another loop of the
-    same job.
+def unnamed_loops(site: Site, tree: ast.Module) -> Iterator[Advice]:
+    """Advise a name for the loop at the site if another loop over epochs may follow.
 
-    Jobs are compared by their names in the script.
+    That is so if the loop is inside another loop, or if its function has another loop of the same job. Jobs are
+    compared by their names in the script.
     """
     calls = [node for node in ast.walk(tree) if _is_epochs(node)]
-    own = next((each for each in calls if each.lineno <= site.line <= (each.end_lineno or each.lineno)), None)
-    if own is None:
+    own_call = next((each for each in calls if each.lineno <= site.line <= (each.end_lineno or each.lineno)), None)
+    if own_call is None:
         return
-    others = (each for each in calls if each is not own and ast.unparse(each.func) == ast.unparse(own.func))
-    loops = (node for node in way_to(tree, own) if isinstance(node, LOOPS))
-    again = any(own not in ast.walk(getattr(loop, "iter", ast.Pass())) for loop in loops)
-    if again or any(_scope_of(tree, each) is _scope_of(tree, own) for each in others):
-        yield "DT612", site.line, (("job", ast.unparse(own.func.value)),)  # type: ignore[attr-defined]
+    other_calls = (
+        each for each in calls if each is not own_call and ast.unparse(each.func) == ast.unparse(own_call.func)
+    )
+    loops = (node for node in path_to(tree, own_call) if isinstance(node, LOOPS))
+    is_repeated = any(own_call not in ast.walk(getattr(loop, "iter", ast.Pass())) for loop in loops)
+    if is_repeated or any(_scope_of(tree, each) is _scope_of(tree, own_call) for each in other_calls):
+        yield "DT612", site.line, (("job", ast.unparse(own_call.func.value)),)  # type: ignore[attr-defined]
 
 
 def _scope_of(tree: ast.Module, node: ast.AST) -> ast.AST:
-    return [each for each in way_to(tree, node) if isinstance(each, (ast.Module, *SCOPES))][-1]
+    return [each for each in path_to(tree, node) if isinstance(each, (ast.Module, *SCOPES))][-1]
 
 
 def _is_epochs(node: ast.AST) -> TypeGuard[ast.Call]:

@@ -1,4 +1,4 @@
-"""Source of the calling script as a tree, and analyses of it, each done once."""
+"""Parse the source of the calling script, and run each analysis of it once."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import NamedTuple
 from dyntrain.training.worker.data.loader import Loader
 
 Advice = tuple[str, int, tuple[tuple[str, str | int], ...]]  # a rule's code, a line, and values for its sentence
-KEPT = 256  # cached results of an analysis; the least recently used ones are dropped
-ONE = threading.Lock()  # CPython 3.11 cannot make two trees at once: "AST constructor recursion depth mismatch"
+MOST_CACHED = 256  # cached results of an analysis; the least recently used ones are dropped
+PARSER_LOCK = threading.Lock()  # CPython 3.11 cannot make two trees at once: "AST constructor recursion depth mismatch"
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class Site(NamedTuple):
-    """Where a loop is about to begin: the input of an analysis.
+    """Line at which a loop is about to begin, with its file and source: the input of an analysis.
 
-    `loader_names`: of variables that hold a loader of the job.
+    `loader_names`: names of variables that hold a loader of the job.
     """
 
     file: str
@@ -37,31 +37,31 @@ class _NoTree(Exception):
     pass
 
 
-def once_a_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> Callable[[FrameType], Sequence[Advice]]:
-    """Make `analysis` a function of the frame that begins a loop, run once for the same line of the same source.
+def once_per_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> Callable[[FrameType], Sequence[Advice]]:
+    """Make `analysis` a function of the frame that begins a loop, which runs once for each line of a source.
 
-    Without a tree there is no advice; that result is not cached.
+    A source that cannot be parsed gives no advice; that result is not cached.
     """
 
-    @functools.lru_cache(KEPT)
+    @functools.lru_cache(MOST_CACHED)
     def advice(site: Site) -> Sequence[Advice]:
         return tuple(analysis(site, _tree_of(site.source)))
 
-    def of(caller: FrameType) -> Sequence[Advice]:
-        with ONE:
+    def advice_at(caller: FrameType) -> Sequence[Advice]:
+        with PARSER_LOCK:
             try:
                 return advice(_site_of(caller))
             except _NoTree:
                 return ()
 
-    return of
+    return advice_at
 
 
 def _tree_of(source: str) -> ast.Module:
-    """Parse the source.
+    """Parse the source. Raises _NoTree if that fails.
 
-    Raises _NoTree if the source is not of this file any more, or if an object collected meanwhile has printed a
-    traceback, for which Python makes another tree.
+    Parsing fails if the file has changed. It also fails if an object deleted meanwhile prints a traceback, for which
+    Python parses another source.
     """
     try:
         return ast.parse(source)
@@ -72,21 +72,21 @@ def _tree_of(source: str) -> ast.Module:
 def _site_of(caller: FrameType) -> Site:
     file = caller.f_code.co_filename
     variables = caller.f_locals
-    held = {**caller.f_globals, **variables}
-    # by its type: an object's `__class__` may run the script's code
-    loaders = frozenset(name for name, value in held.items() if issubclass(type(value), Loader))
+    all_variables = {**caller.f_globals, **variables}
+    # not isinstance: an object's `__class__` may run the script's code
+    loaders = frozenset(name for name, value in all_variables.items() if issubclass(type(value), Loader))
     if caller.f_code.co_flags & CO_OPTIMIZED:
-        variables.clear()  # in a function these are copies, which would keep the variables' values alive forever
+        variables.clear()  # a function's f_locals are copies, which would keep the values alive forever
     return Site(file, caller.f_lineno, "".join(linecache.getlines(file, caller.f_globals)), loaders)
 
 
-def way_to(tree: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes from `tree` down to `node`, both included; nothing if it is not below `tree`."""
+def path_to(tree: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes from `tree` down to `node`, including these two, or nothing if `node` is not in `tree`."""
     if tree is node:
         yield node
         return
     for part in ast.iter_child_nodes(tree):
-        if below := list(way_to(part, node)):
+        if path_below := list(path_to(part, node)):
             yield tree
-            yield from below
+            yield from path_below
             return

@@ -1,7 +1,8 @@
 """Advice on variables of a script whose values differ on a worker that joins.
 
-A variable that carries a value from epoch to epoch or batch to batch (`best`, `patience`, a counter) has its value from
-above the loop there, and `enumerate` over batches begins at 0. Neither matters if the value is only printed.
+A variable may carry a value from epoch to epoch or batch to batch (`best`, `patience`, a counter). On a worker that
+joins, such a variable has its value from before the loop, and `enumerate` over batches begins at 0. Values that are
+only printed do not matter.
 """
 
 from __future__ import annotations
@@ -9,52 +10,53 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from dyntrain.training.worker.script.left_early import begins, is_of_batches, names_in
+from dyntrain.training.worker.script.left_early import begins_loop, iterates_batches, names_in
 from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, Advice, Site
 
-SHOWS = {  # calls that only show their arguments, or wait
+SHOWING_CALLS = {  # calls that only show their arguments, or wait
     "print", "write", "log", "debug", "info", "warning", "warn", "error", "add_scalar", "add_scalars", "add_histogram",
     "add_image", "set_description", "set_postfix", "wait_to_read",
 }  # fmt: skip
-CHANGES = {"append", "appendleft", "pop", "popleft", "extend", "clear"}  # methods that change a container
+CHANGING_METHODS = {"append", "appendleft", "pop", "popleft", "extend", "clear"}  # methods that change a container
 CLOCKS = {"time", "perf_counter", "monotonic", "now"}
-READS = {"get", "get_name_value"}  # methods that read a metric
-OF_THE_JOB = {"keep", "memory", "rows"}
+READING_METHODS = {"get", "get_name_value"}  # methods that read a metric
+JOB_METHODS = {"keep", "memory", "rows"}
 
 
-def of_variables(site: Site, tree: ast.Module) -> Iterator[Advice]:
-    kept = _kept_by_the_job(tree)
-    for loop in [node for node in ast.walk(tree) if isinstance(node, ast.For) and begins(node, site.line)]:
+def variable_advice(site: Site, tree: ast.Module) -> Iterator[Advice]:
+    kept_names = _kept_by_the_job(tree)
+    for loop in [node for node in ast.walk(tree) if isinstance(node, ast.For) and begins_loop(node, site.line)]:
         epoch, inner = names_in(loop.target), [node for node in ast.walk(loop) if isinstance(node, ast.For)]
-        loops = [loop, *(each for each in inner if is_of_batches(each.iter, site, epoch))]
-        passes = [_pass(each) for each in loops]
-        carried = [name for each in passes for name in each.carried if name not in kept or name in each.renamed]
+        loops = [loop, *(each for each in inner if iterates_batches(each.iter, site, epoch))]
+        passes = [_pass_of(each) for each in loops]
+        carried = [name for each in passes for name in each.carried if name not in kept_names or name in each.renamed]
         if names := list(dict.fromkeys(carried)):
             memory = ", ".join(f"{name.split('.')[-1]}=..." for name in names)
             yield "DT604", loop.lineno, (("names", ", ".join(names)), ("memory", memory))
         for each in loops:
-            if "zip" in _builtins(each.iter):
+            if "zip" in _plain_calls(each.iter):
                 yield "DT607", each.lineno, ()
             number = each.target.elts[0] if isinstance(each.target, ast.Tuple) else None
-            if "enumerate" in _builtins(each.iter) and isinstance(number, ast.Name) and number.id in _pass(each).used:
+            is_numbered = "enumerate" in _plain_calls(each.iter)
+            if is_numbered and isinstance(number, ast.Name) and number.id in _pass_of(each).used:
                 yield "DT605", each.lineno, (("name", number.id),)
 
 
 class _Pass(ast.NodeVisitor):
-    """Names that statements read and set, in the order in which they run; loops are assumed to run at least once.
+    """Names that one pass of a loop reads and sets, in the order of its statements.
 
-    Names are those of variables, and of attributes of `self`.
+    The names are of variables, and of attributes of `self`. Inner loops are assumed to run at least once.
     """
 
     def __init__(self) -> None:
-        self.first: dict[str, None] = {}  # names that are read or added to before they are set
-        self.changed, self.used = set[str](), set[str]()  # `used`: other than to be shown or changed
+        self.first: dict[str, None] = {}  # names that are read or changed before they are set
+        self.changed, self.used = set[str](), set[str]()  # `used`: neither only shown nor only changed
         self.renamed = set[str]()  # assigned another value
         self._set, self._clocks, self._shows = set[str](), set[str](), False
 
     @property
     def carried(self) -> list[str]:
-        """Names that the next pass uses with the value that this one has left."""
+        """Names whose value from one pass is used by the next pass."""
         return [name for name in self.first if name in (self.changed & self.used) - self._clocks]
 
     def run(self, nodes: Iterable[ast.AST | None]) -> None:
@@ -99,14 +101,14 @@ class _Pass(ast.NodeVisitor):
 
     def _assign(self, targets: Sequence[ast.expr], value: ast.expr | None) -> None:
         names = {ast.unparse(each) for each in targets}
-        below = _Pass()
-        below.run([value])
-        own = (names & set(below.first)) - self.used  # total = total + loss
-        for name in own:
+        value_pass = _Pass()
+        value_pass.run([value])
+        self_updated = (names & set(value_pass.first)) - self.used  # total = total + loss
+        for name in self_updated:
             self._reads(name, changes=True)
         self.run([value])
-        self.used -= own
-        if _name_called(value) in CLOCKS or (below.first and set(below.first) <= self._clocks):
+        self.used -= self_updated
+        if _called_name(value) in CLOCKS or (value_pass.first and set(value_pass.first) <= self._clocks):
             self._clocks |= names
         for target in targets:
             self._store(target)
@@ -127,19 +129,19 @@ class _Pass(ast.NodeVisitor):
         shows, self._shows = self._shows, self._shows or all(map(_only_shows, node.body))
         self.visit(node.test)
         self._shows = shows
-        before = set(self._set)
+        set_before = set(self._set)
         self.run(node.body)
-        after, self._set = self._set, before
+        set_in_body, self._set = self._set, set_before
         self.run(node.orelse)
-        self._set &= after
+        self._set &= set_in_body
 
     def visit_For(self, node: ast.For) -> None:
         self.run([node.iter, node.target, *node.body, *node.orelse])
 
     def visit_Call(self, node: ast.Call) -> None:
-        shows, called = self._shows, _name_called(node)
-        self._shows = shows or called in SHOWS
-        if called in CHANGES and isinstance(node.func, ast.Attribute):
+        shows, function_name = self._shows, _called_name(node)
+        self._shows = shows or function_name in SHOWING_CALLS
+        if function_name in CHANGING_METHODS and isinstance(node.func, ast.Attribute):
             self._reads(ast.unparse(node.func.value), changes=True)
         else:
             self.visit(node.func)
@@ -157,34 +159,34 @@ class _Pass(ast.NodeVisitor):
         super().generic_visit(node)
 
 
-def _pass(loop: ast.For) -> _Pass:
-    once = _Pass()
-    once.run([loop.target, *loop.body])
-    return once
+def _pass_of(loop: ast.For) -> _Pass:
+    loop_pass = _Pass()
+    loop_pass.run([loop.target, *loop.body])
+    return loop_pass
 
 
 def _kept_by_the_job(tree: ast.Module) -> set[str]:
-    """Names of what job.memory, job.keep and job.rows returned or were given."""
+    """Names of variables that job.memory, job.keep or job.rows returned, or that job.keep was given."""
     kept = set[str]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and _name_called(node.value) in OF_THE_JOB:
+        if isinstance(node, ast.Assign) and _called_name(node.value) in JOB_METHODS:
             kept |= {ast.unparse(each) for target in node.targets for each in ast.walk(target)}
-        elif isinstance(node, ast.Call) and _name_called(node) == "keep":
+        elif isinstance(node, ast.Call) and _called_name(node) == "keep":
             kept |= {ast.unparse(each) for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)}
     return kept
 
 
 def _only_shows(node: ast.stmt) -> bool:
-    """Whether the statement only shows values, or reads a metric or a clock for that."""
+    """Whether the statement only shows values, or only reads a metric or a clock."""
     if isinstance(node, ast.Assign):
-        return _name_called(node.value) in READS | CLOCKS
-    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and _name_called(node.value) in SHOWS)
+        return _called_name(node.value) in READING_METHODS | CLOCKS
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and _called_name(node.value) in SHOWING_CALLS)
 
 
-def _builtins(node: ast.AST) -> set[str]:
-    """Functions that are called by a plain name."""
+def _plain_calls(node: ast.AST) -> set[str]:
+    """Names of functions that an expression calls by a plain name."""
     return {str(getattr(each.func, "id", "")) for each in ast.walk(node) if isinstance(each, ast.Call)}
 
 
-def _name_called(node: ast.AST | None) -> str:
+def _called_name(node: ast.AST | None) -> str:
     return str(getattr(node.func, "id", getattr(node.func, "attr", ""))) if isinstance(node, ast.Call) else ""

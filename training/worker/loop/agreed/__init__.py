@@ -1,1 +1,1 @@
-"""What all workers must agree on: divisor, rates, sums of numbers."""
+"""Values that must be equal on all workers: divisors of gradients, learning rates, sums of numbers."""

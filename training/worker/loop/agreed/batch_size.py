@@ -1,9 +1,9 @@
-"""What the number in `trainer.step(n)` stands for. Pure.
+"""Find the meaning of the number `n` in `trainer.step(n)`. Pure.
 
-In one process a script may pass the batch size that it was written with, or count the samples of the current batch;
-with gradients accumulated over several batches, either of one batch or of all. A worker's batch is only its share, so
-the same expression gives another number there. The numbers show which meaning the script has: one that fitted every
-step so far and fits this one. Two meanings with different results, or none, are refused.
+In one process a script may pass a fixed batch size, or the number of samples in the current batch. If gradients
+accumulate over several batches, `n` may be for one batch or for all. A worker's batch is only a share of the whole
+batch, so the same expression gives another number there. The right meaning fits this step and all earlier steps. `n` is
+refused if no meaning fits, or if meanings with different results fit.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-AS_IT_IS = "as it is"  # of means: of one, or of several that were added up
+N_DIVIDES = "as it is"  # `n` itself is the divisor: the number of means that were added up
 
 
 class NoMeaning(Exception):
-    """The number in `trainer.step(n)` fits no meaning, or several: a rule's code, and values for its message."""
+    """The number in `trainer.step(n)` fits no meaning, or several.
+
+    `code`: a rule's code. `values`: for the rule's message.
+    """
 
     def __init__(self, code: str, **values: object) -> None:
         super().__init__(code, values)
@@ -24,11 +27,11 @@ class NoMeaning(Exception):
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of samples in the batches since the last update; in a pair, of the last batch and of all batches.
+    """Numbers of samples since the last update; a pair is for the last batch and for all batches.
 
-    `nominal`: the batch size that the script was written with. `full`: what it stands for over all workers.
-    `per_worker`: it is each worker's batch size. `own`: samples of this worker (None: unknown, as it joined in
-    between). `all_`: samples of all workers. `group`: batches of an update; an epoch's last update may have fewer.
+    `nominal`: the script's batch size. `full`: the batch size over all workers. `per_worker`: whether `nominal` is each
+    worker's batch size. `own`: samples of this worker, or None if unknown, because the worker joined meanwhile. `all_`:
+    samples of all workers. `group`: batches per update; an epoch's last update may have fewer.
     """
 
     nominal: tuple[int, int]
@@ -39,22 +42,21 @@ class Counts:
     group: int = 1
 
     def meanings(self, n: float) -> dict[str, tuple[int | None, int]]:
-        """Possible meanings of `n`: name to (the number that the script passes here, the divisor of the summed
-        gradients).
+        """Return the possible meanings of `n`, by name: the expected `n`, and the divisor of the summed gradients.
 
-        If gradients accumulate, `n` may be for any number of batches, also for another than have been added up: a
-        script may restart its own count in each epoch while it goes on adding.
+        If gradients accumulate, `n` may be for another number of batches than were accumulated, because a script may
+        restart its own count of batches in each epoch.
         """
         meanings: dict[str, tuple[int | None, int]] = {}
-        for which, span in enumerate(("last", "all")):
-            taken = self.all_[which]
-            meanings[f"{span}: batch size"] = (self.nominal[which], taken if self.per_worker else self.full[which])
+        for index, span in enumerate(("last", "all")):
+            samples = self.all_[index]
+            meanings[f"{span}: batch size"] = (self.nominal[index], samples if self.per_worker else self.full[index])
             meanings[f"{span}: batch size of all workers"] = (
-                self.full[which],
-                taken if self.per_worker else self.full[which],
+                self.full[index],
+                samples if self.per_worker else self.full[index],
             )
-            meanings[f"{span}: samples here"] = (self.own[which], taken)
-            meanings[f"{span}: samples of all workers"] = (taken, taken)
+            meanings[f"{span}: samples here"] = (self.own[index], samples)
+            meanings[f"{span}: samples of all workers"] = (samples, samples)
         if n > 0 and self.all_[1] > self.all_[0] and n % self.nominal[0] == 0 and not self.per_worker:
             batches = int(n) // self.nominal[0]
             meanings[f"batch size of {batches} batches"] = (int(n), self.full[0] * batches)
@@ -64,34 +66,40 @@ class Counts:
 
 
 def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[int, list[str]]:
-    """Divisor of the summed gradients, and the meanings that still fit.
+    """Return the divisor of the summed gradients, and the meanings that fit `n`.
 
-    `known`: meanings that fitted the steps before. Raises NoMeaning if none fits, or several with different divisors.
+    `known`: meanings that fitted all earlier steps. Raises NoMeaning if no meaning fits, or if several with different
+    divisors fit.
     """
     meanings = counts.meanings(n)
-    left = {name: by for name, (size, by) in meanings.items() if size == n and (known is None or name in known)}
-    if not left:
+    fitting = {
+        name: divides
+        for name, (expected, divides) in meanings.items()
+        if expected == n and (known is None or name in known)
+    }
+    if not fitting:
         raise NoMeaning("DT401", n=n, here=counts.own[0], all=counts.all_[0], batch=counts.nominal[0])
-    if len(set(left.values())) > 1:
-        raise NoMeaning("DT402", n=n, batches=counts.full[1] // counts.full[0], meanings=" or ".join(sorted(left)))
-    return next(iter(left.values())), sorted(left)
+    if len(set(fitting.values())) > 1:
+        raise NoMeaning("DT402", n=n, batches=counts.full[1] // counts.full[0], meanings=" or ".join(sorted(fitting)))
+    return next(iter(fitting.values())), sorted(fitting)
 
 
 def divisor_of_means(
     n: float, counts: Counts, known: Collection[str] | None, means: Collection[int]
 ) -> tuple[float, list[str], tuple[float, list[str]] | None]:
-    """Like `divisor`, for losses that are means: a number in `means` is a divisor as it is, as in one process.
+    """Return divisor and meanings as `divisor` does, for losses that are means.
 
-    The third value is the result of `divisor` if this share happens to have as many samples as there are means; None
-    otherwise. Workers with other shares know which of the two is right.
+    If `n` is in `means`, `n` itself is the divisor, as in one process. The third value is the result of `divisor` if
+    `n` is also the number of samples in this share, otherwise None. Workers with shares of other sizes know which of
+    the two results is right.
     """
-    as_it_is = n in means and (known is None or AS_IT_IS in known)
+    n_divides = n in means and (known is None or N_DIVIDES in known)
     try:
-        by, left = divisor(n, counts, known)
+        divides, fitting = divisor(n, counts, known)
     except NoMeaning:
-        if as_it_is:
-            return n, [AS_IT_IS], None
+        if n_divides:
+            return n, [N_DIVIDES], None
         raise
-    if not as_it_is:
-        return by, left, None
-    return (by, [AS_IT_IS, *left], None) if by == n else (n, [AS_IT_IS], (by, left))
+    if not n_divides:
+        return divides, fitting, None
+    return (divides, [N_DIVIDES, *fitting], None) if divides == n else (n, [N_DIVIDES], (divides, fitting))

@@ -1,4 +1,4 @@
-"""Divisors that `step(n)` of each trainer stands for; the meaning is remembered, as it is the same at every step."""
+"""Divisors of the summed gradients, from each trainer's `step(n)`; the meaning of `n` is remembered between steps."""
 
 from __future__ import annotations
 
@@ -6,119 +6,131 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dyntrain.training.sampling.batching import Batching, PerWorker
-from dyntrain.training.worker.loop.agreed.batch_size import AS_IT_IS, Counts, NoMeaning, divisor, divisor_of_means
+from dyntrain.training.worker.loop.agreed.batch_size import N_DIVIDES, Counts, NoMeaning, divisor, divisor_of_means
 from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
 SHORT_GROUP = "; accumulate=k, as an epoch's last update has fewer"
-MADE_OF_A_SUM: list[str] = []  # instead of meanings; workers with different numbers make no step
+OF_A_SUM: list[str] = []  # in place of meanings: `n` itself is the divisor, and must be equal on all workers
 
 
 def _means(trainer: ElasticTrainer, current: CurrentBatch) -> set[int]:
-    """Numbers of means that a sum may have: of one batch, of several, of each device."""
+    """Return the possible numbers of means in a sum of losses: of one batch, of several batches, of each device."""
     return {1, trainer.accumulate, current.batches, len(trainer._contexts)}
 
 
-def _mixed(current: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
-    """Whether the summed tags are those of `unsure_workers` workers with tags `unsure`, and of the
-    others with `sure`.
-    """
-    doubts = current.consensus.unsure_workers
-    total = [doubts * one + (workers - doubts) * other for one, other in zip(unsure, sure, strict=True)]
-    return 0 < doubts < workers and current.consensus.tagged == total
+def _is_mixed(current: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
+    """Whether the summed tags are the `unsure` tags of all unsure workers plus the `sure` tags of the other workers."""
+    unsure_workers = current.consensus.unsure_workers
+    total = [
+        unsure_workers * unsure_tag + (workers - unsure_workers) * sure_tag
+        for unsure_tag, sure_tag in zip(unsure, sure, strict=True)
+    ]
+    return 0 < unsure_workers < workers and current.consensus.tagged == total
 
 
 class Divisors:
     def __init__(self, trainers: Sequence[ElasticTrainer], batching: Batching) -> None:
         self._trainers, self._batching = trainers, batching
 
-    def of(
-        self, trainer: ElasticTrainer, n: float, current: CurrentBatch, full: int, own: dict[str, Any], singles: bool
+    def divisor_of(
+        self,
+        trainer: ElasticTrainer,
+        n: float,
+        current: CurrentBatch,
+        full: int,
+        job_state: dict[str, Any],
+        singles: bool,
     ) -> float:
-        """Divisor of the summed gradients. Raises NoMeaning if `n` fits none, or several.
+        """Return the divisor of the summed gradients. Raises NoMeaning if `n` fits no meaning, or several.
 
-        `full`: samples of a full step over all workers. `own`: the part of the state that remembers meanings.
+        `full`: samples of a full step over all workers. `job_state`: part of the job's state that stores the meanings.
         `singles`: no worker has more than one sample.
         """
         try:
-            return self._of(trainer, n, current, full, own, singles)
+            return self._divisor_of(trainer, n, current, full, job_state, singles)
         except NoMeaning as error:
             adds_up = trainer.accumulate == 1 and any(p.grad_req == "add" for p in trainer._params)
             raise NoMeaning(error.code, **{**error.values, "more": SHORT_GROUP if adds_up else ""}) from None
 
-    def _of(
-        self, trainer: ElasticTrainer, n: float, current: CurrentBatch, full: int, own: dict[str, Any], singles: bool
+    def _divisor_of(
+        self,
+        trainer: ElasticTrainer,
+        n: float,
+        current: CurrentBatch,
+        full: int,
+        job_state: dict[str, Any],
+        singles: bool,
     ) -> float:
         if isinstance(n, Total) and current.batches > 1:
             raise NoMeaning("DT403")
-        number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
+        number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
         known = meanings.get(number)
-        of_a_sum = MADE_OF_A_SUM if known is None else known
+        sum_meanings = OF_A_SUM if known is None else known
         counts = current.counted and current.batches == 1 and trainer.loss_kind == "sum"
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
                 raise NoMeaning("DT406", n=n)
-            by, left = float(n), of_a_sum
+            divides, fitting = float(n), sum_meanings
         elif trainer.loss_kind == "mean":
-            by, left, current.unsure[trainer] = divisor_of_means(
+            divides, fitting, current.unsure[trainer] = divisor_of_means(
                 n, self._counts(current, full), known, _means(trainer, current)
             )
         elif counts and n == 1 and known is None and singles:
             raise NoMeaning("DT404")
-        elif counts and n == 1 and (known == MADE_OF_A_SUM or len(current.part) > 1):
-            by, left = 1.0, of_a_sum  # max(1, epoch.sum(n)) with a sum of 0
+        elif counts and n == 1 and (known == OF_A_SUM or len(current.part) > 1):
+            divides, fitting = 1.0, sum_meanings  # `n` is max(1, epoch.sum(...)) with a sum of 0
         else:
             try:
-                by, left = divisor(n, self._counts(current, full), known)
+                divides, fitting = divisor(n, self._counts(current, full), known)
             except NoMeaning:
                 if not (counts and n > 0):
                     raise
-                by, left = float(n), of_a_sum
+                divides, fitting = float(n), sum_meanings
         if current.unsure.get(trainer) is None:
-            own["meanings"] = {**meanings, number: left}
-        return by
+            job_state["meanings"] = {**meanings, number: fitting}
+        return divides
 
-    def settled(
+    def agreed_divisor(
         self,
         trainer: ElasticTrainer,
         current: CurrentBatch,
         workers: int,
         alike: bool,
         tagged: Callable[[float], list[float]],
-        own: dict[str, Any],
+        job_state: dict[str, Any],
     ) -> float | None:
-        """Divisor after the sums, which show the other workers' divisors: the same on every worker, None if they
-        differ.
+        """Return the divisor that all workers agree on after the sums, or None if the workers' divisors differ.
 
-        `alike`: all workers' tags are equal. A worker that could read its number in two ways has voted for the samples
-        of its batch, and that it is unsure; the other workers are sure. `tagged`: the tags of a worker with that
-        divisor. Raises NoMeaning if all workers are unsure, unless the number is 1.
+        A worker whose `n` has two meanings has voted for the samples of its batch, and that it is unsure. `alike`:
+        whether all workers' tags are equal. `tagged`: returns the tags of a worker with this divisor. Raises NoMeaning
+        if all workers are unsure, unless `n` is 1.
         """
-        number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
-        unsure, doubts = current.unsure.get(trainer), current.consensus.unsure_workers
-        by = current.divides.get(trainer, 1.0)  # there is none if `n` is the result of a sum in which a worker was lost
+        number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
+        unsure, unsure_workers = current.unsure.get(trainer), current.consensus.unsure_workers
+        divides = current.divides.get(trainer, 1.0)  # unknown if a worker was lost in the sum that gives `n`
         if unsure is None:
-            return (
-                by if alike or any(_mixed(current, workers, tagged(one), tagged(by)) for one in current.taken) else None
-            )
-        if alike and 0 < doubts < workers:
-            own["meanings"] = {**meanings, number: unsure[1]}
+            votes = (tagged(count) for count in current.sample_counts)
+            agrees = alike or any(_is_mixed(current, workers, vote, tagged(divides)) for vote in votes)
+            return divides if agrees else None
+        if alike and 0 < unsure_workers < workers:
+            job_state["meanings"] = {**meanings, number: unsure[1]}
             return unsure[0]
-        if not alike and not _mixed(current, workers, tagged(unsure[0]), tagged(by)):
+        if not alike and not _is_mixed(current, workers, tagged(unsure[0]), tagged(divides)):
             return None
-        if doubts == workers and by != 1:
-            raise NoMeaning("DT405", n=by)
-        own["meanings"] = {**meanings, number: [AS_IT_IS]}
-        return by
+        if unsure_workers == workers and divides != 1:
+            raise NoMeaning("DT405", n=divides)
+        job_state["meanings"] = {**meanings, number: [N_DIVIDES]}
+        return divides
 
     def _counts(self, current: CurrentBatch, full: int) -> Counts:
         batch, batches = self._batching.batch, current.batches
-        here = len(current.part)
+        own_samples = len(current.part)
         return Counts(
             nominal=(batch, batch * batches),
             full=(full, full * batches),
-            own=(here, here if len(current.parts) > 1 else current.own_samples),
+            own=(own_samples, own_samples if len(current.parts) > 1 else current.own_samples),
             all_=(current.size, current.samples),
             per_worker=isinstance(self._batching, PerWorker),
             group=self._trainers[0].accumulate,

@@ -1,7 +1,7 @@
-"""What every worker's update must have in common besides the gradients: rates, decay, momentum, loss scale.
+"""Compare the values that must be equal in all workers' updates: learning rate, decay, momentum, loss scale.
 
-If a script computes them from variables of its own, a worker that joins has others, and the weights diverge. So each
-sum of gradients contains a few numbers that show whether all workers agree; no message is added.
+If a script computes these values from variables of its own, a worker that joins may have other values, and the weights
+diverge. So each sum of gradients includes a few numbers that show whether all workers agree. No message is added.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.loop.agreed.reduction import sum_up
-from dyntrain.training.worker.loop.batch.consensus import ROUND, mark
+from dyntrain.training.worker.loop.batch.consensus import LARGEST_MARK, mark
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.refused import Unrecoverable
 from dyntrain.training.worker.state.attributes import capture
 
-KNOWN = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
+OPTIMIZER_VALUES = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
 MULTIPLIERS, SCHEDULE, OPTIMIZER = "lr_mult or wd_mult", "what the scheduler keeps", "the optimizer's kind"
 TRAINED = "which parameters train (grad_req)"
 DIVISOR = "what step(n) divides by"
@@ -27,14 +27,14 @@ FACTORS = "numbers by which losses, or gradients before their sum, are multiplie
 
 
 class UnequalRates(RuntimeError, Unrecoverable):
-    """The workers' updates would differ; the step was not applied anywhere."""
+    """The workers' updates would differ, so no worker has applied the step."""
 
 
 def rates(trainer: Any, divides: float | None) -> dict[str, float]:
-    """Values that the trainer's next update depends on: the same names on every worker, 0 for what is absent.
+    """Return the values that the trainer's next update depends on.
 
-    `divides`: the divisor, None if not known yet. The scheduler is not called, as some count their calls; its
-    attributes are compared instead.
+    The names are equal on all workers; an absent value is 0. `divides`: the divisor, None if not known yet. The
+    scheduler's attributes are compared without a call, because some schedulers count their calls.
     """
     optimizer = trainer._optimizer
     scheduler = optimizer.lr_scheduler
@@ -42,7 +42,7 @@ def rates(trainer: Any, divides: float | None) -> dict[str, float]:
     scaler = getattr(trainer, "_amp_loss_scaler", None)
     values = {
         "learning_rate": rate,
-        **{name: getattr(optimizer, name, None) for name in KNOWN},
+        **{name: getattr(optimizer, name, None) for name in OPTIMIZER_VALUES},
         "loss scale": getattr(scaler, "loss_scale", None),
         DIVISOR: divides,
     }
@@ -55,7 +55,7 @@ def rates(trainer: Any, divides: float | None) -> dict[str, float]:
     values[SCHEDULE] = 0 if scheduler is None else _digest([type(scheduler).__name__, capture(scheduler)])
     values[TRAINED] = _digest([p.grad_req for p in trainer._params])
     values[OPTIMIZER] = _digest(type(optimizer).__name__)
-    # A NumPy number is a plain one on a worker that received it with the state.
+    # A joined worker received a plain number with the state in place of a NumPy number.
     return {name: float(value) if isinstance(value, int | float | np.number) else 0.0 for name, value in values.items()}
 
 
@@ -64,33 +64,36 @@ def _digest(value: Any) -> int:
 
 
 def tags(step: int, values: Mapping[str, float]) -> list[float]:
-    """Numbers whose sums show whether all workers' values are equal. Values that collide at one step do not at the
-    next.
+    """Return numbers whose sums over the workers show whether all workers' values are equal.
+
+    Different values with equal tags at one step have different tags at the next step.
     """
     digest = zlib.crc32(repr((step, sorted(values.items()))).encode())
-    return [*mark(digest), *mark(digest // ROUND)]
+    return [*mark(digest), *mark(digest // LARGEST_MARK)]
 
 
-def unequal(
+def unequal_rates(
     membership: Membership, anchor: Position, trainer: int, values: Mapping[str, float], fingerprint: Sequence[float]
 ) -> UnequalRates:
-    """Error that tells which values differ, and how, in the same words on every worker. All must call it at once."""
+    """Return the error that lists the differing values, with the same text on all workers.
+
+    All workers must call it at the same time.
+    """
     values = {**values, FACTORS: float(_digest(fingerprint) if any(fingerprint) else 0)}
     compared = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
-    unequal_ones = {name: difference for name, difference in compared.items() if difference is not None}
-    what = (
-        "; ".join(unequal_ones.values())
-        or "rates, decay, momentum, loss scale, what trains, or what step(n) divides by"
+    differences = {name: difference for name, difference in compared.items() if difference is not None}
+    difference_text = (
+        "; ".join(differences.values()) or "rates, decay, momentum, loss scale, what trains, or what step(n) divides by"
     )
-    of = f" (trainer {trainer})" if trainer else ""
-    code = "DT411" if DIVISOR in unequal_ones else "DT412" if FACTORS in unequal_ones else "DT413"
-    return UnequalRates(membership.findings.find(code, what=f"{what}{of}"))
+    trainer_text = f" (trainer {trainer})" if trainer else ""
+    code = "DT411" if DIVISOR in differences else "DT412" if FACTORS in differences else "DT413"
+    return UnequalRates(membership.findings.find(code, what=f"{difference_text}{trainer_text}"))
 
 
 def _difference(membership: Membership, anchor: Position, name: str, value: float) -> str | None:
-    """How the workers' values differ; None if they do not, or a worker is lost meanwhile.
+    """Describe how the workers' values differ, or return None if the values are equal or a worker is lost meanwhile.
 
-    Sums may be of floats, so values are compared to their digits.
+    The sums may be of floats, so values that agree to six digits are equal.
     """
     first = sum_up(membership, anchor, f"{name} of worker 0", 0.0 if membership.kvstore.rank else value, 0.0)
     if first is None:

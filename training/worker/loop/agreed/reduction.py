@@ -1,4 +1,4 @@
-"""Sum of a number over the workers, for the script's decisions or as a divisor of its gradients."""
+"""Sum a number over all workers, for the script's decisions or as a divisor of its gradients."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.arrays import doubles, numbers_of
-from dyntrain.training.worker.loop.batch.consensus import ROUND, mark
+from dyntrain.training.worker.loop.batch.consensus import LARGEST_MARK, mark
 from dyntrain.training.worker.membership.membership import Membership
 
-REDUCE = ("reduce", (7,), "float64")  # a key of the engine; its sum is only as exact as one of floats
+REDUCE = ("reduce", (7,), "float64")  # key, shape, dtype; the engine may sum it as floats
 
 
 class Total(float):
-    """Sum over all workers, the same on each, which `step` may take as a divisor as it is.
+    """A sum over all workers, equal on each worker, which `step` takes as the divisor.
 
     The results of `total + x`, `total - x`, `total * x` and `total / x` are Totals, too.
     """
 
 
-def _total(name: str) -> Callable[[Total, Any], Any]:
+def _total_operator(name: str) -> Callable[[Total, Any], Any]:
     operation = getattr(float, name)
 
     def derived(self: Total, other: Any) -> Any:
@@ -33,14 +33,15 @@ def _total(name: str) -> Callable[[Total, Any], Any]:
 
 
 for _name in ("add", "radd", "sub", "mul", "rmul", "truediv"):
-    setattr(Total, f"__{_name}__", _total(f"__{_name}__"))
+    setattr(Total, f"__{_name}__", _total_operator(f"__{_name}__"))
 
 
 def reduce(
     membership: Membership, anchor: Position, name: str, total: float, count: float | None, spectates: bool
 ) -> float:
-    """Sum over all workers, or quotient of both sums if there is a `count`. NaN on all workers if
-    one was lost in it.
+    """Return the sum of `total` over all workers; with `count`, the sum of totals divided by the sum of counts.
+
+    Returns NaN on all workers if a worker is lost meanwhile. `spectates`: this worker's count is 0.
     """
     sums = sum_up(membership, anchor, name, total, 0.0 if spectates else 1.0 if count is None else count)
     if sums is None:
@@ -53,16 +54,16 @@ def reduce(
 def sum_up(
     membership: Membership, anchor: Position, name: str, total: float, count: float
 ) -> tuple[float, float] | None:
-    """Sums of `total` and `count` over the workers, as a step of its own that ends where it begins, at `anchor`.
+    """Return the sums of `total` and `count` over all workers, without a change of the position `anchor`.
 
-    None on all workers if one was lost in it: then the rest of the step is void. Raises RuntimeError if the workers'
-    names differ.
+    Returns None on all workers if a worker is lost meanwhile; the rest of the step is then void. Raises RuntimeError if
+    the workers' names differ.
     """
     tags = _tags(name)
-    mine = [1.0, *tags, total, count]
-    sums, workers = mine, membership.kvstore.num_workers
+    own_numbers = [1.0, *tags, total, count]
+    sums, workers = own_numbers, membership.kvstore.num_workers
     if membership.shared:
-        vote = doubles(mine)
+        vote = doubles(own_numbers)
         received: list[float] = []
         key = REDUCE[0]
 
@@ -74,14 +75,14 @@ def sum_up(
             sums = received if membership.all_have_sums(lambda: exchange(lambda: None)) else []
         else:
             sums = []
-        if not sums or sums[0] != workers:  # equal on all survivors
+        if not sums or sums[0] != workers:  # the sums are equal on all survivors
             return None
         if sums[1:5] != [workers * tag for tag in tags]:
-            raise RuntimeError(f"{name!r}: the other workers sum up something else at the same time")
+            raise RuntimeError(f"{name!r}: other workers sum another name now; sum at the same places on all workers")
     return sums[5], sums[6]
 
 
 def _tags(name: str) -> list[float]:
-    """Numbers whose sums show whether all workers have the same name."""
+    """Return numbers whose sums show whether all workers have the same name."""
     digest = zlib.crc32(name.encode())
-    return [*mark(digest), *mark(digest // ROUND)]
+    return [*mark(digest), *mark(digest // LARGEST_MARK)]

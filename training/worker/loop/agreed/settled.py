@@ -1,4 +1,4 @@
-"""Sum of gradients that accumulate across a boundary, so that they survive the loss of any worker."""
+"""Sum gradients that accumulate across a boundary, so that the sums survive the loss of any worker."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def flush_accumulated(
     state: TrainingState,
     trainers: Sequence[ElasticTrainer],
     position: Position,
-    taken: Callable[[], None],
+    on_success: Callable[[], None],
 ) -> None:
-    """Sum the accumulated gradients and carry them in the state.
+    """Sum the accumulated gradients over all workers, and keep the sums in the state.
 
-    `taken` is called once all workers have the sums; not at all if a worker was lost in it.
+    `on_success` is called when all workers have the sums, but not if a worker was lost meanwhile.
     """
     owners = {id(p): x for x in trainers for p in x._params}
     keys, arrays = [], []
@@ -36,10 +36,10 @@ def flush_accumulated(
         for key, gradients in zip(keys, arrays, strict=True):
             membership.kvstore.pushpull(key, gradients)
 
-    def take() -> None:
+    def store() -> None:
         state.carried.carry()
         state.own["accumulated"] = {**state.own["accumulated"], "here": None, "weights": {}}
-        taken()
+        on_success()
 
     if membership.exchange(keys, push, [gradients[0] for gradients in arrays]):
-        membership.apply(position, take)
+        membership.apply(position, store)

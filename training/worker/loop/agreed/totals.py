@@ -1,4 +1,4 @@
-"""`epoch.sum` and `epoch.reduce`: where a script may call them, and their results if no one is there to sum with."""
+"""Implementation of `epoch.sum` and `epoch.reduce`, with checks of where a script calls them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Totals:
         self._loop = loop
 
     def reduce(self, number: int, name: str, total: float, count: float | None) -> float:
-        """Sum or quotient over all workers; NaN on all of them alike if there is no one to sum with.
+        """Return the sum or quotient over all workers, or NaN on all workers if not all workers make this call.
 
-        That is so if the job is over; if the generation began after epoch `number`, which joiners do not run; or if it
-        began in mid-epoch, where joiners alone run what precedes the batches.
+        No worker sums after the end of the job. If the generation began after epoch `number`, joiners do not run that
+        epoch. If the generation began in mid-epoch, only joiners run the lines before the batches.
         """
         loop, current = self._loop, self._loop.current
         if loop.probe_child is not None:
             return loop.probe_child.total(total if count is None else total / count if count else math.nan)
         if loop.membership.over:
             return math.nan
-        begins = current is None and loop.position.step == loop.membership.first_step
-        if begins and (loop.position.epoch > number or loop.position.offset):
+        before_batches = current is None and loop.position.step == loop.membership.first_step
+        if before_batches and (loop.position.epoch > number or loop.position.offset):
             return math.nan
         if current is not None and loop.divides_batches:
             raise RuntimeError(REDUCED_WITHIN)
@@ -36,10 +36,9 @@ class Totals:
         return reduce(loop.membership, loop.anchor, name, (0.0 if spectates else total), count, spectates)
 
     def sum(self, value: float) -> Total:
-        """Sum over all workers for the current batch.
+        """Return the sum over all workers for the current batch.
 
-        If a worker is lost in it, the step is void; the result is then some number with which a script can go on
-        computing.
+        If a worker is lost meanwhile, the step is void, and the result is a number without meaning.
         """
         loop, current = self._loop, self._loop.current
         if current is None:
@@ -49,9 +48,9 @@ class Totals:
         if loop.probe_child is not None:
             return loop.probe_child.total(value)
         if loop.anchor == loop.after:
-            raise RuntimeError(SUMMED_LATE)  # the step counts already: a loss in the sum could not undo it
+            raise RuntimeError(SUMMED_LATE)  # a final step cannot be undone if a worker is lost in this sum
         current.counted = True
-        mine, what = (0.0 if current.spectates else value), f"epoch.sum() in step {loop.position.step}"
-        sums = None if current.void else sum_up(loop.membership, loop.anchor, what, mine, 0.0)
+        own_value, sum_name = (0.0 if current.spectates else value), f"epoch.sum() in step {loop.position.step}"
+        sums = None if current.void else sum_up(loop.membership, loop.anchor, sum_name, own_value, 0.0)
         current.void = sums is None
         return Total((value or 1.0) if sums is None else sums[0])

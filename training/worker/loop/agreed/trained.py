@@ -1,13 +1,13 @@
-"""Which of a trainer's parameters a step sums. All workers must push the same keys, or those that push more wait
-forever.
+"""Choose the parameters whose gradients a step sums. Pure.
 
-A script may freeze or free parameters (`grad_req`) at any step, by a counter of its own that restarts on a worker that
-joins. So the first sum of a step has the parameters that all workers are known to sum, with zeros for those frozen
-since, and tells beside it which ones this worker sums now. New ones are summed after that, if all workers have the
-same.
+All workers must push the same keys, because a worker that pushes more keys waits forever. A script may freeze or
+unfreeze parameters (`grad_req`) at any step, by a counter of its own that restarts on a worker that joins. So the first
+sum of a step has the *known* parameters: all workers sum them, with zeros for parameters frozen since. Beside that sum,
+each worker reports its parameters of this step. New parameters are summed afterwards, if they are the same on all
+workers.
 
-The known ones are part of what the job remembers (`own`), and so of the state that joiners receive: their first step
-after a change needs one sum only. A void step restores them with the rest. Pure.
+The known parameters are part of the job's own state, which joiners receive and void steps restore. So the first step of
+a joiner needs only one sum.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from typing import Any
 from dyntrain.training.worker.state.equal import SUMMED
 
 
-def known(own: Mapping[str, Any], trainer: int) -> frozenset[int]:
-    """Numbers of the parameters that every worker pushes in its next sum, even if it has frozen some by then.
+def known_parameters(job_state: Mapping[str, Any], trainer: int) -> frozenset[int]:
+    """Return the numbers of the parameters that every worker pushes in its next sum, even if frozen by then.
 
-    The state also has those of the last step.
+    The state also has the parameters of the last step.
     """
-    return frozenset(own.get(SUMMED, {}).get(str(trainer), ((), ()))[0])
+    return frozenset(job_state.get(SUMMED, {}).get(str(trainer), ((), ()))[0])
 
 
-def agree(own: dict[str, Any], trainer: int, now: frozenset[int]) -> None:
-    """Remember what all workers have summed now. Only parameters also summed in the last step are known.
+def store_trained(job_state: dict[str, Any], trainer: int, trained: frozenset[int]) -> None:
+    """Store the parameters that all workers have summed in this step.
 
-    So parameters that come and go from step to step are not pushed as zeros.
+    Only parameters that were also summed in the last step become known, so a parameter that alternates is not pushed as
+    zeros.
     """
-    before = own.get(SUMMED, {})
-    _, last = before.get(str(trainer), ((), now))
-    own[SUMMED] = {**before, str(trainer): [sorted(now.intersection(last)), sorted(now)]}
+    known_by_trainer = job_state.get(SUMMED, {})
+    _, last = known_by_trainer.get(str(trainer), ((), trained))
+    job_state[SUMMED] = {**known_by_trainer, str(trainer): [sorted(trained.intersection(last)), sorted(trained)]}

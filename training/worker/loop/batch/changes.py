@@ -1,6 +1,6 @@
-"""Gradients of a share that a script changes before they are summed: their values before, and the kind of change.
+"""Find how a script changes its worker's gradients before they are summed over the workers.
 
-Gradients multiplied by a number still add up if all workers have the same number. Clipped ones do not.
+Gradients multiplied by a number still add up if all workers use the same number. Clipped gradients do not.
 """
 
 from __future__ import annotations
@@ -15,26 +15,29 @@ from dyntrain.training.checks.findings import Place
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 
-ROUNDING = 16  # times the resolution of the dtype
-NEAR = 1e-6  # relative: the number's last digit may differ on another worker
+ROUNDING = 16  # allowed difference, in units of the dtype's resolution
+NEAR = 1e-6  # relative difference of one factor between two workers
 
 
 @dataclass
 class Raw:
-    """Gradient before the script's first change, at its line `at`; `masked`: parts were set to zero."""
+    """A gradient, and its copy from before the script's first change in the line `place`.
+
+    `masked`: the script set parts to zero.
+    """
 
     gradient: Any
     before: Any
-    at: Place | None
+    place: Place | None
     masked: bool = False
 
 
-def remember(current: CurrentBatch, gradient: Any, at: Place | None = None) -> None:
-    """Copy the gradient, which the script may change now."""
+def remember(current: CurrentBatch, gradient: Any, place: Place | None = None) -> None:
+    """Copy a gradient that the script may change now."""
     if (raw := current.raw.get(id(gradient))) is None:
-        current.raw[id(gradient)] = Raw(gradient, gradient.copy(), at)
+        current.raw[id(gradient)] = Raw(gradient, gradient.copy(), place)
     else:
-        raw.at = raw.at or at
+        raw.place = raw.place or place
 
 
 def remember_masked(current: CurrentBatch, gradient: Any) -> None:
@@ -43,20 +46,20 @@ def remember_masked(current: CurrentBatch, gradient: Any) -> None:
 
 
 def factor_of(raw: Raw, gradient: Any) -> float | Literal["clip", "other"] | None:
-    """Number by which the gradient was multiplied, or the kind of another change; None if that is unknown."""
+    """Return the factor by which a gradient was multiplied, or the kind of another change, or None if unknown."""
     before, after = (each.asnumpy().reshape(-1).astype(np.float64) for each in (raw.before, gradient))
     if raw.masked:
         before, after = before[after != 0], after[after != 0]
     if not (np.isfinite(before).all() and np.isfinite(after).all() and before.any() and after.any()):
         return None
     factor = float(before @ after / (before @ before))
-    off = float(np.linalg.norm(after - factor * before))
-    if off <= ROUNDING * float(np.finfo(gradient.dtype).eps) * float(np.linalg.norm(after)):
+    residual = float(np.linalg.norm(after - factor * before))
+    if residual <= ROUNDING * float(np.finfo(gradient.dtype).eps) * float(np.linalg.norm(after)):
         return factor
     return "clip" if np.array_equal(after, np.clip(before, after.min(), after.max())) else "other"
 
 
 def in_digits(factor: float) -> str | None:
-    """The factor as workers compare it; None if rounding could change its text on another worker."""
-    texts = {f"{factor * (1 + by):.4g}" for by in (-NEAR, 0.0, NEAR)}
+    """Return the factor as text to compare on all workers, or None if rounding may change the text between workers."""
+    texts = {f"{factor * (1 + shift):.4g}" for shift in (-NEAR, 0.0, NEAR)}
     return texts.pop() if len(texts) == 1 and math.isfinite(factor) else None

@@ -1,4 +1,4 @@
-"""Numbers of each worker, summed beside the gradients, whose sums show whether all workers agree."""
+"""Numbers that each worker adds to a sum of gradients, to show whether all workers agree."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.worker.arrays import doubles, numbers_of
 from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT
 
-# MXNet's servers may sum doubles as floats, which are exact for whole numbers up to 2**24: squares of numbers up to
-# this one are summed exactly, for the largest number of workers
-ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
-TAGGED = 7  # offset after the number of workers, the step's mark and the tags
-SUMMED = TAGGED + 4  # after the tags of what is summed
-DOUBTS = SUMMED + 2  # after two flags: unsure of the divisor, refuses the script
-HEAD = DOUBTS + FINGERPRINT  # after the fingerprint; numbers for each parameter follow
+# MXNet's servers may sum doubles as floats, which are exact for whole numbers up to 2**24. So the squares of numbers
+# up to LARGEST_MARK are summed exactly, even over the largest number of workers.
+LARGEST_MARK = math.isqrt(2**24 // MOST_WORKERS) - 1
+SUMS_START = 7  # offset after the number of workers, the step's mark and the tags
+FLAGS_START = SUMS_START + 4  # offset after the tags of the summed parameters
+FINGERPRINT_START = FLAGS_START + 2  # offset after two flags: unsure of the divisor, refuses the script
+PARAMETERS_START = (
+    FINGERPRINT_START + FINGERPRINT
+)  # offset after the fingerprint, where the numbers of each parameter begin
 OTHER_STEPS = (
     "the workers' scripts called trainer.step() at different batches: number them with epoch.enumerate(...), not with "
-    "a counter of the script's own, which begins anew on a worker that joins"
+    "a counter of the script's own, which begins at 0 on a worker that joins"
 )
 
 
 def mark(number: int) -> list[float]:
-    """Numbers that workers add to a sum to show that all of them have the same `number`.
+    """Return numbers whose sums over the workers show whether all workers have the same `number`.
 
-    If they do, the sum is as many times this worker's mark; it is not if any of them is a few off.
+    If all have the same number, the sums are the number of workers times this worker's mark.
     """
-    small = float(number % ROUND + 1)
-    return [small, small**2]
+    remainder = float(number % LARGEST_MARK + 1)
+    return [remainder, remainder**2]
 
 
 def consensus_key(trainer: int) -> str:
@@ -38,16 +40,20 @@ def consensus_key(trainer: int) -> str:
 
 
 def consensus_keys(trainers: Sequence[Any], flags: int) -> list[tuple[str, tuple[int, ...], str]]:
-    """(key, shape, dtype) of each trainer's numbers."""
-    return [(consensus_key(t), (HEAD + len(each._params) + flags,), "float64") for t, each in enumerate(trainers)]
+    """Return key, shape and dtype of each trainer's numbers."""
+    return [
+        (consensus_key(t), (PARAMETERS_START + len(each._params) + flags,), "float64")
+        for t, each in enumerate(trainers)
+    ]
 
 
 class StepConsensus:
-    """Numbers of one worker for one sum, and the results.
+    """Numbers of one worker for one sum, and the results of the sum.
 
-    The worker is at this `step`. `tags` and `fingerprint`: of what its update depends on. `sums`: tags of which
-    gradients it sums. `unsure`: of its divisor. `refuses`: the script. `had_part`: parameters in which its samples had
-    a part. `flags`: of the parameters that must be equal on all workers.
+    `step`: the worker's step. `tags`, `fingerprint`: of the values that its update depends on. `sums`: tags of the
+    parameters whose gradients it sums. `unsure`: whether its divisor is uncertain. `refuses`: whether it refuses the
+    script. `had_part`: parameters whose gradients come from its own samples. `flags`: of the parameters that must be
+    equal on all workers.
     """
 
     def __init__(
@@ -63,33 +69,34 @@ class StepConsensus:
         flags: Sequence[float] = (),
     ) -> None:
         self._mark, self._tags, self._sums, self._parameters = mark(step), tags, sums, len(had_part)
-        # stays a NumPy array if there is no one to sum with
+        # stays a NumPy array if this is the only worker
         self.vote: Any = np.array([1.0, *self._mark, *tags, *sums, unsure, refuses, *fingerprint, *had_part, *flags])
         self.unsure_workers = 0
         self.refused = False  # whether any worker refuses the script
         self.tagged: list[float] = []  # the tags of all workers, summed
         self.fingerprints: list[float] = []  # the fingerprints of all workers, summed
-        self.had_part: list[bool] = []  # whether any worker's samples had a part, by parameter
-        self.flagged: list[int] = []  # numbers of the flags that any worker has set
+        self.had_part: list[bool] = []  # by parameter: whether its gradient comes from any worker's samples
+        self.flagged: list[int] = []  # indices of the flags that any worker has set
 
-    def to_be_summed(self) -> None:
-        """Make the numbers an MXNet array; waits for all pending computation."""
+    def to_mxnet(self) -> None:
+        """Convert the numbers to an MXNet array, which waits for all pending computation."""
         self.vote = doubles(self.vote)
 
     def sums_alike(self, workers: int) -> bool:
-        """After the sum: whether all workers sum the gradients of the same parameters."""
-        return bool(numbers_of(self.vote)[TAGGED:SUMMED].tolist() == [workers * tag for tag in self._sums])
+        """Return, after the sum, whether all workers sum the gradients of the same parameters."""
+        return bool(numbers_of(self.vote)[SUMS_START:FLAGS_START].tolist() == [workers * tag for tag in self._sums])
 
-    def count(self, workers: int) -> bool:
-        """After the sum: whether all workers' updates depend on the same values. Raises RuntimeError if their steps
-        differ.
+    def read_sums(self, workers: int) -> bool:
+        """Read the results of the sum; returns whether all workers' updates depend on equal values.
+
+        Raises RuntimeError if the workers' steps differ.
         """
         total = numbers_of(self.vote)
         if total[:3].tolist() != [workers * part for part in (1.0, *self._mark)]:
             raise RuntimeError(OTHER_STEPS)
-        self.tagged, self.unsure_workers = total[3:TAGGED].tolist(), int(total[SUMMED])
-        self.refused = bool(total[SUMMED + 1])
-        self.fingerprints = total[DOUBTS:HEAD].tolist()
-        self.had_part = [bool(each) for each in total[HEAD : HEAD + self._parameters]]
-        self.flagged = np.flatnonzero(total[HEAD + self._parameters :]).tolist()
+        self.tagged, self.unsure_workers = total[3:SUMS_START].tolist(), int(total[FLAGS_START])
+        self.refused = bool(total[FLAGS_START + 1])
+        self.fingerprints = total[FINGERPRINT_START:PARAMETERS_START].tolist()
+        self.had_part = [bool(each) for each in total[PARAMETERS_START : PARAMETERS_START + self._parameters]]
+        self.flagged = np.flatnonzero(total[PARAMETERS_START + self._parameters :]).tolist()
         return self.tagged == [workers * tag for tag in self._tags]

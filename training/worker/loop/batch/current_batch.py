@@ -1,4 +1,4 @@
-"""Current batch of a worker's script, and how its gradients count."""
+"""Current batch of a worker's script, and the weights of its gradients."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import overwrite
 from dyntrain.training.worker.state.training_state import TrainingState, differentiable
 
-IN_HAND = (
-    "(batch {number} of epoch {epoch} is of {size} samples, of which {here} were here: where the script writes a batch "
-    "size down, as in a shape, it is len(data))"
+ERROR_HINT = (
+    "(batch {number} of epoch {epoch} has {size} samples, of which this worker had {here}: use len(data) where the "
+    "script has a fixed batch size, as in a shape)"
 )
 SLICES_UNKNOWN = (
     "loss='mean' on several devices: divide the batch with gluon.utils.split_and_load, which shows each device's "
     "samples; or leave .mean() and loss='mean' out, with trainer.step(batch_size)"
 )
 NOT_UPDATED = (
-    "trainer.allreduce_grads() was not followed by trainer.update(...). A loss scaler that leaves updates out is that "
-    "of amp.init_trainer(trainer)"
+    "trainer.allreduce_grads() was not followed by trainer.update(...). For a loss scaler that skips updates, use "
+    "amp.init_trainer(trainer)"
 )
 NOT_STEPPED = (
-    "trainer.step(...) was not called for the last batch, and the other workers wait: one batch, one step. To add "
-    "batches up, grad_req='add'; to leave one out, training/GUIDE.md, edit 6"
+    "trainer.step(...) was not called for the last batch: call it once for each batch. To accumulate batches, use "
+    "grad_req='add'; to skip a batch, see training/GUIDE.md, edit 6"
 )
 OUTSIDE = (
-    "trainer.{what} outside of the loop over the job's batches: go through job.loader(...) in the place of a "
-    "DataLoader or an iterator, or through epoch.batches(dataset)"
+    "trainer.{what} was called outside of the loop over the job's batches: loop over job.loader(...) in place of a "
+    "DataLoader or an iterator, or over epoch.batches(dataset)"
 )
 ADDS_UP_BESIDE = (
-    "one trainer stepped while another adds gradients up (grad_req='add'): step all trainers at the same batches, or "
-    "make the other one's gradients grad_req='write'"
+    "one trainer stepped while another accumulates gradients (grad_req='add'): step all trainers at the same batches, "
+    "or set grad_req='write' for the accumulated gradients"
 )
 
 
 class CurrentBatch:
     """A batch in which `indices` are this worker's samples.
 
-    `size`: samples of the step over all workers. `spectates`: none of them is this worker's. `before`: the `record` of
-    the batches whose gradients are accumulated already. `at_most`: samples that the script gets at once.
+    `size`: samples of the step over all workers. `spectates`: this worker only has another worker's sample, which does
+    not count. `before`: `record` of the batches whose gradients are accumulated already. `at_most`: most samples that
+    the script gets at once.
     """
 
     def __init__(
@@ -63,59 +64,61 @@ class CurrentBatch:
         self.own_samples: int | None = None if before["here"] is None else before["here"] + len(indices)
         self.weights: dict[str, float] = dict(before["weights"])
         self.parts = parts(indices, at_most)
-        self.at = 0  # number of the script's current part
-        self._aside = GradientBuffer()
+        self.part_number = 0  # number of the script's current part
+        self._buffer = GradientBuffer()
         self.kinds: set[str] = set()  # kinds of the losses that were examined
-        self.refused = False  # whether this worker has found a reason to stop the job in it
+        self.refused = False  # whether this worker has a reason to stop the job
         self.raw: dict[int, Raw] = {}  # by ids: gradients that the script changes before they are summed
-        self.judged = False  # `kinds` were compared with a trainer: the next loss is for another update
+        self.judged = False  # whether `kinds` were compared with a trainer, so that the next loss is for another update
         self.counted = False  # whether the script asked for a sum over the workers
         self.slices: list[int] | None = None  # samples of each device that has any, if the script has split the batch
         self.summed: Any = None  # the trainer whose gradients are summed and not yet applied
         self.updated: list[Any] = []
         self._owners: Owners | None = None
-        self.is_first = False  # whether it is the loop's first in this process
-        self.told_of: set[str] = set()  # rules of losses that were reported
+        self.is_first = False  # whether this is the loop's first batch in this process
+        self.reported_rules: set[str] = set()  # rules of losses that were reported
         self.void = False
         self.consensus: StepConsensus  # of the last sum
         self.carried: list[Any] = []  # rows that are summed with the gradients
         self.rates: dict[str, float] = {}  # values that the update depends on
         self.divides: dict[Any, float] = {}  # divisor of each trainer's step(n), if known before the sum
-        self.unsure: dict[Any, tuple[float, list[str]] | None] = {}  # its other possible value: see `divisor_of_means`
+        self.unsure: dict[
+            Any, tuple[float, list[str]] | None
+        ] = {}  # the divisor's other possible value: see `divisor_of_means`
         self.fingerprint: Sequence[float] = ()  # of the numbers in the loss
-        self._kept: list[tuple[Any, Any]] = []
+        self._copies: list[tuple[Any, Any]] = []
 
     @property
     def part(self) -> Indices:
-        return self.parts[self.at]
+        return self.parts[self.part_number]
 
     def smallest_device(self, devices: int) -> int:
-        """Samples of the device that has the fewest.
+        """Return the number of samples on the device with the fewest.
 
-        If that is one, a value per sample looks like one per batch.
+        With only one sample, a value per sample looks like a value per batch.
         """
         return min(self.slices or [len(self.part) // devices])
 
     @property
-    def taken(self) -> set[int]:
-        """Samples of all workers: of the current batch, and of all batches that are accumulated."""
+    def sample_counts(self) -> set[int]:
+        """Numbers of samples over all workers: in the current batch, and in all accumulated batches."""
         return {self.size, self.samples}
 
     @property
-    def goes_on(self) -> bool:
+    def has_next_part(self) -> bool:
         """Whether another part follows."""
-        return self.at + 1 < len(self.parts)
+        return self.part_number + 1 < len(self.parts)
 
-    def set_aside(self, trainer: Any) -> None:
-        """Buffer the gradients of the current part until the last part's exist."""
+    def buffer_gradients(self, trainer: Any) -> None:
+        """Add the gradients of the current part to a buffer; after the last part, put the sums back."""
         device_weights = self.device_weights(trainer)
         share = len(self.part) / self.size if trainer.loss_kind == "mean" else 1.0
-        self._aside.add(trainer, [share * lean for lean in device_weights])
-        if not self.goes_on:
-            self._aside.put_back(trainer)
+        self._buffer.add(trainer, [share * device_weight for device_weight in device_weights])
+        if not self.has_next_part:
+            self._buffer.put_back(trainer)
 
     def owners(self, trainers: Sequence[Any]) -> Owners:
-        """Owners of the arrays that the trainers had at the first call."""
+        """Return the owners of the arrays that the trainers had at the first call."""
         self._owners = self._owners or Owners(trainers)
         return self._owners
 
@@ -123,24 +126,24 @@ class CurrentBatch:
     def record(self) -> dict[str, Any]:
         return {"batches": self.batches, "samples": self.samples, "here": self.own_samples, "weights": self.weights}
 
-    def keep(self, state: TrainingState) -> None:
-        """Copy what a forward and backward pass over another worker's sample must not change."""
+    def copy_arrays(self, state: TrainingState) -> None:
+        """Copy the arrays that a pass over another worker's sample must not change."""
         arrays = [array for arrays in state.own_arrays() for array in arrays]
         arrays += [gradient for p in state.accumulated for gradient in p.list_grad()]
-        self._kept = [(array, array.copy()) for array in arrays]
+        self._copies = [(array, array.copy()) for array in arrays]
 
-    def give_back(self, state: TrainingState) -> None:
-        stay = {id(array) for array in state.set_by_script} if self._kept else set()
-        for array, copy in self._kept:
+    def restore_arrays(self, state: TrainingState) -> None:
+        stay = {id(array) for array in state.set_by_script} if self._copies else set()
+        for array, copy in self._copies:
             if id(array) not in stay:
                 overwrite(array, copy)
-        self._kept = []
+        self._copies = []
 
     def scale_by_share(self, trainer: Any, state: TrainingState) -> None:
-        """Weight a mean over this worker's samples by their share of the step's.
+        """Set the weight of this worker's mean: the share that its samples have in the step.
 
-        Accumulated gradients are stored divided by the current batch's weight, so that one product at the end is right
-        for all.
+        Accumulated gradients are stored divided by the current batch's weight. So one multiplication at the end is
+        right for all batches.
         """
         if trainer.loss_kind != "mean" or self.spectates or len(self.parts) > 1:
             return
@@ -154,25 +157,24 @@ class CurrentBatch:
         self.weights[number] = weight
 
     @staticmethod
-    def forget(trainer: Any) -> None:
-        """Mark the gradients as old that another net's backward pass left in an earlier batch, as a generator's does in
-        its critic.
+    def mark_stale(trainer: Any) -> None:
+        """Mark gradients from an earlier batch as stale, such as gradients that a GAN's generator leaves in its critic.
 
-        They would be summed again if this batch has no samples for a device or a part of the net.
+        Otherwise stale gradients would be summed again if this batch has no samples for a device or a part of the net.
         """
         for param in trainer._params:
             for data in (param._data or ()) if param.grad_req == "write" else ():
                 data._fresh_grad = False
 
-    def beside(self, number: int, epoch: int) -> str | None:
-        """What to tell if the script fails in this batch; None if this worker has all of it, as in one process."""
+    def error_hint(self, number: int, epoch: int) -> str | None:
+        """Return a hint for an error of the script in this batch, or None if this worker has the whole batch."""
         here = len(self.part)
-        return None if here == self.size else IN_HAND.format(number=number, epoch=epoch, size=self.size, here=here)
+        return None if here == self.size else ERROR_HINT.format(number=number, epoch=epoch, size=self.size, here=here)
 
     def device_weights(self, trainer: Any) -> list[float]:
-        """Factor of each device's gradients that gives all samples the same weight.
+        """Return a factor for each device's gradients, so that all samples have the same weight.
 
-        A mean over fewer samples gives each of them more.
+        A mean over fewer samples gives each sample more weight.
         """
         devices = len(trainer._contexts)
         if trainer.loss_kind != "mean" or devices == 1 or self.spectates:
@@ -184,69 +186,67 @@ class CurrentBatch:
 
     @staticmethod
     def undo_scale(trainer: Any, param: Any, state: TrainingState) -> None:
-        """Undo the weighting of accumulated gradients, before they are summed over the workers and
-        accumulate further.
-        """
+        """Undo the weighting of accumulated gradients, before they are summed over the workers."""
         weights = (state.own.get("accumulated") or {}).get("weights", {})
         weight = weights.get(str(state.trainers.index(trainer)), 1.0)
         if weight != 1.0:
             for gradient in param.list_grad():
                 gradient *= weight
 
-    def be_summed(self, trainer: Any, state: TrainingState) -> list[float]:
-        """Prepare the trainer's gradients for the sum; returns in which parameters this worker's samples had a part.
+    def prepare_sum(self, trainer: Any, state: TrainingState) -> list[float]:
+        """Prepare the trainer's gradients for the sum over the workers.
 
-        A device without samples in the batch holds the gradients of an earlier one; they are set to zero, unless they
-        accumulate.
+        Returns 1 for each parameter whose gradient comes from this worker's samples, else 0. A device without samples
+        has gradients of an earlier batch, which are set to zero unless they accumulate.
         """
-        self.give_back(state)
+        self.restore_arrays(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
         device_weights = self.device_weights(trainer) if len(self.parts) == 1 else [1.0] * len(trainer._contexts)
         had_part = [0.0] * len(trainer._params)
         for i, param in enumerate(trainer._params):
-            if not summed(param):
+            if not has_gradient(param):
                 continue
             fresh = [data._fresh_grad for data in param.list_data()]
-            nothing = self.spectates and param.grad_req != "add"
-            for is_fresh, gradient, lean in zip(fresh, param.list_grad(), device_weights, strict=True):
-                if param.grad_req != "add" and (nothing or not is_fresh):
+            is_unused = self.spectates and param.grad_req != "add"
+            for is_fresh, gradient, device_weight in zip(fresh, param.list_grad(), device_weights, strict=True):
+                if param.grad_req != "add" and (is_unused or not is_fresh):
                     gradient[:] = 0
-                elif weight * lean != 1.0:
-                    gradient *= weight * lean
-            had_part[i] = 0.0 if nothing else float(any(fresh))
+                elif weight * device_weight != 1.0:
+                    gradient *= weight * device_weight
+            had_part[i] = 0.0 if is_unused else float(any(fresh))
         return had_part
 
-    def count(self, trainer: Any, workers: int) -> bool:
-        """After the sum: see `StepConsensus.count`. Parameters in which any worker's samples had a part are to be
-        updated.
+    def read_sums(self, trainer: Any, workers: int) -> bool:
+        """Read the results of the sum as `StepConsensus.count` does, and mark the parameters to update.
+
+        A parameter is updated if its gradient comes from any worker's samples.
         """
-        alike = self.consensus.count(workers)
+        alike = self.consensus.read_sums(workers)
         for param, had_part in zip(trainer._params, self.consensus.had_part, strict=True):
-            if summed(param):
+            if has_gradient(param):
                 for data in param.list_data():
                     data._fresh_grad = had_part
         return alike
 
 
-def summed(param: Any) -> bool:
+def has_gradient(param: Any) -> bool:
     return differentiable(param) and param.grad_req != "null"
 
 
 def gradients_of(param: Any) -> list[Any]:
-    """Gradients to push; zeros for a frozen parameter, which has none."""
-    if summed(param):
+    """Return a parameter's gradients to push; zeros for a frozen parameter."""
+    if has_gradient(param):
         return list(param.list_grad())
     data = param.list_data()[0]
     return [zeros(data.shape, data.dtype, like=data)]
 
 
 def forget_gradients(trainer: Any) -> None:
-    """Mark a void step's sums as stale, as they are no gradients.
+    """Mark the gradients of a void step as stale, because these arrays may have sums over workers.
 
-    When the step is repeated, the samples may be another worker's; then nothing new is written there before the next
-    sum.
+    In the repeated step another worker may have the samples, and then no pass replaces these gradients.
     """
     for param in trainer._params:
-        if summed(param) and param.grad_req != "add":
+        if has_gradient(param) and param.grad_req != "add":
             for data in param.list_data():
                 data._fresh_grad = False

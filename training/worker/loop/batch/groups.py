@@ -1,4 +1,4 @@
-"""Updates of several batches (`accumulate=K`): each epoch's batches form groups of K, the last one may be shorter.
+"""Groups of K batches that have one update (`accumulate=K`); an epoch's last group may be shorter.
 
 Membership changes only between groups, so no update spans two memberships.
 """
@@ -17,17 +17,20 @@ NOT_DUE = (
 
 
 def group_of(trainers: Sequence[Any], batching: Batching) -> int:
-    """Batches per update. Raises ValueError if trainers differ, or the number of batches depends on the workers."""
+    """Return the number of batches per update.
+
+    Raises ValueError if trainers differ, or if the number of batches depends on the number of workers.
+    """
     groups = {trainer.accumulate for trainer in trainers}
     if len(groups) > 1:
         raise ValueError(
-            f"trainers with accumulate={' and '.join(map(str, sorted(groups)))}: all sum up at the same batches, so "
-            "give each the same"
+            f"trainers have accumulate={' and '.join(map(str, sorted(groups)))}: give all trainers the same number, "
+            "because all sum at the same batches"
         )
     group = int(groups.pop())
     if group > 1 and isinstance(batching, PerWorker):
         raise ValueError(
-            f"accumulate={group} with batching=PerWorker(...): the number of batches in an epoch changes with the "
-            "workers there, and groups of them with it. Use global_batch="
+            f"accumulate={group} with batching=PerWorker(...): the number of batches in an epoch would change with "
+            "the number of workers. Use global_batch="
         )
     return group

@@ -1,4 +1,4 @@
-"""Which trainer an array belongs to, as weight, gradient or optimizer state; looked up once per batch."""
+"""Find the trainer to which an array belongs, as weight, gradient or optimizer state."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dyntrain.training.worker.state.slots import leaves
 
 
 class Owners:
-    """Owners of the arrays that these trainers have now, by ids."""
+    """Owners of the arrays that these trainers have now, by the arrays' ids."""
 
     def __init__(self, trainers: Sequence[Any]) -> None:
         self._weights: dict[int, tuple[Any, int]] = {}  # parameter, and number of the device
-        self._gradients: dict[int, list[Any]] = {}  # trainers that have it
+        self._gradients: dict[int, list[Any]] = {}  # trainers that have the gradient
         self._states = set[int]()
         for trainer in trainers:
             for param in trainer._params:
@@ -24,14 +24,14 @@ class Owners:
             self._states |= {id(leaf) for state in states for leaf in leaves(state)}
 
     def of_gradient(self, array: Any) -> list[Any]:
-        """Trainers whose gradient the array is."""
+        """Return the trainers that have the array as a gradient."""
         return self._gradients.get(id(array), [])
 
     def gradient_of(self, weight: Any) -> Any:
-        """Gradient of the weight; None if it is no weight, or has none."""
+        """Return the gradient of a weight, or None if the array is no weight, or has no gradient."""
         param, device = self._weights.get(id(weight), (None, 0))
         return param._grad[device] if param is not None and param._grad else None
 
     def is_undoable(self, array: Any) -> bool:
-        """Whether it is a weight or an optimizer state."""
+        """Whether the array is a weight or an optimizer state."""
         return id(array) in self._weights or id(array) in self._states

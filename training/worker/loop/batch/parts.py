@@ -1,7 +1,7 @@
-"""A worker's share of a batch in parts, so that few workers need no more memory than many.
+"""Divide a worker's share of a batch into parts, so that few workers need no more memory than many.
 
-The script sees the parts as batches. Each part's gradients are buffered where the script would sum and update. At the
-last part they are put back as one, so that the sum over the workers and the update are those of the whole share.
+The script gets each part as a batch. At its step, the gradients of a part are only added to a buffer. At the last part
+the sums are put back, so that the sum over the workers and the update are those of the whole share.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ import numpy as np
 from dyntrain.training.worker.state.training_state import differentiable
 
 SEVERAL_TRAINERS = (
-    "local_batch_at_most= with several trainers: each needs the other's new weights, which exist only after the whole "
-    "batch. Leave it out; take a batch for which the smallest membership has memory"
+    "local_batch_at_most= with several trainers: a trainer needs the other's new weights, which exist only after the "
+    "whole batch. Leave it out, and choose a batch that fits the memory of the fewest workers"
 )
 ADDS_UP = (
-    "local_batch_at_most= where the script adds gradients up itself (grad_req='add'): leave one of them out. k batches "
-    "of n in one step are global_batch=k * n"
+    "local_batch_at_most= with accumulated gradients (grad_req='add'): leave one of them out. For k batches of n in "
+    "one step, use global_batch=k * n"
 )
 REDUCED_WITHIN = (
-    "epoch.reduce() or epoch.sum() within a batch and local_batch_at_most=: not all workers see it in as many parts. "
-    "Reduce where the batches are done"
+    "epoch.reduce() or epoch.sum() within a batch, with local_batch_at_most=: workers have different numbers of parts. "
+    "Reduce after the loop over the batches"
 )
-SUMMED_LATE = "epoch.sum() comes before trainer.step(): what is to be known after it says epoch.reduce(name, value)"
-SUMMED_OUTSIDE = (
-    "epoch.sum() is of the batch in hand, in the loop over the batches; outside of it epoch.reduce(name, value)"
-)
+SUMMED_LATE = "epoch.sum() was called after trainer.step(): call it before, or use epoch.reduce(name, value)"
+SUMMED_OUTSIDE = "epoch.sum() was called outside of the loop over the batches: use epoch.reduce(name, value) there"
 
 
 def refuse_unfit(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:
@@ -45,23 +43,23 @@ class GradientBuffer:
         self._sums: dict[tuple[int, int], Any] = {}  # (parameter, context)
 
     def add(self, trainer: Any, weights: Sequence[float]) -> None:
-        """Add the current part's gradients, times each device's weight, and mark them as used."""
+        """Add the current part's gradients, times each device's weight, to the sums; mark the gradients as stale."""
         for i, param in enumerate(trainer._params):
             if not differentiable(param) or param.grad_req == "null":
                 continue
             for c, (data, gradient) in enumerate(zip(param.list_data(), param.list_grad(), strict=True)):
                 if not data._fresh_grad:
                     continue
-                exact = gradient.astype("float32") if gradient.dtype == np.float16 else gradient
-                more = exact * weights[c]
+                precise = gradient.astype("float32") if gradient.dtype == np.float16 else gradient
+                weighted = precise * weights[c]
                 if (i, c) in self._sums:
-                    self._sums[i, c] += more
+                    self._sums[i, c] += weighted
                 else:
-                    self._sums[i, c] = more
+                    self._sums[i, c] = weighted
                 data._fresh_grad = False
 
     def put_back(self, trainer: Any) -> None:
-        """Put the sums into the gradients, as if they were of one batch."""
+        """Copy the sums to the gradients, as if the parts were one batch."""
         for (i, c), total in self._sums.items():
             gradient = trainer._params[i].list_grad()[c]
             total.astype(gradient.dtype).copyto(gradient)

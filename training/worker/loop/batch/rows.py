@@ -1,8 +1,9 @@
-"""Values that belong to the rows of a batch and continue in the next one: hidden states in truncated back-propagation.
+"""Values that belong to the rows of a batch and continue in the next batch: hidden states in truncated
+back-propagation.
 
-Row k of a batch follows row k of the batch before. When the membership changes, rows move to other workers, and those
-of a lost worker are lost with it. So all workers have the values of all rows, which are summed in each step beside the
-gradients: each worker adds its own rows, and zeros for the others.
+Row k of a batch follows row k of the previous batch. Membership changes move rows to other workers, and a lost worker
+loses its rows. So all workers store the values of all rows. Each step sums the values beside the gradients: each worker
+adds its own rows, and zeros for the other rows.
 """
 
 from __future__ import annotations
@@ -19,62 +20,62 @@ from dyntrain.training.worker.membership.membership import Key
 from dyntrain.training.worker.state.slots import zeros_like
 
 ROWS_ADD_UP = (
-    "job.rows() where the script adds gradients up itself (grad_req='add'): say it to the job, job.trainer(..., "
-    "accumulate=K), so that no row changes its worker between two batches of an update"
+    "job.rows() with accumulated gradients (grad_req='add'): use job.trainer(..., accumulate=K), so that no row "
+    "changes its worker between two batches of an update"
 )
-OUTSIDE = "job.rows(...).mine is of the batch in hand, in the loop over the batches"
-LATE = "job.rows(...).mine is set before trainer.step(): the step sums it up for all workers"
+OUTSIDE = "job.rows(...).mine was used outside of the loop over the batches: it has the current batch's rows"
+LATE = "job.rows(...).mine was set after trainer.step(): set it before, because the step sums it over all workers"
 
 
 class Rows:
-    """Values made by `job.rows`. `whole`: those of all rows, part of the job's state."""
+    """Values made by `job.rows`. `whole`: values of all rows, part of the job's state."""
 
     def __init__(self, number: int, arrays: Any, axis: int) -> None:
         self._single = is_array(arrays)
-        given = [arrays] if self._single else list(arrays)
-        if not given or not all(is_array(array) and array.ndim > axis >= 0 for array in given):
+        array_list = [arrays] if self._single else list(arrays)
+        if not array_list or not all(is_array(array) and array.ndim > axis >= 0 for array in array_list):
             raise ValueError(
                 f"job.rows(arrays, axis={axis}) takes an MXNet array, or a list of them, with the batch's rows along "
                 f"axis {axis}, as a recurrent layer's begin_state(batch_size=...) returns"
             )
-        if len(counts := {array.shape[axis] for array in given}) > 1:
+        if len(counts := {array.shape[axis] for array in array_list}) > 1:
             raise ValueError(f"job.rows(arrays, axis={axis}): the arrays have {sorted(counts)} rows, give all as many")
         self.count, self._axis, self._number = counts.pop(), axis, number
-        self.whole = [array.copy() for array in given]
-        self._initial = [array.copy() for array in given]
-        self._own: tuple[int, int] | None = None  # first row of this worker in the batch, and the one after its last
+        self.whole = [array.copy() for array in array_list]
+        self._initial = [array.copy() for array in array_list]
+        self._own: tuple[int, int] | None = None  # this worker's first row in the batch, and the row after its last
         self._mine: list[Any] | None = None  # values that the script has set since the last sum
         self._summed = False
         self._sums: list[Any] = []
 
     @property
     def mine(self) -> Any:
-        """Values of this worker's rows of the current batch, a list if `job.rows` was given one; without gradient
-        history.
-        """
-        first, end = self._in_hand()
+        """Values of this worker's rows of the current batch, without gradient history; a list if `job.rows` got one."""
+        first, end = self._own_rows()
         arrays = self._mine or [rows_of(array, self._axis, first, end) for array in self.whole]
         return arrays[0] if self._single else list(arrays)
 
     @mine.setter
     def mine(self, values: Any) -> None:
-        first, end = self._in_hand()
+        first, end = self._own_rows()
         if self._summed:
             raise RuntimeError(LATE)
-        given = [values] if is_array(values) else list(values)
-        wanted = [(*a.shape[: self._axis], end - first, *a.shape[self._axis + 1 :]) for a in self.whole]
-        if [tuple(array.shape) for array in given] != wanted:
-            raise ValueError(f"job.rows(...).mine = {[array.shape for array in given]}: must be of {wanted}, as it was")
-        self._mine = [array.detach() for array in given]
+        array_list = [values] if is_array(values) else list(values)
+        shapes = [(*a.shape[: self._axis], end - first, *a.shape[self._axis + 1 :]) for a in self.whole]
+        if [tuple(array.shape) for array in array_list] != shapes:
+            raise ValueError(f"job.rows(...).mine = {[array.shape for array in array_list]}: must have shapes {shapes}")
+        self._mine = [array.detach() for array in array_list]
 
     def reset(self) -> None:
         """Restore all rows to the values given to `job.rows`. Call it on every worker, outside of the batches."""
         if self._own is not None:
-            raise RuntimeError("job.rows(...).reset() within a batch: where an epoch begins, before its batches")
+            raise RuntimeError(
+                "job.rows(...).reset() was called within a batch: call it before the loop over the batches"
+            )
         for array, initial in zip(self.whole, self._initial, strict=True):
             initial.copyto(array)
 
-    def _in_hand(self) -> tuple[int, int]:
+    def _own_rows(self) -> tuple[int, int]:
         if self._own is None:
             raise RuntimeError(OUTSIDE)
         return self._own
@@ -87,57 +88,56 @@ class Rows:
             for i, array in enumerate(self.whole)
         ]
 
-    def take(self, own: Indices) -> None:
-        """Begin a batch in which `own` are this worker's rows, or another worker's that it only spectates."""
+    def begin_batch(self, own: Indices) -> None:
+        """Begin a batch in which `own` are this worker's rows, or rows of another worker that this one spectates."""
         self._own, self._summed = (int(own[0]), int(own[-1]) + 1), False
 
-    def put_down(self, undone: bool) -> None:
-        """End the batch; `undone`: back to the last sums."""
+    def end_batch(self, undone: bool) -> None:
+        """End the batch; if `undone`, drop the values that the script has set."""
         self._own = None
         if undone:
             self._mine = None
 
-    def share(self, size: int, counts: bool, rest: bool) -> list[tuple[str, Any]]:
-        """Keys, and what this worker adds to their sums in a step whose batch has `size` rows.
+    def share(self, size: int, adds_own: bool, adds_rest: bool) -> list[tuple[str, Any]]:
+        """Return the keys, and the values that this worker adds to their sums, in a step whose batch has `size` rows.
 
-        It adds zeros unless it `counts`. One worker of all adds the rows that the batch does not have (`rest`).
+        `adds_own`: whether the values are this worker's own, otherwise zeros. `adds_rest`: whether this worker adds the
+        rows that the batch does not have, as one worker does.
         """
-        first, end = self._in_hand()
+        first, end = self._own_rows()
         self._sums = [zeros_like(array) for array in self.whole]
         mine = self.mine
         for total, array, rows in zip(self._sums, self.whole, [mine] if self._single else mine, strict=True):
-            if counts:
-                total[self._at(first, end)] = rows
-            if rest and size < self.count:
-                total[self._at(size, self.count)] = array[self._at(size, self.count)]
+            if adds_own:
+                total[self._slice(first, end)] = rows
+            if adds_rest and size < self.count:
+                total[self._slice(size, self.count)] = array[self._slice(size, self.count)]
         self._summed = True
         return [(name, total) for (name, _, _), total in zip(self.summed_keys(), self._sums, strict=True)]
 
-    def _at(self, first: int, end: int) -> tuple[slice, ...]:
+    def _slice(self, first: int, end: int) -> tuple[slice, ...]:
         return (*[slice(None)] * self._axis, slice(first, end))
 
-    def summed(self) -> None:
-        """Take over the sums, which are valid."""
+    def take_sums(self) -> None:
+        """Copy the sums, which are valid, to the values of all rows."""
         for array, total in zip(self.whole, self._sums, strict=True):
             total.copyto(array)
         self._mine = None
 
 
 def refuse_rows(rows: Sequence[Rows], config: LoopConfig) -> None:
-    """Raise ValueError for a script in which no row continues one of the batch before."""
+    """Raise ValueError for a script in which no row continues a row of the previous batch."""
     if not rows:
         return
     if isinstance(config.batching, PerWorker) or config.local_batch_at_most is not None:
-        raise ValueError(
-            "job.rows() with batching=PerWorker(...) or local_batch_at_most=: a batch has other rows there"
-        )
+        raise ValueError("job.rows() with batching=PerWorker(...) or local_batch_at_most=: leave these options out")
     if config.drawn is None:
         raise ValueError(
-            "job.rows(): in the job's random order no row continues the previous batch's. Give the order: "
-            "job.loader(..., batch_sampler=[[...], ...]), the indices of each batch's rows"
+            "job.rows(): in the job's random order no row continues a row of the previous batch. Give the order as "
+            "job.loader(..., batch_sampler=[[...], ...]), with the indices of each batch's rows"
         )
     for each in rows:
         if each.count < config.largest_batch:
             raise ValueError(
-                f"job.rows() of {each.count} rows, and batches of {config.largest_batch}: give as many as a batch has"
+                f"job.rows() has {each.count} rows, batches have {config.largest_batch}: give as many as a batch has"
             )

@@ -1,4 +1,4 @@
-"""State of this thread's script, for MXNet calls that do not know of a job."""
+"""State of this thread's script, for replaced functions of MXNet, which get no job as an argument."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class _ThreadContext(threading.local):
     listeners: Listeners | None = None  # of the thread's loop over epochs
     in_block: int = 0  # depth of nested calls of Blocks
     in_job: int = 0  # above 0 while the job sums and updates: the computation is not the script's
-    in_write: int = 0  # above 0 during a write that listeners know of
+    in_write: int = 0  # above 0 during a write that listeners were called for
 
 
 thread_context = _ThreadContext()
 
 
 @contextmanager
-def within(what: str) -> Iterator[None]:
+def within(counter: str) -> Iterator[None]:
     """Increment one of the counters within the context."""
-    setattr(thread_context, what, getattr(thread_context, what) + 1)
+    setattr(thread_context, counter, getattr(thread_context, counter) + 1)
     try:
         yield
     finally:
-        setattr(thread_context, what, getattr(thread_context, what) - 1)
+        setattr(thread_context, counter, getattr(thread_context, counter) - 1)

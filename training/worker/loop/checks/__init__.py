@@ -1,1 +1,1 @@
-"""The checks of what a script does with a batch: each listens to what it calls of MXNet, and has its rules."""
+"""Checks of a script's batches: each check listens to the script's calls of MXNet, and has its own rules."""

@@ -1,7 +1,7 @@
-"""Numbers by which each trainer's losses are multiplied, collected while a step is on trial: see `fingerprints`.
+"""Collect the numbers by which each trainer's losses are multiplied, to compare these numbers on all workers.
 
-MXNet's record has a Python number's value, but only the name of an array of one number. So the values of such arrays
-are read while they exist.
+MXNet's record has the value of a Python number, but only the name of an array of one number. So the values of such
+arrays are read while the arrays exist. `fingerprints` has the comparison and its steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
-from dyntrain.training.worker.loop.batch.current_batch import summed
+from dyntrain.training.worker.loop.batch.current_batch import has_gradient
 from dyntrain.training.worker.loop.record.operators import PRODUCTS, RATIOS, handle_of
 from mxnet import autograd
 
@@ -27,8 +27,8 @@ PRODUCTS_AND_RATIOS = {handle_of(name) for name in PRODUCTS | RATIOS}
 class Factors:
     """Factors of the losses since each trainer's last sum.
 
-    `constants`: arrays of one number that took part in the record of the current batch, by their names there. A value
-    is NaN if the share has one sample, because sample weights are one number then, too.
+    `constants`: values of the arrays of one number in the record of the current batch, by name. A value is NaN if the
+    share has one sample, because then sample weights are one number, too.
     """
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class Factors:
         self._of: dict[Any, Terms] = {}
 
     def remember(self, operands: Sequence[Any], output: Any, samples: int) -> None:
-        """Record the operands of one number that are neither differentiated nor computed from what is.
+        """Store the values of operands that have one number and are constants in the record.
 
-        `samples`: of the device that has the fewest.
+        `samples`: number of samples on the device with the fewest.
         """
         if name_of(output) is None:
             return
@@ -48,12 +48,12 @@ class Factors:
 
     @contextmanager
     def learn(self, terms: Terms, trainers: Collection[Any], batch: int) -> Iterator[None]:
-        """Assign the terms of a loss that is differentiated within to the trainers whose weights it reaches.
+        """Assign the terms of a loss that is differentiated in this context to the trainers whose weights it reaches.
 
         Several losses may be differentiated before any trainer steps. `batch`: the batch's number in its update, from
-        1. The shares differ in size in the first one, so its numbers are kept apart from those of the others.
+        1. Only in the first batch do shares differ in size, so its numbers are stored separately.
         """
-        weights = [(t, d) for t in trainers for p in t._params if summed(p) for d in p._data or ()]
+        weights = [(t, d) for t in trainers for p in t._params if has_gradient(p) for d in p._data or ()]
         before = [(weight, weight._fresh_grad) for _, weight in weights]
         for _, weight in weights:
             weight._fresh_grad = False
@@ -67,20 +67,20 @@ class Factors:
                 weight._fresh_grad |= fresh
 
     def take(self, trainer: Any) -> Terms:
-        """Terms since the trainer's last sum."""
+        """Return and remove the terms since the trainer's last sum."""
         return self._of.pop(trainer, set())
 
-    def put_down(self, forgets: bool) -> None:
-        """End the batch; `forgets`: no later update has part in it."""
+    def end_batch(self, forgets: bool) -> None:
+        """End the batch. `forgets`: no later update includes its gradients."""
         self.constants.clear()
         if forgets:
             self._of.clear()
 
 
 def name_of(array: Any) -> str | None:
-    """Name in MXNet's record: of the operator or block that made the array.
+    """Return an array's name in MXNet's record: the name of the operator or block that made it.
 
-    None if nothing that it is made of, or takes part in, is differentiated.
+    Returns None if the array is not part of a record.
     """
     try:
         return str(autograd.get_symbol(array).name)

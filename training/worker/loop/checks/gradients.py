@@ -1,8 +1,7 @@
-"""What a script does to its gradients before they are summed.
+"""Find changes that a script makes to its gradients before they are summed over the workers.
 
-A script that changes gradients between `backward` and `step` changes those of its share. In one process that is the
-place to clip them. Here the sum over the workers is within `step`, so a clip before it clips something else, and
-nothing would look wrong.
+In one process, a script clips gradients between `backward` and `step`. In a job, `step` first sums the gradients over
+the workers. So a clip before `step` changes only this worker's gradients, and gives wrong updates without an error.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dyntrain.training.worker.loop.instrument import AMP, Listener
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
-ADDS = ("add",)
+ACCUMULATED = ("add",)
 
 
 class Gradients(Listener):
@@ -34,7 +33,7 @@ class Gradients(Listener):
     # ---- what the script calls
 
     def writes(self, array: Any, writer: str, to_zero: bool) -> None:
-        current, trainers = self._hand, self._loop.owners.of_gradient(array)
+        current, trainers = self._batch, self._loop.owners.of_gradient(array)
         if not trainers:
             return
         if to_zero or any(trainer in current.updated for trainer in trainers):
@@ -44,56 +43,57 @@ class Gradients(Listener):
 
     def takes_part(self, array: Any) -> None:
         if self._loop.owners.of_gradient(array):
-            remember(self._hand, array)
+            remember(self._batch, array)
 
     def gradient_of(self, weight: Any) -> Any:
         return self._loop.owners.gradient_of(weight)
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
-        self.settle()
+        self.examine_accumulated()
         return nullcontext()
 
     # ---- the results
 
-    def settle(self) -> None:
-        """Look now at changes of accumulated gradients, before the next backward pass or batch adds to them.
+    def examine_accumulated(self) -> None:
+        """Examine accumulated gradients now, before the next backward pass or batch adds to these gradients.
 
-        Other gradients are written anew.
+        Other gradients are overwritten by each backward pass.
         """
-        current = self._hand
+        current = self._batch
         for trainer in self._loop.trainers if current.raw else ():
-            self._factors |= self._changes(trainer, ADDS)
+            self._factors |= self._changes(trainer, ACCUMULATED)
         current.raw.clear()
 
     def take_factors(self, trainer: Any) -> set[tuple[str, str]]:
-        """Numbers by which the script has multiplied the trainer's gradients since the last sum; called before the
-        next.
+        """Return the numbers by which the script has multiplied the trainer's gradients since the last sum.
+
+        Called once before each sum.
         """
-        self._factors |= self._changes(trainer, (*ADDS, "write"))
+        self._factors |= self._changes(trainer, (*ACCUMULATED, "write"))
         factors, self._factors = self._factors, set()
         return factors
 
     def _changes(self, trainer: Any, kinds: Sequence[str]) -> set[tuple[str, str]]:
-        """Find what was done to the trainer's gradients of these `kinds` of grad_req; returns the factors.
+        """Report changes of the trainer's gradients with these `kinds` of grad_req; returns the factors.
 
-        A clip of a share is certainly wrong. Different factors on different workers show in the votes. Other changes
-        are reported to the script.
+        A clip of a share is certainly wrong. The sums over the workers show whether all have the same factors. Other
+        changes are reported as warnings.
         """
-        current, findings, factors = self._hand, self._loop.findings, set[tuple[str, str]]()
+        current, findings, factors = self._batch, self._loop.findings, set[tuple[str, str]]()
         for param in trainer._params if current.raw else ():
             for gradient in (param._grad or ()) if param.grad_req in kinds else ():
                 if (raw := current.raw.pop(id(gradient), None)) is None:
                     continue
-                by = factor_of(raw, gradient)
-                digits = in_digits(by) if isinstance(by, float) else None
-                if by == "clip":
-                    current.refused |= findings.find("DT301", raw.at, name=param.name) is not None
-                elif by == "other" or (digits and self._known.setdefault(param, digits) != digits):
-                    findings.find("DT302", raw.at, name=param.name)
+                factor = factor_of(raw, gradient)
+                digits = in_digits(factor) if isinstance(factor, float) else None
+                if factor == "clip":
+                    current.refused |= findings.find("DT301", raw.place, name=param.name) is not None
+                elif factor == "other" or (digits and self._known.setdefault(param, digits) != digits):
+                    findings.find("DT302", raw.place, name=param.name)
                 factors |= {("gradient", digits)} if digits else set()
         return factors
 
     @property
-    def _hand(self) -> CurrentBatch:
+    def _batch(self) -> CurrentBatch:
         assert self._loop.current is not None
         return self._loop.current

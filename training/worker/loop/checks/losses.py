@@ -1,11 +1,11 @@
-"""Compare what a script differentiates with its trainers' `loss`: a sum over the samples, their mean, or normalised.
+"""Check that a script's losses fit the `loss` of its trainers: a sum over the samples, their mean, or normalised.
 
-In one process all of them train. Over several workers, a mean that is taken for a sum counts once for each worker, and
-nothing would look wrong. MXNet records how a loss is computed, so the record is examined in the first batch of each
+In one process any of these trains. On several workers, a mean that is declared as a sum counts once for each worker,
+without an error. MXNet records the computation of a loss. This module examines the record in the first batch of each
 epoch, and at each trainer's first step in a process.
 
-The record does not show whether a Python number that divides a loss was counted. In the first step of each generation
-the workers' shares differ in size, and these numbers are compared: see `fingerprints`.
+The record does not show whether a Python number that divides a loss is a count of samples. In the first step of each
+generation the workers' shares differ in size, so the workers compare these numbers: see `fingerprints`.
 """
 
 from __future__ import annotations
@@ -24,121 +24,120 @@ from dyntrain.training.worker.loop.record.multiples import multiples
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
-MOST_LOOKS = 200  # batches; a trainer whose first step is later is not examined
+MOST_EXAMINED = 200  # most batches examined; a trainer whose first step is later is not checked
 
 
 class Losses(Listener):
-    """Losses of one loop."""
+    """Check of the losses of one loop."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
         self.factors = Factors()
-        self._fit: set[Any] = set()  # trainers whose losses were examined
-        self._looks = 0
+        self._judged: set[Any] = set()  # trainers whose losses were examined
+        self._examined = 0
         self._hybrids: dict[str, Any] = {}  # symbols of called hybridized blocks, by their names in the record
 
     def epoch_begins(self) -> None:
-        self._fit.clear()
-        self._looks = 0
+        self._judged.clear()
+        self._examined = 0
 
-    def put_down(self, forgets: bool) -> None:
-        """End the batch; `forgets`: no later update has part in it."""
+    def end_batch(self, forgets: bool) -> None:
+        """End the batch. `forgets`: no later update includes its gradients."""
         self._hybrids.clear()
-        self.factors.put_down(forgets)
+        self.factors.end_batch(forgets)
 
     # ---- what the script calls
 
     def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
-        """Keep the block's symbol: it is one operator in the record, which does not show a division within it."""
-        if self._looks_now() and (name := name_of(output)):
+        """Store the block's symbol, because the record shows the block as one operator, without divisions inside it."""
+        if self._examines_now() and (name := name_of(output)):
             self._hybrids[name] = block._cached_graph[1]
             if self._loop.on_trial:
-                self.factors.remember(inputs, output, self._smallest)
+                self.factors.remember(inputs, output, self._fewest_samples)
 
     def operated(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
         if operator in PRODUCTS_AND_RATIOS and self._loop.on_trial:
-            self.factors.remember(inputs, outputs, self._smallest)
+            self.factors.remember(inputs, outputs, self._fewest_samples)
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
-        return self._looked_at(heads, gradients) if self._looks_now() else nullcontext()
+        return self._examining(heads, gradients) if self._examines_now() else nullcontext()
 
     def judge(self, trainer: Any) -> None:
-        """Find what does not fit the trainer's `loss`, before its gradients are summed."""
+        """Report losses that do not fit the trainer's `loss`, before its gradients are summed."""
         loop, current = self._loop, self._loop.current
         if current is None or loop.findings.off:
             return
         current.judged = True
-        if not current.kinds or trainer in self._fit:
+        if not current.kinds or trainer in self._judged:
             return
         groups, trainers = [current.kinds], [trainer]
         if len(current.kinds) > 1 and len({each.loss_kind for each in loop.trainers}) > 1:
             # Several losses may have been differentiated before any trainer stepped, so their trainers are unknown.
             groups, trainers = [{kind} for kind in sorted(current.kinds)], loop.trainers
         for group in groups:
-            wrongs = [diagnose(each.loss_kind, each.loss_said, group, whole=True) for each in trainers]
-            if wrongs[0] is not None and all(wrongs):
-                self._find(wrongs[0])
-        self._fit.add(trainer)
+            codes = [diagnose(each.loss_kind, each.loss_is_declared, group, whole=True) for each in trainers]
+            if codes[0] is not None and all(codes):
+                self._report_rule(codes[0])
+        self._judged.add(trainer)
 
     # ---- the results
 
     @property
-    def _smallest(self) -> int:
-        """Samples of the device that has the fewest."""
+    def _fewest_samples(self) -> int:
+        """Number of samples on the device with the fewest."""
         assert self._loop.current is not None
         return self._loop.current.smallest_device(len(self._loop.trainers[0]._contexts))
 
-    def _looks_now(self) -> bool:
-        return self._loop.on_trial or self._unknown
+    def _examines_now(self) -> bool:
+        return self._loop.on_trial or self._has_unexamined
 
     @property
-    def _unknown(self) -> bool:
-        """Whether a trainer has not stepped yet, up to a number of batches."""
-        return self._looks < MOST_LOOKS and not self._fit.issuperset(self._loop.trainers)
+    def _has_unexamined(self) -> bool:
+        """Whether a trainer has not stepped yet; False after MOST_EXAMINED batches."""
+        return self._examined < MOST_EXAMINED and not self._judged.issuperset(self._loop.trainers)
 
     @contextmanager
-    def _looked_at(self, heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
+    def _examining(self, heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
         loop = self._loop
         assert loop.current is not None
         losses = [Loss(head, self._hybrids) for head in heads]
-        if self._unknown:
-            self._complain(losses, gradients)
+        if self._has_unexamined:
+            self._report_unfit(losses, gradients)
         if not loop.on_trial:
             yield
             return
         terms: Terms = set()
         for each, gradient in zip(losses, gradients, strict=True):
-            times = 1.0 if gradient is None or each.several else float(gradient.asnumpy().item())
-            terms |= multiples(each.graph, times, self.factors.constants)
+            head_gradient = 1.0 if gradient is None or each.several else float(gradient.asnumpy().item())
+            terms |= multiples(each.graph, head_gradient, self.factors.constants)
         with self.factors.learn(terms, loop.trainers, loop.current.batches):
             yield
 
-    def _complain(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
-        """Find losses that do not fit any trainer's `loss`."""
+    def _report_unfit(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
+        """Report losses that do not fit the `loss` of any trainer."""
         loop, current = self._loop, self._loop.current
         assert current is not None
-        if current.spectates or self._smallest < 2:
+        if current.spectates or self._fewest_samples < 2:
             return
-        self._looks += 1
+        self._examined += 1
         if current.judged:
             current.kinds, current.judged = set(), False
         declared = {trainer.loss_kind for trainer in loop.trainers}
-        is_declared = all(trainer.loss_said for trainer in loop.trainers)
+        is_declared = all(trainer.loss_is_declared for trainer in loop.trainers)
         if declared == {"sum"} and is_declared:
-            return  # the script has said so itself
+            return  # the script itself has declared loss='sum'
         for each, gradient in zip(losses, gradients, strict=True):
-            given = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
-            current.kinds |= {UNKNOWN} if given else each.kinds
-        if len(declared) == 1 and (wrong := diagnose(declared.pop(), is_declared, current.kinds)):
-            self._find(wrong)
+            is_weighted = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
+            current.kinds |= {UNKNOWN} if is_weighted else each.kinds
+        if len(declared) == 1 and (code := diagnose(declared.pop(), is_declared, current.kinds)):
+            self._report_rule(code)
 
-    def _find(self, code: str) -> None:
-        """Report the rule once per batch.
+    def _report_rule(self, code: str) -> None:
+        """Report the rule once per batch. If it is an error, all workers end at the next sum.
 
-        A loss may have changed in a later epoch, and not on a worker that has joined since; so all workers end at the
-        next sum.
+        A loss may have changed in a later epoch, but not on a worker that has joined since.
         """
         current = self._loop.current
-        if current is not None and code not in current.told_of:
-            current.told_of.add(code)
+        if current is not None and code not in current.reported_rules:
+            current.reported_rules.add(code)
             current.refused |= self._loop.findings.find(code) is not None

@@ -1,7 +1,7 @@
-"""Statistics that a forward pass changes and the job does not know of.
+"""Find statistics that a forward pass changes, but that are not part of the job's state.
 
-For example a BatchNorm's running means, in a net of which a trainer has only the head. Each worker would have its own,
-and a joiner those of the script's start.
+An example is a BatchNorm's running mean in a net of which a trainer has only the head. Each worker would have its own
+mean, and a joiner the initial one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RunningStatistics(Listener):
-    """Parameters that do not train, in the nets that a loop's first batch calls."""
+    """Check of the parameters that do not train, in all nets that a loop's first batch calls."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
@@ -32,8 +32,8 @@ class RunningStatistics(Listener):
                 if not differentiable(param) and param._data is not None and param not in self._before:
                     self._before[param] = param.list_data()[0].copy()
 
-    def look(self) -> None:
-        """Find changed ones, in a loop's first batch before anything is summed."""
+    def report_changes(self) -> None:
+        """Report changed parameters, in a loop's first batch before anything is summed."""
         loop, known = self._loop, set(self._loop.state.parameters)
         for param, before in self._before.items():
             moved = before.asnumpy().tobytes() != param.list_data()[0].asnumpy().tobytes()

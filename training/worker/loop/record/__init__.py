@@ -1,1 +1,1 @@
-"""MXNet's record of what is differentiated, and what follows from it. Pure except for reading it."""
+"""Analysis of MXNet's record of how a loss was computed. Pure, except for reading the record."""

@@ -1,11 +1,11 @@
-"""Which rule a loss breaks that does not fit its trainer's `loss`."""
+"""Find the rule that a loss breaks if it does not fit its trainer's declared `loss`."""
 
 from __future__ import annotations
 
 from dyntrain.training.worker.loop.record import losses as kinds
 
 ANY, SUMS, MEANS = ("sum", "own", "mean"), ("sum", "own"), ("mean",)
-ROWS = (  # kind of loss, `loss` of trainers, rule; the first one that applies
+ROWS = (  # kind of loss, `loss` of trainers, rule; the first row that applies counts
     (kinds.NORMALISED, ANY, "DT107"),
     (kinds.DIVIDED, ANY, "DT104"),
     (kinds.CHOSEN, ANY, "DT105"),
@@ -18,22 +18,22 @@ ROWS = (  # kind of loss, `loss` of trainers, rule; the first one that applies
     (kinds.PENALTY, SUMS, "DT111"),
     (kinds.EACH, MEANS, "DT116"),
 )
-BOTH, UNSEEN = "DT103", "DT114"
+SUM_AND_MEAN, UNKNOWN_LOSS = "DT103", "DT114"
 
 
 def diagnose(declared: str, is_declared: bool, seen_kinds: set[str], whole: bool = False) -> str | None:
-    """Code of the rule that a loss breaks, None if it breaks none.
+    """Return the code of the rule that a loss breaks, or None if it breaks none.
 
-    `declared`: the trainers' `loss`. `is_declared`: the script has set it itself, and may then add up a sum one by one.
-    `whole`: nothing more is differentiated before the update.
+    `declared`: the trainers' `loss`. `is_declared`: the script itself has set it, and may then add up a sum term by
+    term. `whole`: no further loss is differentiated before the update.
     """
     if declared == "sum" and is_declared:
         return None
     if seen_kinds == {kinds.MEAN, kinds.SUM}:
-        return BOTH
-    if seen_kinds == {kinds.PENALTY}:  # of the batch: a linear model that is written by hand
+        return SUM_AND_MEAN
+    if seen_kinds == {kinds.PENALTY}:  # may be a loss over the batch, of a linear model written by hand
         return "DT102" if declared == "mean" and whole else None
     if seen_kinds == {kinds.WEIGHTS} and not whole:
         return None
-    applies = (code for kind, goes_by, code in ROWS if kind in seen_kinds and declared in goes_by)
-    return next(applies, UNSEEN if kinds.UNKNOWN in seen_kinds and not is_declared else None)
+    applies = (code for kind, declared_kinds, code in ROWS if kind in seen_kinds and declared in declared_kinds)
+    return next(applies, UNKNOWN_LOSS if kinds.UNKNOWN in seen_kinds and not is_declared else None)

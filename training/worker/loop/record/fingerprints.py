@@ -1,8 +1,8 @@
-"""Fingerprints of the numbers that multiply the workers' losses, summed beside the gradients and then compared.
+"""Fingerprints of the numbers that multiply the workers' losses, to compare these numbers on all workers. Pure.
 
-In one process `loss.sum() / len(x)` is as good as a division by the batch size. Here `len(x)` is a share's length, so
-where shares differ in size, these numbers differ between workers. But a worker may also lack a term that others have.
-Pure.
+In one process `loss.sum() / len(x)` is the same as a division by the batch size. In a job `len(x)` is the length of a
+worker's share. So these numbers differ between workers whose shares differ in size. But a worker may also lack a term
+that other workers have.
 """
 
 from __future__ import annotations
@@ -12,34 +12,33 @@ from collections.abc import Collection, Sequence
 
 PLACES, MOST_TERMS, HALVINGS = 512, 64, 4
 SIZES, LEVELS = PLACES, PLACES + MOST_TERMS  # offsets in a fingerprint
-FINGERPRINT = LEVELS + HALVINGS  # length; an eighth of the places may be taken
+FINGERPRINT = LEVELS + HALVINGS  # length of a fingerprint, in which at most an eighth of the places is used
 
 
-def on_trial(step: int, begins: int | None) -> bool:
-    """Whether the numbers are compared at this step: at a generation's first, and 1, 2, 4, ... steps after it.
+def on_trial(step: int, first_step: int | None) -> bool:
+    """Whether numbers are compared at this step: a generation's first step, and the steps 1, 2, 4, ... after it.
 
-    In the first, shares differ in size. The later ones are needed because a batch may have nothing to count.
+    In the first step, shares differ in size. The later steps are needed because a batch may have nothing to count.
     """
-    return begins is not None and (step - begins) & (step - begins - 1) == 0
+    return first_step is not None and (step - first_step) & (step - first_step - 1) == 0
 
 
 def place_of(factor: tuple[str, str], step: int) -> int:
-    """Place of a factor in this step's fingerprints.
+    """Return the place of a factor in this step's fingerprints.
 
-    Two factors may have the same place, which hides a difference between them; in the next step compared they have
-    others.
+    Two factors at the same place hide a difference between them. At the next compared step, the two factors have other
+    places.
     """
-    # Not a checksum: factors that collide in one step would collide in all
+    # Not a checksum, with which two factors that collide in one step would collide in all steps
     digest = hashlib.blake2b(repr((step, factor)).encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big") % PLACES
 
 
 def fingerprint(factors: Collection[tuple[str, str]], step: int) -> list[float]:
-    """What this worker adds to a sum: its factors in this step, (operator, number) of each term, as places, and how
-    many.
+    """Return this worker's fingerprint for a step: the places of its factors, and how many.
 
-    A factor of 0 is left out. Of too many factors, only those in the lower half of the places are included, or in a
-    quarter, and so on.
+    A factor is (operator, number) of a term. Factors of 0 are left out. If there are too many factors, only the lower
+    half of the places is included, or the lower quarter, and so on.
     """
     votes = [0.0] * FINGERPRINT
     places, level = {place_of(each, step) for each in factors if float(each[1])}, 0
@@ -52,10 +51,10 @@ def fingerprint(factors: Collection[tuple[str, str]], step: int) -> list[float]:
 
 
 def fingerprints_agree(total: Sequence[float]) -> bool:
-    """Whether the worker with the most terms has those of all others.
+    """Whether the worker with the most factors has the factors of all other workers.
 
-    A worker that lacks a term has no samples for it in its share. A worker with another number in its place has counted
-    in its share. Workers that include different parts of the places are not compared.
+    A worker that lacks a factor has no samples for that term in its share. A worker with another factor in its place
+    has counted samples in its share. Workers that include different parts of the places are not compared.
     """
     places, sizes, levels = total[:SIZES], total[SIZES:LEVELS], total[LEVELS:]
     if sum(map(bool, levels)) > 1:

@@ -1,4 +1,4 @@
-"""Factors of a loss's terms, and the other numbers in them, in MXNet's record. Pure."""
+"""Find the factors of a loss's terms, and other numbers in the terms, in MXNet's record. Pure."""
 
 from __future__ import annotations
 
@@ -20,54 +20,56 @@ MOST = 1024  # factors of one node
 NUMBERS = ("scalar", "a_min", "a_max")  # attributes of operators that a script sets
 
 
-def multiples(graph: Graph, times: float = 1.0, constants: Mapping[str, float] | None = None) -> set[tuple[str, str]]:
-    """Factors of the loss's terms, and other numbers in them: (operator, number), the number to five digits.
+def multiples(
+    graph: Graph, head_gradient: float = 1.0, constants: Mapping[str, float] | None = None
+) -> set[tuple[str, str]]:
+    """Return the factors of a loss's terms and the other numbers in the terms, as (operator, number to five digits).
 
-    The operator is the one that begins the term. Division and multiplication by the same number cancel out. `times`:
-    the gradient that backward is given. `constants`: arrays of one number, by their names in the record; a term with a
-    NaN among them is left out. Empty if a node has too many factors.
+    The operator is the first one of the term. Division and multiplication by the same number cancel out.
+    `head_gradient`: of the backward pass. `constants`: values of arrays of one number, by name in the record. Terms
+    with a NaN are left out. Returns an empty set if a node has too many factors.
     """
-    factors, reaches = set[tuple[str, str]](), {graph.top: {abs(times)}}
-    for at in range(graph.top, -1, -1):  # results come before their inputs
-        if at not in reaches:
+    factors, factors_by_node = set[tuple[str, str]](), {graph.top: {abs(head_gradient)}}
+    for index in range(graph.top, -1, -1):  # results come before their inputs
+        if index not in factors_by_node:
             continue
-        node = graph.nodes[at]
-        by, inputs = _times(graph, node, constants or {})
-        mine = {each * by for each in reaches[at]}
+        node = graph.nodes[index]
+        node_factor, inputs = _factor_and_inputs(graph, node, constants or {})
+        node_factors = {each * node_factor for each in factors_by_node[index]}
         if not inputs:
-            factors |= {(node.op, f"{each:.5g}") for each in mine if not math.isnan(each)}
+            factors |= {(node.op, f"{each:.5g}") for each in node_factors if not math.isnan(each)}
         for below in inputs:
-            reaches[below] = reaches.get(below, set()) | mine
-            if len(reaches[below]) > MOST:
+            factors_by_node[below] = factors_by_node.get(below, set()) | node_factors
+            if len(factors_by_node[below]) > MOST:
                 return set()
-    return factors | _others(graph, reaches)
+    return factors | _other_numbers(graph, factors_by_node)
 
 
-def _others(graph: Graph, reaches: Collection[int]) -> set[tuple[str, str]]:
-    """(operator, number) of the numbers in what the terms are computed from: a temperature, a margin, an exponent.
+def _other_numbers(graph: Graph, factor_nodes: Collection[int]) -> set[tuple[str, str]]:
+    """Return (operator, number) of the numbers inside the terms, such as a temperature, a margin or an exponent.
 
-    The loss does not show whether these are equal on all workers.
+    The loss itself does not show whether such numbers are equal on all workers.
     """
     factors = set[tuple[str, str]]()
-    for at in graph.below(graph.top):
-        node = graph.nodes[at]
-        if at not in reaches or node.op not in MULTIPLIES | DIVIDES:
+    for index in graph.below(graph.top):
+        node = graph.nodes[index]
+        if index not in factor_nodes or node.op not in MULTIPLIES | DIVIDES:
             numbers = [node.attributes[name] for name in NUMBERS if name in node.attributes]
             factors |= {(f"{node.op} of", f"{float(each):.5g}") for each in numbers}
     return factors
 
 
-def _times(graph: Graph, node: Node, constants: Mapping[str, float]) -> tuple[float, Sequence[int]]:
-    """Factor of the node, and the inputs that it multiplies."""
+def _factor_and_inputs(graph: Graph, node: Node, constants: Mapping[str, float]) -> tuple[float, Sequence[int]]:
+    """Return the node's factor, and the inputs that it multiplies."""
     if node.op in MULTIPLIES:
         return abs(float(node.attributes.get("scalar", "1"))), node.inputs
     if node.op in DIVIDES:
         return _inverse(float(node.attributes.get("scalar", "1"))), node.inputs
-    known = [constants.get(graph.nodes[at].name) for at in node.inputs]
+    known = [constants.get(graph.nodes[index].name) for index in node.inputs]
     if node.op in RATIOS:
         return _inverse(1.0 if (by := known[-1]) is None else by), node.inputs[:1]
     if node.op in PRODUCTS:
-        unknown = [at for at, number in zip(node.inputs, known, strict=True) if number is None]
+        unknown = [index for index, number in zip(node.inputs, known, strict=True) if number is None]
         return abs(math.prod(number for number in known if number is not None)), unknown
     return 1.0, node.inputs if node.op in LINEAR | MEANS | PROPORTIONAL else ()
 

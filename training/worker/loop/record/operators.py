@@ -1,4 +1,4 @@
-"""Roles of MXNet's operators in a loss, by their names in its record, as of MXNet 1.9.1."""
+"""Roles of MXNet's operators in a loss, by the operators' names in the record of MXNet 1.9.1."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ ALIKE = MULTIPLIES | DIVIDES | {
 STACKS_BESIDE = {"stack", "_npi_stack"}  # along an axis of their own
 STACKS = STACKS_BESIDE | {"Concat", "concat", "_npi_concatenate"}
 PRODUCTS = {"elemwise_mul", "broadcast_mul", "_npi_multiply"}
-LINEAR = SUMS | TERMS | ALIKE | STACKS | PRODUCTS  # a mean below these stays one
+LINEAR = SUMS | TERMS | ALIKE | STACKS | PRODUCTS  # operators of which a mean stays a factor
 DOTS = {"dot", "batch_dot", "_np_dot"}  # no layer if both factors are weights
 MASKS = {"_contrib_boolean_mask", "_npi_boolean_mask"}
 TAKES = {"take", "_npi_take"}
 PICKS = {"gather_nd"}
 OWN_BACKWARD = {"_CustomFunction", "Custom"}  # an autograd.Function, a CustomOp
-CALL = "_CachedOp"  # of a hybridized block
-LENGTHS = {"slice_axis", "slice", "SliceChannel", "_split_v2"}  # some of a shape's numbers
+HYBRID_CALL = "_CachedOp"  # of a hybridized block
+LENGTHS = {"slice_axis", "slice", "SliceChannel", "_split_v2"}  # take some of a shape's numbers
 SHAPES = {"shape_array", "size_array"}
-LIKE = {"reshape_like", "broadcast_like", "slice_like"}  # another's shape, not its numbers
+SHAPE_LIKE = {"reshape_like", "broadcast_like", "slice_like"}  # the second input gives only its shape
 # Twice the input gives twice the output
 PROPORTIONAL = {
     "slice", "slice_axis", "slice_like", "_npi_slice", "transpose", "_np_transpose", "SwapAxis",
@@ -41,11 +41,11 @@ PROPORTIONAL = {
     "_npi_where", "relu", "_npx_relu", "abs", "_npi_absolute", "SequenceMask", "SliceChannel", "_split_v2",
 }  # fmt: skip
 COMPARISONS = {
-    f"{kind}{which}{end}"
+    f"{kind}{comparison}{end}"
     for kind, end in (("_", ""), ("_", "_scalar"), ("broadcast_", ""), ("_npi_", ""), ("_npi_", "_scalar"))
-    for which in ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "less", "less_equal")
+    for comparison in ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "less", "less_equal")
 }
-# Of each number by itself: a term of nothing else has no layer
+# Operators on each number by itself: a term with only these has no layer
 ELEMENTWISE = LINEAR | MEANS | QUOTIENTS | COMPARISONS | (PROPORTIONAL - {"pick", "take"}) | {
     "square", "_npi_square", "sqrt", "_npi_sqrt", "abs", "_npi_absolute", "exp", "_npi_exp", "log", "_npi_log", "log1p",
     "_power_scalar", "_npi_power_scalar", "_rpower_scalar", "smooth_l1", "relu", "sigmoid", "Activation",
@@ -55,7 +55,7 @@ ELEMENTWISE = LINEAR | MEANS | QUOTIENTS | COMPARISONS | (PROPORTIONAL - {"pick"
 
 
 def handle_of(operator: str) -> int:
-    """Handle by which MXNet calls the operator."""
+    """Return the handle by which MXNet calls the operator."""
     handle = OpHandle()
     check_call(_LIB.NNGetOpHandle(c_str(operator), ctypes.byref(handle)))
     return int(handle.value)

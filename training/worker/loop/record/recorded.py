@@ -13,13 +13,13 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 from mxnet import autograd  # isort: skip
 from dyntrain.training.worker.loop.record.operators import (
-    CALL,
     DOTS,
     ELEMENTWISE,
+    HYBRID_CALL,
     LENGTHS,
-    LIKE,
     MEANS,
     REDUCTIONS,
+    SHAPE_LIKE,
     SHAPES,
     STACKS_BESIDE,
 )
@@ -34,22 +34,22 @@ class Node:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Inputs whose values affect the node's; of the others only the shape does."""
+        """Inputs whose values affect the node's values; of the other inputs only the shapes do."""
         if self.op in SHAPES | {"zeros_like", "ones_like"}:
             return ()
-        return self.inputs[:1] if self.op in LIKE else self.inputs
+        return self.inputs[:1] if self.op in SHAPE_LIKE else self.inputs
 
     @property
     def is_mean(self) -> bool:
-        """Whether it is a mean over the batch."""
-        return self.op in MEANS and not self.of_each
+        """Whether the node is a mean over the batch."""
+        return self.op in MEANS and not self.within_samples
 
     @property
-    def of_each(self) -> bool:
-        """Whether it is a reduction within each sample, as in Gluon's losses.
+    def within_samples(self) -> bool:
+        """Whether the node is a reduction within each sample, as in Gluon's losses.
 
-        The first axis is taken for the batch's. With NumPy's names, an axis of () reduces nothing, as in Gluon's losses
-        of one number per sample; with the others it reduces all.
+        The first axis is taken for the batch's. For operators of NumPy's interface, an axis of () reduces nothing, as
+        in Gluon's losses of one number per sample; for other operators it reduces all axes.
         """
         axis = self.attributes.get("axis", "")
         axes = re.findall(r"-?\d+", axis)
@@ -57,23 +57,23 @@ class Node:
         return self.op in REDUCTIONS and (self.excludes or reduces_nothing or (bool(axes) and "0" not in axes))
 
     @property
-    def along(self) -> bool:
-        """Whether it names axes."""
+    def names_axes(self) -> bool:
+        """Whether the node names axes."""
         return bool(re.search(r"\d", self.attributes.get("axis", "")))
 
     @property
     def along_first(self) -> bool:
-        """Whether it reduces only the first axis: that of the batch, or of time where that comes first."""
+        """Whether the node reduces only the first axis, which is the batch's or time."""
         return self.op in REDUCTIONS and not self.excludes and _is_first(self.attributes.get("axis", ""))
 
     @property
     def excludes(self) -> bool:
-        """Whether it reduces all axes except those that it names."""
+        """Whether the node reduces all axes except those that it names."""
         return self.attributes.get("exclude") == "True"
 
     @property
     def normalises(self) -> bool:
-        """Whether its backward pass divides by a count over the batch, whatever its output is used for."""
+        """Whether the node's backward pass divides by a count over the batch, for any use of its output."""
         return self.attributes.get("normalization") in ("valid", "batch")
 
 
@@ -82,75 +82,81 @@ def _inputs(node: Node) -> Sequence[int]:
 
 
 class Graph:
-    """Record of one array; inputs of a node come before it."""
+    """Record of one array as a list of nodes; a node's inputs come before it."""
 
     def __init__(self, head: Any, hybrids: Mapping[str, Any]) -> None:
         """Read the record of `head`.
 
-        `hybrids`: symbols of called hybridized blocks, by the calls' names in the record; their operators replace the
-        calls.
+        `hybrids`: symbols of called hybridized blocks, by the calls' names in the record. The symbols' operators
+        replace the calls.
         """
         self.nodes = list[Node]()
         self._hybrids = hybrids
         (self.top,) = self._add(json.loads(autograd.get_symbol(head).tojson()), None)
 
     def _add(self, graph: Any, inputs: Sequence[int] | None) -> list[int]:
-        """Add a graph's nodes; returns the nodes of its outputs. `inputs`: nodes of its inputs if it is a block's."""
-        outputs = list[Sequence[int]]()  # for each node of the graph, our nodes of its outputs
-        given = iter(inputs or ())
+        """Add a graph's nodes; returns the nodes of its outputs.
+
+        `inputs`: nodes of the graph's inputs if it is a block's.
+        """
+        outputs = list[Sequence[int]]()  # for each node of the graph, the numbers of its output nodes
+        input_nodes = iter(inputs or ())
         for node in graph["nodes"]:
-            below = tuple(_output(outputs[at], which) for at, which, *_ in node["inputs"])
-            if node["op"] in LENGTHS and self.nodes[below[0]].op in SHAPES and _begins(node) != 0:
-                below = ()  # not the batch's size: it is equal in all workers' shares
+            below = tuple(_output(outputs[index], output_number) for index, output_number, *_ in node["inputs"])
+            if node["op"] in LENGTHS and self.nodes[below[0]].op in SHAPES and _slice_start(node) != 0:
+                below = ()  # a length other than the batch's is equal in all workers' shares
             if inputs is not None and node["op"] == "null":
-                outputs.append([next(given)])
-            elif node["op"] == CALL and node["name"] in self._hybrids:
+                outputs.append([next(input_nodes)])
+            elif node["op"] == HYBRID_CALL and node["name"] in self._hybrids:
                 outputs.append(self._add(json.loads(self._hybrids[node["name"]].tojson()), below))
             else:
                 attributes = node.get("attrs") or {}
                 if node["op"] in REDUCTIONS and _is_first(attributes.get("axis", "")) and self._is_stack(below[0]):
-                    attributes = {**attributes, "axis": "1"}  # of several losses, within each sample
+                    attributes = {**attributes, "axis": "1"}  # a reduction over stacked losses, within each sample
                 self.nodes.append(Node(node["op"], node["name"], attributes, below))
                 outputs.append([len(self.nodes) - 1])
-        return [_output(outputs[at], which) for at, which, *_ in graph["heads"]]
+        return [_output(outputs[index], output_number) for index, output_number, *_ in graph["heads"]]
 
-    def _is_stack(self, at: int) -> bool:
-        return self.nodes[at].op in STACKS_BESIDE and _is_first(self.nodes[at].attributes.get("axis", "0"))
+    def _is_stack(self, index: int) -> bool:
+        return self.nodes[index].op in STACKS_BESIDE and _is_first(self.nodes[index].attributes.get("axis", "0"))
 
-    def where(self, begins: Callable[[int, Node], bool], through: Callable[[Node], Sequence[int]]) -> list[bool]:
-        """For each node, whether `begins` holds for it or for a node that it reaches by the inputs that `through`
-        gives.
+    def reaching(self, begins: Callable[[int, Node], bool], through: Callable[[Node], Sequence[int]]) -> list[bool]:
+        """Return, for each node, whether `begins` holds for it or for a node below it.
+
+        `through`: returns the inputs of a node that are followed.
         """
         marks = list[bool]()
-        for at, node in enumerate(self.nodes):
-            marks.append(begins(at, node) or any(marks[i] for i in through(node)))
+        for index, node in enumerate(self.nodes):
+            marks.append(begins(index, node) or any(marks[i] for i in through(node)))
         return marks
 
     @cached_property
     def data(self) -> list[bool]:
-        """Whether each node depends on anything but weights, which have a gradient of their own and are called var."""
-        return self.where(lambda at, node: node.op == "null" and not node.name.startswith("var"), _inputs)
+        """For each node, whether it depends on arrays other than weights. The record calls weights `var...`."""
+        return self.reaching(lambda index, node: node.op == "null" and not node.name.startswith("var"), _inputs)
 
     @cached_property
     def weights(self) -> list[bool]:
-        return self.where(lambda at, node: node.op == "null" and node.name.startswith("var"), lambda node: node.numbers)
+        return self.reaching(
+            lambda index, node: node.op == "null" and node.name.startswith("var"), lambda node: node.numbers
+        )
 
     @cached_property
     def elementwise(self) -> list[bool]:
-        """Whether each node is made of weights and arrays without a layer between them."""
+        """For each node, whether it is made of weights and arrays without a layer between them."""
         marks = list[bool]()
         for node in self.nodes:
             simple = node.op in ELEMENTWISE or (node.op in DOTS and not self.data[len(marks)])
             marks.append(node.op == "null" or (simple and all(marks[i] for i in node.inputs)))
         return marks
 
-    def reduces(self, at: int, node: Node) -> bool:
-        """Whether the node is over the batch; the number of its samples is, too."""
-        return (node.op in SHAPES or (node.op in REDUCTIONS and not node.of_each)) and self.data[at]
+    def reduces(self, index: int, node: Node) -> bool:
+        """Whether the node reduces over the batch, or is the number of samples."""
+        return (node.op in SHAPES or (node.op in REDUCTIONS and not node.within_samples)) and self.data[index]
 
-    def below(self, at: int, inputs: Callable[[Node], Sequence[int]] = _inputs) -> list[int]:
-        """The node and all that it is computed from, by way of these `inputs` of each node."""
-        waiting, seen = [at], set[int]()
+    def below(self, index: int, inputs: Callable[[Node], Sequence[int]] = _inputs) -> list[int]:
+        """Return the node and all nodes from which it is computed, along these `inputs` of each node."""
+        waiting, seen = [index], set[int]()
         while waiting:
             if (number := waiting.pop()) not in seen:
                 seen.add(number)
@@ -158,16 +164,16 @@ class Graph:
         return sorted(seen)
 
 
-def _output(outputs: Sequence[int], which: int) -> int:
-    """Node of an output: an operator is one node for all of its outputs, while several nodes make a block's."""
-    return outputs[which] if len(outputs) > 1 else outputs[0]
+def _output(outputs: Sequence[int], output_number: int) -> int:
+    """Return the node of an output: an operator has one node for all outputs, a block several nodes."""
+    return outputs[output_number] if len(outputs) > 1 else outputs[0]
 
 
 def _is_first(axis: str) -> bool:
     return re.findall(r"-?\d+", axis) == ["0"]
 
 
-def _begins(node: Any) -> int | None:
-    """First place that a slice takes, None if it does not say."""
+def _slice_start(node: Any) -> int | None:
+    """Return the first place that a slice takes, None if the slice has none."""
     match = re.search(r"-?\d+", node.get("attrs", {}).get("begin", ""))
     return int(match.group()) if match else None

@@ -1,1 +1,1 @@
-"""What a void step restores."""
+"""Copies from which a worker restores its state after a void step."""

@@ -1,9 +1,9 @@
-"""Parameters that a forward pass writes, as a spectral norm writes its vector.
+"""Detect parameters that a forward pass changes, as a spectral norm changes its vector.
 
-They are equal on all workers only if each makes the same passes from the same values. So the job detects them in each
-worker's first batch: parameters that the batch has changed before its update, other than by the script's lines outside
-of its nets. A void step restores them. So does each end of an epoch, to the values after the last step, because
-validation may make more passes on one worker than on another.
+Such parameters are equal on all workers only if all workers make the same passes. So each worker examines its first
+batch: which parameters have changed before the update, other than by the script's lines outside of its nets? A void
+step restores these parameters. The end of an epoch restores their values after the last step, because validation may
+make more passes on one worker than on another.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ log = logging.getLogger(__name__)
 
 
 class ForwardWrites:
-    """Such parameters of this process: it examines its own first batch, and learns the rest from the others."""
+    """Parameters that forward passes change, from this process's first batch and from the other workers."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, Any]] = []  # (parameter, a copy in the host's memory)
-        self._since: dict[int, Any] = {}  # copy, after the script itself wrote to the array of this id
+        self._since: dict[int, Any] = {}  # by the array's id: copy after the script itself wrote to it
         self._written: set[int] = set()  # ids of arrays that a pass wrote before the script did
         self._looked = False
 
-    def take(self, state: TrainingState) -> None:
+    def begin_batch(self, state: TrainingState) -> None:
         """Copy the parameters when the first batch begins."""
         if not self._looked and not self._before:
             self._before = [(p, on_host(p.list_data()[0])) for p in state.equal]
 
     def put_back(self) -> None:
-        """Restore the values from before the first batch; nothing once a later one has begun."""
+        """Restore the values from before the first batch; does nothing after that batch."""
         for param, copy in self._before:
             for data in param.list_data():
                 overwrite(data, copy)
 
-    def put_down(self, undone: bool) -> None:
-        """End the batch; if it was undone, examine the next one."""
+    def end_batch(self, undone: bool) -> None:
+        """End the batch; if it was undone, the next batch is examined."""
         self._before, self._looked = [], self._looked or not undone
         self._since, self._written = {}, set()
 
     def script_writes(self, array: Any) -> None:
-        """Note what passes have written before the script itself writes, outside of its nets.
+        """Record whether passes have changed `array`, before the script itself writes to it outside of its nets.
 
-        `array` may be a weight. After the write, a pass is detected by a difference from the new values.
+        After the script's write, a pass is detected by a difference from the new values.
         """
         for param, copy in self._before:
             if param.list_data()[0] is array and not same(array, self._since.get(id(array), copy)):
@@ -58,7 +58,10 @@ class ForwardWrites:
             self._since[id(array)] = on_host(array)
 
     def flags(self, state: TrainingState) -> list[float]:
-        """For each parameter that must be equal on all workers, 1 if the batch has written it before its update."""
+        """Return a flag for each parameter that must be equal on all workers.
+
+        The flag is 1 if this batch has changed the parameter before its update, otherwise 0.
+        """
         if not self._before:
             return [0.0] * len(state.equal)
         return [float(self._is_written(param.list_data()[0], copy)) for param, copy in self._before]
@@ -67,12 +70,12 @@ class ForwardWrites:
         return id(array) in self._written or not same(array, self._since.get(id(array), copy))
 
     def learn(self, state: TrainingState, written: Sequence[int]) -> None:
-        """Remember these parameters, which some worker's batch has written."""
+        """Store the parameters `written`, which some worker's batch has changed."""
         known = state.own.get("written", [])
         if set(written) - set(known):
             state.own["written"] = sorted({*known, *written})
             log.warning(
-                "the forward pass writes to %s: a step that is void sets them back, and an epoch's end what passes "
-                "outside of its steps have written",
+                "the forward pass writes to %s: a void step restores these parameters, and an epoch's end undoes "
+                "passes outside of steps",
                 ", ".join(p.name for p in state.written),
             )

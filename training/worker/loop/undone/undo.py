@@ -1,4 +1,4 @@
-"""What one worker restores when a step is void, collected during the step."""
+"""Collect copies of the state during a step, and restore the copies if the step is void."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from dyntrain.training.worker.state.training_state import TrainingState
 
 
 class Undo:
-    """Copies for the return to the last `mark`. `memories`: the script's values in job.memory."""
+    """Copies from which a void step restores the state at the last `mark`.
+
+    `memories`: the script's values in job.memory.
+    """
 
     def __init__(self, state: TrainingState, memories: Memories) -> None:
         self.forwards = ForwardWrites()
@@ -23,19 +26,19 @@ class Undo:
         self._steps: list[Backup | Overwritten] = []  # since the mark, in order of time
 
     def mark(self) -> None:
-        """Set the point to which a void step returns."""
+        """Set the state to which a void step returns."""
         self._memories.keep(self._state.own)
         self._mark = StepSnapshot(self._state)
         self._set_since.clear()
 
     def back_up(self, trainer: Any) -> None:
-        """Copy the trainer before an update that another trainer's may still void."""
+        """Copy the trainer before its update, because another trainer's update may make the step void."""
         self._steps.append(Backup.of(trainer))
 
     def script_writes(self, array: Any) -> None:
         """Copy a weight or an optimizer's state before the script writes to it, or takes a part of it.
 
-        No later write to such a part is seen.
+        Later writes to such a part cannot be detected.
         """
         if not any(isinstance(each, Overwritten) and each.array is array for each in self._steps):
             self._steps.append(Overwritten(array, array.copy()))
@@ -43,20 +46,20 @@ class Undo:
             self.forwards.script_writes(array)
 
     def script_sets(self, array: Any) -> None:
-        """Note what the script writes between batches, alike on all workers: the epoch's end keeps it."""
+        """Record a parameter that the script sets between batches, so that the epoch's end does not restore it."""
         self._set_since.update(p for p in self._state.written if any(array is data for data in p.list_data()))
 
     def script_wrote(self, array: Any) -> None:
-        """Note the new values of `array`, if it is a weight."""
+        """Record the new values of `array`, if it is a weight."""
         if not thread_context.in_block:
             self.forwards.script_wrote(array)
 
-    def stands(self) -> None:
-        """Drop the copies: what was done since the mark will not be undone."""
+    def drop_copies(self) -> None:
+        """Drop the copies, because the updates since the mark are final."""
         self._steps.clear()
 
     def recall(self) -> None:
-        """Restore what the script counts, which it must count once per step."""
+        """Restore the values that the script counts, so that each step counts once."""
         self._memories.recall(self._state.own)
         if self._mark is not None:
             self._mark.put_back(self._state)
@@ -65,14 +68,14 @@ class Undo:
     def put_back_written(self) -> None:
         """Restore the parameters that forward passes outside of the steps have written."""
         if self._mark is not None:
-            self._mark.put_back_written(but=self._set_since)
+            self._mark.put_back_written(excluded=self._set_since)
 
-    def go_back(self) -> None:
+    def restore_state(self) -> None:
         for each in reversed(self._steps):
-            each.go_back(self._state)
+            each.restore_state(self._state)
         self._steps.clear()
         assert self._mark is not None
-        self._mark.go_back(self._state)
+        self._mark.restore_state(self._state)
         for trainer in self._state.trainers:
             forget_gradients(trainer)
         self.forwards.put_back()

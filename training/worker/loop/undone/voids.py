@@ -1,25 +1,25 @@
-"""Steps that are void repeatedly although no worker was lost. Pure."""
+"""Detect steps that are void repeatedly although no worker was lost. Pure."""
 
 from __future__ import annotations
 
 from dyntrain.training.worker.refused import Unrecoverable
 
-MOST = 3  # times: each lasts until it is detected that no worker makes progress
+MOST = 3  # most void steps at one position; each lasts until the workers are seen to make no progress
 AGAIN = (
-    "step {step} was void {times} times, and no worker is missing: if workers choose their trainer by a condition, "
-    "make it of epoch.sum(), which is the same on all"
+    "step {step} was void {times} times, and no worker is missing: if a condition chooses the trainer that steps, "
+    "compute it from epoch.sum(), which is equal on all workers"
 )
 
 
 class VoidAgain(RuntimeError, Unrecoverable):
-    """Raised on all workers alike."""
+    """The same step was void too often. All workers raise this error."""
 
 
 class AbortedSteps:
     """Count of void steps at one position.
 
-    A script may step different trainers on different workers. These then wait for each other until they are released,
-    and come to the same point again.
+    A script may step different trainers on different workers. Such workers wait for each other until the coordinator
+    releases them, and then repeat the same step.
     """
 
     def __init__(self) -> None:

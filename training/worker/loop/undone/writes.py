@@ -1,4 +1,4 @@
-"""Copies for a void step of the weights and optimizer states that a script itself writes to, as when it clips weights.
+"""Copy weights and optimizer states before the script itself writes to these arrays, for the undoing of a void step.
 
 A part of a weight (`weight[:2] *= ...`) is another array over the same memory, so the weight counts as written when the
 part is taken.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Writes(Listener):
-    """Writes in one loop, for its undo; also used with all checks off."""
+    """Listener for the script's writes in one loop; used even with all checks off."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
