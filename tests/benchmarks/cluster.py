@@ -208,7 +208,7 @@ class Cluster:
 
     def groups_ready(self) -> bool:
         """Whether every base node offers ps-lite processes for the next change."""
-        groups = [node.base.group for node in self.nodes.values() if node.base is not None and node.base.begun]
+        groups = [node.base.group for node in self.nodes.values() if node.base is not None and node.base.has_begun]
         return bool(groups) and all(
             any(isinstance(message, GroupReady) for message in group.state()) for group in groups
         )

@@ -106,8 +106,8 @@ def test_an_elastic_job_is_a_cluster_that_trains_grows_and_leaves_nothing_behind
     stopped = dyntrain(cloud, "job", "stop", NAME)
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
     assert "aws efs delete-file-system" in stopped.stdout, "what is kept, and billed, is said"
-    assert {cloud.instance_state(one) for one in cloud.instances.known()} == {"terminated"}
-    assert byhand in cloud.instances.known()
+    assert {cloud.instance_state(one) for one in cloud.instances.known_ids()} == {"terminated"}
+    assert byhand in cloud.instances.known_ids()
     assert left(cloud) == before
     assert status(cloud)["phase"] == "STOPPED"
     cost = dyntrain(cloud, "cost", NAME).stdout

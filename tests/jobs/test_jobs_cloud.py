@@ -89,7 +89,7 @@ def arguments(name: str, folder: Path, script: str, nodes: int, *more: str) -> l
 
 
 def all_ended(cloud: Cloud) -> bool:
-    return {cloud.instance_state(instance) for instance in cloud.instances.known()} == {"terminated"}
+    return {cloud.instance_state(instance) for instance in cloud.instances.known_ids()} == {"terminated"}
 
 
 @pytest.mark.jobs
@@ -130,7 +130,7 @@ def test_an_interrupted_job_is_launched_again_with_its_artifacts_back_in_place(c
         return any((cloud.state_dir / "machines").glob("*/opt/dyntrain-job/code/ready"))
 
     wait_for(trained, SECONDS, "the first attempt has written its artifact")
-    (instance,) = [name for name in cloud.instances.known() if cloud.instance_state(name) == "running"]
+    (instance,) = [name for name in cloud.instances.known_ids() if cloud.instance_state(name) == "running"]
     cloud.interrupt_spot(instance, patient(60.0))
     out, _ = running.communicate(timeout=patient(SECONDS))
     assert running.returncode == 0, out
@@ -148,16 +148,16 @@ def test_an_interrupted_job_is_launched_again_with_its_artifacts_back_in_place(c
 @pytest.mark.jobs
 def test_a_submit_that_is_killed_half_way_is_taken_up_by_the_same_command(cloud: Cloud, tmp_path: Path) -> None:
     words = arguments("half", tmp_path / "code", "print('done')", 2)
-    before = cloud.instances.known()
+    before = cloud.instances.known_ids()
     broken = subprocess.Popen(
         [sys.executable, "-c", KILLED_AT_TAGS, *words], env=cloud.client_environment, stderr=subprocess.DEVNULL
     )
     assert broken.wait(patient(SECONDS)) == -9
-    launched = cloud.instances.known() - before
+    launched = cloud.instances.known_ids() - before
     assert len(launched) == 2
     done = job(cloud, *words)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert cloud.instances.known() - before == launched
+    assert cloud.instances.known_ids() - before == launched
 
 
 KILLED_AT_TAGS = """
