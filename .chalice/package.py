@@ -24,7 +24,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from dyntrain.controller.local.lambdas.packaged import named
+from dyntrain.controller.local.lambdas.packaged import with_stage_defaults
 from dyntrain.controller.local.pace import patient
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -175,7 +175,7 @@ def _chalice(project: Path, build_folder: Path, stage: str) -> None:
 
         template = yaml.safe_load(templates[0].read_text(encoding="utf-8"))
         config = json.loads((project / ".chalice" / "config.json").read_text(encoding="utf-8"))
-        template = named(template, config, stage)
+        template = with_stage_defaults(template, config, stage)
         (build_folder / "sam.json").write_text(json.dumps(template, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         templates[0].unlink()
 
