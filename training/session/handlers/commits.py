@@ -44,8 +44,8 @@ def handle_unreadable(job: JobState, instance: str, message: CommitUnreadable, n
         job.drop_commit(message.reason)
         instead = job.commit[0] if job.commit else None
         name, reason = message.name, message.reason
-        found = journal.CommitFoundUnreadable(name=name, position=position, instead=instead, reason=reason, at=now)
-        orders.append(Journal(found))
+        entry = journal.CommitFoundUnreadable(name=name, position=position, instead=instead, reason=reason, at=now)
+        orders.append(Journal(entry))
         orders.append(
             Announce(events.CommitUnreadable(name=name, position=position, instead=instead, reason=reason, at=now))
         )
