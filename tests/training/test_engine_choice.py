@@ -18,7 +18,7 @@ def test_the_script_decides_then_the_launch_then_it_is_ps_lite() -> None:
     assert engine_name("pslite", {VARIABLE: "horovod"}) == "pslite"
     assert engine_name(None, {VARIABLE: "horovod"}) == "horovod"
     assert engine_name(None, {}) == "pslite"
-    with pytest.raises(ValueError, match="engine 'nccl': there are pslite and horovod"):
+    with pytest.raises(ValueError, match="engine 'nccl': choose pslite or horovod"):
         engine_name("nccl", {})
 
 

@@ -103,7 +103,11 @@ def test_t2_the_parts_of_a_large_share_have_the_draws_of_the_whole() -> None:
 @pytest.mark.parametrize("kind", ["iterator", "stream"])
 def test_data_that_cannot_be_asked_for_by_number_is_refused_with_what_to_take_instead(kind: str) -> None:
     data = mx.io.NDArrayIter(mx.nd.ones((8, 4)), batch_size=4) if kind == "iterator" else (x for x in numbers(8, 4))
-    says = "NDArrayIter divides its data once.*ImageRecordDataset" if kind == "iterator" else "generator has no length"
+    says = (
+        "NDArrayIter divides its data only once.*ImageRecordDataset"
+        if kind == "iterator"
+        else "generator has no length"
+    )
     with pytest.raises(TypeError, match=says):
         ElasticJob.join().loader(data, 4)
     job = ElasticJob.join()

@@ -145,7 +145,7 @@ def test_what_save_states_writes_with_a_batch_per_worker_is_read_by_a_script_wit
 def test_a_size_that_is_said_twice_and_differently_is_refused() -> None:
     job = ElasticJob.join(size=4)
     job.trainer(mlp().collect_params(), "sgd")
-    with pytest.raises(ValueError, match=r"base_workers=2 beside ElasticJob.join\(size=4\)"):
+    with pytest.raises(ValueError, match=r"base_workers=2 and ElasticJob.join\(size=4\)"):
         job.epochs(1, samples=SAMPLES, batching=PerWorker(EACH, base_workers=2))
     for alike in (PerWorker(EACH, base_workers=4), PerWorker(EACH)):
         assert alike.of_size(4).rate_factor(2) == 0.5
