@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 from dyntrain.training.protocol.admission import Gate
-from dyntrain.training.protocol.channel import QUIET
+from dyntrain.training.protocol.channel import QUIET_LOGGER
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.messages import (
     MAX_BYTES,
@@ -142,7 +142,7 @@ class ControlServer:
             ping_timeout=clocks.pong,
             open_timeout=HELLO_SECONDS,
             backlog=BACKLOG,
-            logger=QUIET,
+            logger=QUIET_LOGGER,
         ) as server:
             yield next(iter(server.sockets)).getsockname()[1]
 
