@@ -39,7 +39,7 @@ class _Event(Record):
 
 
 class Forming(_Event):
-    """The members of a new generation are decided, and are ordered to prepare."""
+    """The members of a new generation are decided, and are ordered to prepare for it."""
 
     event: Literal["forming"] = "forming"
     number: Number
@@ -103,12 +103,14 @@ class Pause(_Event):
 
     event: Literal["pause"] = "pause"
     generation: Number
-    seconds: float = Field(description="from the last step before the change to the first one after it, less one step")
+    seconds: float = Field(
+        description="from the last step before the change of membership to the next step, less one step"
+    )
     phases: Phases
 
 
 class Segment(_Event):
-    """The training between two boundaries, merged over all workers."""
+    """The training of all workers between two boundaries."""
 
     event: Literal["segment"] = "segment"
     generation: Number
@@ -119,9 +121,7 @@ class Segment(_Event):
     samples: int = Field(description="number of samples, over all workers")
     seconds: float = Field(description="time of the slowest worker, without its wait at the boundary")
     pids: dict[str, int] = Field(description="process id of each instance's worker")
-    metrics: dict[str, float] = Field(
-        description="mean of each metric over all samples, in the script's unit; NaN if it diverged"
-    )
+    metrics: dict[str, float] = Field(description="mean of each metric over all samples; NaN if it diverged")
 
     @property
     def rate(self) -> float:
@@ -167,7 +167,7 @@ class WorkerReady(_Event):
     instance: Instance
     pid: Pid
     seconds: float | None = Field(None, description="since its node reported the process; null: unknown")
-    spare: bool | None = Field(None, description="as in worker_started; null: unknown")
+    spare: bool | None = Field(None, description="whether the process was a warm spare; null: unknown")
 
 
 class WorkerLost(_Event):
@@ -180,7 +180,7 @@ class WorkerLost(_Event):
 
 
 class WorkerRefused(_Event):
-    """The worker cannot train with the others, as its script or arguments differ."""
+    """The worker cannot train with the other workers, as its script or arguments differ."""
 
     event: Literal["worker_refused"] = "worker_refused"
     instance: Instance
@@ -196,10 +196,8 @@ class NodeReady(_Event):
     event: Literal["node_ready"] = "node_ready"
     instance: Instance
     attempt: int = Field(description="number of the bootstrap's run on this node, counted from 1")
-    address: str = Field(
-        "", description="address for the other nodes; empty: unknown", exclude_if=lambda address: not address
-    )
-    base: bool = Field(False, description="whether it is a base node", exclude_if=lambda base: not base)
+    address: str = Field("", description="the node's address; empty: unknown", exclude_if=lambda address: not address)
+    base: bool = Field(False, description="whether the node is a base node", exclude_if=lambda base: not base)
 
 
 class NodeLost(_Event):
@@ -219,13 +217,13 @@ class NodeNotice(_Event):
 
 
 class Stalled(_Event):
-    """Workers have waited for others for over half a minute. Each such stall is written once."""
+    """Workers have waited for other workers for over half a minute. Each stall is written once."""
 
     event: Literal["stalled"] = "stalled"
     generation: Number
-    step: int = Field(description="steps since the job began, of the worker that is furthest")
-    stalled: Instances = Field(description="instances that the others wait for; empty: all wait inside the step")
-    waiting: Instances = Field(description="instances that wait")
+    step: int = Field(description="steps since the job began, on the most advanced worker")
+    stalled: Instances = Field(description="instances for which others wait; empty: all wait inside the step")
+    waiting: Instances = Field(description="instances whose workers wait")
     reason: Why
 
 
@@ -233,7 +231,7 @@ class StallOver(_Event):
     """The stall has ended: no worker waits for the `stalled` instances any more."""
 
     event: Literal["stall_over"] = "stall_over"
-    stalled: Instances = Field(description="instances that the others waited for")
+    stalled: Instances = Field(description="instances for which other workers waited")
     seconds: float = Field(description="duration of the stall")
 
 
@@ -326,7 +324,7 @@ class Recovered(_Event):
     event: Literal["recovered"] = "recovered"
     generation: Number
     stages: dict[str, str] = Field(description="stage of each instance's worker (`WorkerHello.stage`)")
-    lost: Instances
+    lost: Instances  # whose workers were lost
 
 
 class Takeover(_Event):
@@ -339,16 +337,16 @@ class Takeover(_Event):
 
 
 class TargetRefused(_Event):
-    """A published target contradicts the target in force and is ignored."""
+    """A published target (the members that the controller wants) contradicts the target in force and is ignored."""
 
     event: Literal["target_refused"] = "target_refused"
-    revision: int = Field(description="revision of both targets")
+    revision: int = Field(description="revision of the ignored target and of the target in force")
     stage: str | None = Field(description="stage of the controller that wrote the ignored target; null: unknown")
     reason: Why
 
 
 class LoopFinished(_Event):
-    """A loop over epochs is over; the script continues with another one, or ends."""
+    """A loop over epochs is over; the script continues with another loop, or ends."""
 
     event: Literal["loop_finished"] = "loop_finished"
     loop: int = Field(description="number of the next loop, counted from 0")

@@ -21,8 +21,8 @@ from dyntrain.training.records import Format, Record, Unreadable
 from pydantic import Field, TypeAdapter
 
 JOURNAL = "journal.jsonl"
-INTENTS = ".intents.jsonl"
-MOST_READ = 64_000_000  # bytes of events that one call reads
+INTENTS = ".intents.jsonl"  # suffix of a file with intents
+MOST_READ = 64_000_000  # most bytes of events that one call reads
 
 
 class Intent(Record):
@@ -33,7 +33,7 @@ class Intent(Record):
     epoch: int = Field(alias="e")
     offset: int = Field(alias="o")
     step: int = Field(alias="s")
-    indices: tuple[int, ...] = Field(alias="i")
+    indices: tuple[int, ...] = Field(alias="i")  # numbers of the samples
 
 
 INTENT: Format[Intent] = Format("workers' ledger", 1, TypeAdapter(Intent))
