@@ -98,9 +98,9 @@ class ElasticJob:
         The script multiplies its learning rate by this number, and divides its steps by it. The number is constant for
         the whole job, also for workers that join; `epoch.workers` is the current number of workers.
 
-        With `global_batch=64 * job.size` the job trains as `job.size` workers with 64 samples each would, whatever their
-        current number. With `batching=PerWorker(64)` the rate is multiplied by `epoch.workers / job.size`, and a
-        scheduler counts updates of `job.size` workers.
+        With `global_batch=64 * job.size` the job trains as `job.size` workers with 64 samples each would, for any
+        current number of workers. With `batching=PerWorker(64)` the rate is multiplied by `epoch.workers / job.size`,
+        and a scheduler counts updates of `job.size` workers.
         """
         return self._size
 
@@ -179,8 +179,8 @@ class ElasticJob:
 
         `loss` says what the script differentiates: the "sum" over the batch, as `loss.backward()` in a Gluon loop does,
         with `step(batch_size)`; the batch's "mean", with `step(1)` or the number that the script passed before; or its
-        "own" normalised loss, where `step(n)` divides the sum over all workers by n. The default is "sum". If the
-        first batch's `backward` contradicts `loss`, ValueError says what to write.
+        "own" normalised loss, where `step(n)` divides the sum over all workers by n. The default is "sum". If the first
+        batch's `backward` contradicts `loss`, ValueError says what to write.
 
         `accumulate`: number of batches whose gradients are added up for an update (`grad_req='add'`). The script steps
         `if epoch.update_due:`, and its gradients are zero again afterwards.
@@ -395,8 +395,8 @@ class ElasticJob:
         samples, in separate processes. Raises ValueError if the gradients of parts and whole contradict each other.
 
         The global random generators are seeded from `seed` at each boundary, and BatchNorm's running statistics are
-        averaged over all workers' samples (`average_statistics`). In a worker that is asked to leave, the
-        iterator raises SystemExit(0).
+        averaged over all workers' samples (`average_statistics`). In a worker that is asked to leave, the iterator
+        raises SystemExit(0).
         """
         if self._looping:
             raise RuntimeError(WITHIN)

@@ -16,8 +16,8 @@ from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file, re
 def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
     """Return name and start time of the cluster's job that is not closed, or of a new job.
 
-    A closed job's name is never used again. A job that has ended, but whose coordinator died before its last
-    report, is opened again to send this report.
+    A closed job's name is never used again. A job that has ended, but whose coordinator died before its last report, is
+    opened again to send this report.
     """
     job_file = current_job_file(mount, cluster)
     if job_file.exists():

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 def training_hosts(listed_hosts: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
     """The addresses of training workers after this report, in order of joining. Pure.
 
-    A worker is listed from its first step until it is no longer a member. Without members (the job starts,
-    pauses or has ended), the list stays unchanged. `addresses` maps instances to addresses.
+    A worker is listed from its first step until it is no longer a member. Without members (the job starts, pauses or
+    has ended), the list stays unchanged. `addresses` maps instances to addresses.
     """
     if report.state != "running" or not report.members:
         return tuple(listed_hosts)
