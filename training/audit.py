@@ -24,13 +24,13 @@ from dyntrain.training.protocol.messages import MODULE, START
 
 @dataclass
 class Audit:
-    """Result of an audit; `lost` and `doubled` count samples over all finished epochs."""
+    """Result of an audit. The numbers of samples are over all finished epochs."""
 
     samples: int  # samples in an epoch
     drawn_from: int | None = None  # samples in the dataset; None: an epoch takes all of them
     epochs: dict[int, int] = field(default_factory=dict)  # number of valid steps of each epoch
-    lost: int = 0  # number of samples
-    doubled: int = 0  # number of samples
+    lost: int = 0  # number of samples that were not trained on
+    doubled: int = 0  # number of samples that were trained on again
     void_intents: int = 0  # number of intents that do not count
     # (samples, drawn_from) of each further loop over epochs, by the loop's first epoch
     later: dict[int, tuple[int, int | None]] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def audit_directory(directory: Path, samples: int | None = None) -> Audit:
     """
     entries = read_journal(directory)
     if not entries:
-        raise FileNotFoundError(f"{directory}: no journal there; name the ledger directory of a job")
+        raise FileNotFoundError(f"{directory} contains no journal: name the ledger directory of a job")
     first_loop = next((entry for entry in entries if isinstance(entry, JobBegun)), None)
     if first_loop is not None and first_loop.batching == MODULE:
         raise ValueError(

@@ -23,11 +23,11 @@ VERSION = 1
 
 Instance = Annotated[str, Field(description="EC2 instance id of the node")]
 Pid = Annotated[int, Field(description="process id of the worker, on its node")]
-Number = Annotated[int, Field(description="number of the generation, counted from 1 over the whole job")]
-Why = Annotated[str, Field(description="the cause, as a sentence for people")]
+GenerationNumber = Annotated[int, Field(description="number of the generation, counted from 1 over the whole job")]
+Cause = Annotated[str, Field(description="the cause, as a sentence for people")]
 Instances = Annotated[tuple[str, ...], Field(description="EC2 instance ids, in the order of the generation")]
 Phases = Annotated[dict[str, float], Field(description="seconds of each named part, on the slowest worker")]
-Where = Annotated[Position, Field(description="epoch, samples done in the epoch, and steps since the job began")]
+StepPosition = Annotated[Position, Field(description="epoch, samples done in the epoch, and steps since the job began")]
 
 
 class _Event(Record):
@@ -42,12 +42,12 @@ class Forming(_Event):
     """The members of a new generation are decided, and are ordered to prepare for it."""
 
     event: Literal["forming"] = "forming"
-    number: Number
+    number: GenerationNumber
     members: Instances
-    position: Where
+    position: StepPosition
     commit: str | None = Field(None, description="commit from which the generation starts; null: from another state")
     safe: str | None = Field(None, description="instance from whose safe state the generation starts")
-    cause: Why
+    cause: Cause
     joining: Instances
     leaving: Instances
 
@@ -56,7 +56,7 @@ class Formed(_Event):
     """All members have joined the generation with equal states, and train on."""
 
     event: Literal["formed"] = "formed"
-    generation: Number
+    generation: GenerationNumber
     members: Instances
     digest: str = Field(description="checksum of the state, equal on all members")
     phases: Phases
@@ -67,16 +67,16 @@ class TakenBack(_Event):
     """The generation was cancelled before any worker began to form it; no step is lost."""
 
     event: Literal["taken_back"] = "taken_back"
-    generation: Number
-    reason: Why
+    generation: GenerationNumber
+    reason: Cause
 
 
 class Restart(_Event):
     """All workers of the generation are ended; the next generation starts from a safe state or a commit."""
 
     event: Literal["restart"] = "restart"
-    generation: Number
-    reason: Why
+    generation: GenerationNumber
+    reason: Cause
     commit: Position | None = Field(description="position of the last commit; null: there is none")
 
 
@@ -85,24 +85,24 @@ class Releasing(_Event):
 
     event: Literal["releasing"] = "releasing"
     instance: str = Field(description="instances of the lost workers, separated by commas, or words in their place")
-    generation: Number
-    reason: Why
+    generation: GenerationNumber
+    reason: Cause
 
 
 class Released(_Event):
     """All surviving workers are free; steps beyond `position` are void."""
 
     event: Literal["released"] = "released"
-    generation: Number
-    position: Where
+    generation: GenerationNumber
+    position: StepPosition
     seconds: float = Field(description="from the loss until the last surviving worker was free")
 
 
 class Pause(_Event):
-    """All members have made the generation's first step; `seconds` is the earlier members' pause."""
+    """All members have made the generation's first step. The event measures the earlier members' pause."""
 
     event: Literal["pause"] = "pause"
-    generation: Number
+    generation: GenerationNumber
     seconds: float = Field(
         description="from the last step before the change of membership to the next step, less one step"
     )
@@ -113,7 +113,7 @@ class Segment(_Event):
     """The training of all workers between two boundaries."""
 
     event: Literal["segment"] = "segment"
-    generation: Number
+    generation: GenerationNumber
     workers: int = Field(description="number of workers that took part")
     start: Position = Field(alias="from", description="position at the previous boundary")
     end: Position = Field(alias="to", description="position at this boundary; offset 0: an epoch has ended")
@@ -138,7 +138,7 @@ class Joined(_Event):
     event: Literal["joined"] = "joined"
     instance: Instance
     pid: Pid
-    generation: Number
+    generation: GenerationNumber
     epoch: int = Field(description="the epoch in which the worker joined, counted from 0")
 
 
@@ -148,7 +148,7 @@ class Left(_Event):
     event: Literal["left"] = "left"
     instance: Instance
     pid: Pid
-    generation: Number
+    generation: GenerationNumber
 
 
 class WorkerStarted(_Event):
@@ -176,7 +176,7 @@ class WorkerLost(_Event):
     event: Literal["worker_lost"] = "worker_lost"
     instance: Instance
     pid: Pid
-    reason: Why
+    reason: Cause
 
 
 class WorkerRefused(_Event):
@@ -184,7 +184,7 @@ class WorkerRefused(_Event):
 
     event: Literal["worker_refused"] = "worker_refused"
     instance: Instance
-    reason: Why
+    reason: Cause
 
 
 # ---- nodes
@@ -220,11 +220,11 @@ class Stalled(_Event):
     """Workers have waited for other workers for over half a minute. Each stall is written once."""
 
     event: Literal["stalled"] = "stalled"
-    generation: Number
+    generation: GenerationNumber
     step: int = Field(description="steps since the job began, on the most advanced worker")
     stalled: Instances = Field(description="instances for which others wait; empty: all wait inside the step")
     waiting: Instances = Field(description="instances whose workers wait")
-    reason: Why
+    reason: Cause
 
 
 class StallOver(_Event):
@@ -241,7 +241,7 @@ class CoolingDown(_Event):
     event: Literal["cooling_down"] = "cooling_down"
     instance: Instance
     seconds: float = Field(description="duration of the cool-down, from `at` on")
-    reason: Why
+    reason: Cause
 
 
 class Readmitted(_Event):
@@ -277,7 +277,7 @@ class CommitFailed(_Event):
     event: Literal["commit_failed"] = "commit_failed"
     instance: Instance
     step: int = Field(description="steps since the job began")
-    reason: Why
+    reason: Cause
 
 
 class ResultsUploaded(_Event):
@@ -293,7 +293,7 @@ class ResultsNotUploaded(_Event):
     """An upload failed; training continues, with a retry after a minute, after the next epoch and at the job's end."""
 
     event: Literal["results_not_uploaded"] = "results_not_uploaded"
-    reason: Why
+    reason: Cause
 
 
 class CommitUnreadable(_Event):
@@ -301,9 +301,9 @@ class CommitUnreadable(_Event):
 
     event: Literal["commit_unreadable"] = "commit_unreadable"
     name: str = Field(description="name of the commit")
-    position: Where
+    position: StepPosition
     instead: Position | None = Field(description="position of the commit that takes its place; null: there is none")
-    reason: Why
+    reason: Cause
 
 
 class SafeStateUnreadable(_Event):
@@ -312,7 +312,7 @@ class SafeStateUnreadable(_Event):
     event: Literal["safe_state_unreadable"] = "safe_state_unreadable"
     instance: Instance
     step: int = Field(description="steps since the job began")
-    reason: Why
+    reason: Cause
 
 
 # ---- the coordinator and its job
@@ -322,7 +322,7 @@ class Recovered(_Event):
     """A restarted coordinator has connections to all remaining workers, and continues the job."""
 
     event: Literal["recovered"] = "recovered"
-    generation: Number
+    generation: GenerationNumber
     stages: dict[str, str] = Field(description="stage of each instance's worker (`WorkerHello.stage`)")
     lost: Instances  # whose workers were lost
 
@@ -342,7 +342,7 @@ class TargetRefused(_Event):
     event: Literal["target_refused"] = "target_refused"
     revision: int = Field(description="revision of the ignored target and of the target in force")
     stage: str | None = Field(description="stage of the controller that wrote the ignored target; null: unknown")
-    reason: Why
+    reason: Cause
 
 
 class LoopFinished(_Event):
@@ -350,21 +350,21 @@ class LoopFinished(_Event):
 
     event: Literal["loop_finished"] = "loop_finished"
     loop: int = Field(description="number of the next loop, counted from 0")
-    position: Where
+    position: StepPosition
 
 
 class Finished(_Event):
     """The job has finished."""
 
     event: Literal["finished"] = "finished"
-    position: Where
+    position: StepPosition
 
 
 class Failed(_Event):
     """The job has failed."""
 
     event: Literal["failed"] = "failed"
-    reason: Why
+    reason: Cause
 
 
 Event = (

@@ -96,7 +96,7 @@ class ElasticJob:
         """The number of workers for which the script's settings are meant.
 
         The script multiplies its learning rate by this number, and divides its steps by it. The number is constant for
-        the whole job, also for workers that join; `epoch.workers` is the current number of workers.
+        the whole job, also for workers that join. The current number of workers is `epoch.workers`.
 
         With `global_batch=64 * job.size` the job trains as `job.size` workers with 64 samples each would, for any
         current number of workers. With `batching=PerWorker(64)` the rate is multiplied by `epoch.workers / job.size`,
@@ -133,7 +133,8 @@ class ElasticJob:
     def _membership_with_rank(self, name: str) -> Membership:
         if not self.membership.numbered:
             raise RuntimeError(
-                f"job.{name} before the loop over job.epochs(): no worker has its number yet; use job.local_rank"
+                f"job.{name} is unknown before the loop over job.epochs(): no worker has its number yet; use "
+                "job.local_rank"
             )
         return self.membership
 
@@ -249,11 +250,11 @@ class ElasticJob:
         batch_size = None if batch_size is None else whole("batch_size", batch_size)
         if sampler is not None:
             raise ValueError(
-                "sampler=: the job draws the order of each epoch. Your own sampler must give whole batches: "
-                "batch_sampler=gluon.data.BatchSampler(sampler, batch_size)"
+                "sampler= is not supported: the job draws the order of each epoch. Your own sampler must give whole "
+                "batches: batch_sampler=gluon.data.BatchSampler(sampler, batch_size)"
             )
         if thread_pool:
-            raise ValueError("thread_pool=True: leave it out, num_workers= loads in processes")
+            raise ValueError("thread_pool=True is not supported: leave it out, as num_workers= loads in processes")
         pinned_device = pin_device_id if pin_memory else None
         discards_last_batch = discards_last(samples_of(dataset), batch_size, shuffle, last_batch, batch_sampler)
         loader = make_loader(

@@ -74,7 +74,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
 
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
-        """Load a checkpoint as MXNet does; `kwargs` are arguments of this class, such as `data_iterator`."""
+        """Load a checkpoint as MXNet does. `kwargs` are arguments of this class, such as `data_iterator`."""
         symbol, arg_params, aux_params = mx.model.load_checkpoint(prefix, epoch)
         module = Module(symbol=symbol, **kwargs)
         module._arg_params, module._aux_params, module.params_initialized = arg_params, aux_params, True

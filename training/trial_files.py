@@ -32,7 +32,7 @@ class Kill(BaseModel):
 class Order(BaseModel):
     """Settings of one run of the script.
 
-    With `samples` None an epoch has four full batches, and a batch of the last batch's size.
+    If `samples` is None, an epoch has four full batches, and one batch of the size of the script's last batch.
     """
 
     model_config = ConfigDict(frozen=True)

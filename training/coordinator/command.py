@@ -179,7 +179,7 @@ def add_state_transfer(parser: argparse.ArgumentParser) -> None:
 
 
 def add_clocks(parser: argparse.ArgumentParser) -> None:
-    """Add the options that bound every wait of a job; `Clocks` checks them."""
+    """Add the options that limit every wait of a job, and that `Clocks` checks."""
     default_clocks = Clocks()
     group = parser.add_argument_group("bounds of every wait, in seconds")
     group.add_argument(

@@ -96,7 +96,9 @@ class ResultsUploader:
         line = await self._process.stdout.readline()
         if not line:
             exit_code = await self._process.wait()
-            raise ChildProcessError(f"it ended with exit code {exit_code}; see its errors in the coordinator's log")
+            raise ChildProcessError(
+                f"the program ended with exit code {exit_code}; the coordinator's log shows its errors"
+            )
         return Uploaded.model_validate_json(line)
 
     def _announce_failure(self, reason: str) -> None:

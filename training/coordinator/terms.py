@@ -73,7 +73,7 @@ class TermJournal:
         self.taken_over = last_holder if term is not None and last_holder not in (None, instance) else None
         own_journal = _journal_path(ledger, term or 0)
         if any(_term_of(path) > _term_of(own_journal) for path in counted_sizes):
-            raise Overtaken(f"{last_holder} holds the job in a later term than {term}")
+            raise Overtaken(f"this node is nominated for term {term}, but {last_holder} holds the job in a later term")
         self._log = LineLog(own_journal, sync=True)
         if term is not None and not any(isinstance(entry, TermBegun) for entry in _read_entries(own_journal)):
             sizes = {path.name: size for path, size in counted_sizes.items() if path != own_journal}

@@ -20,7 +20,7 @@ VALID_DAYS = 90
 
 @dataclass(frozen=True)
 class Certificate:
-    """Certificate and key as PEM; `key` is a secret."""
+    """Certificate and secret private key, as PEM."""
 
     pem: str
     key: str  # private key

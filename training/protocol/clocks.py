@@ -87,5 +87,5 @@ DEFAULT = Clocks()
 
 
 def spread(delay: float, chance: float, share: float = 0.2) -> float:
-    """Lengthen or shorten `delay` by at most the fraction `share`; `chance` is the caller's random number in [0, 1)."""
+    """Lengthen or shorten `delay` by at most the fraction `share`. `chance` is the caller's random number in [0, 1)."""
     return delay * (1.0 + share * (2.0 * chance - 1.0))

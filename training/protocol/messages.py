@@ -103,9 +103,9 @@ Stage = Literal["stands", "prepares", "creates", "formed", "trains", "waits", "a
 
 
 class LoopTerms(Message):
-    """Settings that must be equal on all workers in a loop over epochs; `epochs` counts over the whole job."""
+    """Settings that must be equal on all workers in a loop over epochs."""
 
-    epochs: int = Field(ge=1)
+    epochs: int = Field(ge=1)  # number of epochs, over the whole job
     samples: int = Field(ge=1)  # samples in an epoch
     drawn_from: int | None = Field(None, ge=1, description="samples of the dataset, if an epoch omits some of them")
     global_batch: int = Field(ge=1)  # samples of a step, over all workers

@@ -47,7 +47,7 @@ def nodes_of(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def places(names: Sequence[str]) -> dict[str, Place]:
-    """Return each process's place; `names` are in the order of ranks.
+    """Return each process's place. `names` are in the order of ranks.
 
     The local rank counts an instance's processes, the cross rank the instances with a process of that local rank.
     """

@@ -36,13 +36,13 @@ class ConnectedNode:
 class Group:
     """The engine's processes in a generation: `orders` start them on `hosts`.
 
-    `environment` holds the variables that all workers need; `own_variables` holds variables of single workers.
+    The environment variables for workers are common to all workers, or a worker's own.
     """
 
-    environment: dict[str, str]
+    environment: dict[str, str]  # variables for all workers
     hosts: tuple[str, ...]
-    orders: tuple[ToNode, ...]
-    own_variables: Mapping[str, dict[str, str]] = field(default_factory=dict)
+    orders: tuple[ToNode, ...]  # that start the processes on `hosts`
+    own_variables: Mapping[str, dict[str, str]] = field(default_factory=dict)  # each worker's own variables
 
     def environment_of(self, worker: str) -> dict[str, str]:
         return {**self.environment, **self.own_variables.get(worker, {})}

@@ -1,4 +1,4 @@
-"""Handles a person's requests on a node to launch training, on a cluster that waits for a launch, or to end it. Pure."""
+"""Handles a person's requests to launch training on a cluster that waits for a launch, or to end it. Pure."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ from dyntrain.training.session.orders import Announce, Order, ToNode
 class Budget:
     """Limits of the failures of a node's worker.
 
-    After `restarts` immediate restarts within `window` seconds the node cools down: its worker is not restarted. Failures count for longer than `window` while no worker of the node has
-    connected, because a worker that hangs at its start takes a while to fail.
+    After `restarts` immediate restarts within `window` seconds the node cools down: its worker is not restarted.
+    Failures count for longer than `window` while no worker of the node has connected, because a worker that hangs at
+    its start takes a while to fail.
 
     Each further cool-down takes twice as long as the previous cool-down. Cool-downs are counted from zero again after a
     time without failures as long as the last cool-down and a window together. While too few workers are left to train,

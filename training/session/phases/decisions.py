@@ -143,7 +143,7 @@ def _continue_with_wanted(
 ) -> list[Order]:
     """Continue with the members that the target wants.
 
-    The members `holding_members` hold the state at `position`; other members join again, in the same process. A node takes part
+    `holding_members` hold the state at `position`; other members join again, in the same process. A node takes part
     with all its processes or not at all: the processes of an incomplete node leave and join again.
     """
     roster, group_ready = job.roster, _group_is_ready(job, now)
