@@ -201,7 +201,7 @@ class NodeReady(_Event):
 
 
 class NodeLost(_Event):
-    """The connection of a node's supervisor is gone; its worker may still train."""
+    """The connection of a node's supervisor is gone; the node's worker may still train."""
 
     event: Literal["node_lost"] = "node_lost"
     instance: Instance

@@ -79,10 +79,11 @@ class ElasticJob:
     ) -> ElasticJob:
         """Connect to the supervisor's coordinator, or prepare to train alone if there is no coordinator.
 
-        `engine`: "pslite", with any `kvstore` of MXNet except dist_async, or "horovod"; None: the launch's choice, else
-        pslite. `size`: see the property `size`. `ignore`: codes of rules to ignore, such as DT604. `checks`: "off" for
-        no rules, "warn" (the default), or "strict", where warnings stop the job too. The launch's options override
-        `ignore` and `checks`. Raises ValueError, and ImportError with advice if this Python lacks the engine.
+        `engine`: "pslite", with any `kvstore` of MXNet except dist_async, or "horovod"; None: the engine that the
+        launch chooses, by default pslite. `size`: see the property `size`. `ignore`: codes of rules to ignore, such as
+        DT604. `checks`: "off" for no rules, "warn" (the default), or "strict", where warnings stop the job too. The
+        launch's options override `ignore` and `checks`. Raises ValueError, and ImportError with advice if this Python
+        lacks the engine.
         """
         store = store_named(kvstore)
         membership = Membership.join(store or STORES[0], engine)  # first: it reports the errors raised below
@@ -176,7 +177,7 @@ class ElasticJob:
         accumulate: int = 1,
         **gluons: Any,
     ) -> ElasticTrainer:
-        """Make an elastic `gluon.Trainer`, with its arguments. Call this before `epochs`, once for each trainer.
+        """Make an elastic `gluon.Trainer`, with the same arguments. Call this before `epochs`, once for each trainer.
 
         `loss` says what the script differentiates: the "sum" over the batch, as `loss.backward()` in a Gluon loop does,
         with `step(batch_size)`; the batch's "mean", with `step(1)` or the number that the script passed before; or its
@@ -228,7 +229,7 @@ class ElasticJob:
         sampler: Any = None,
         thread_pool: bool = False,
     ) -> Loader:
-        """Make a loader in place of a `gluon.data.DataLoader`, with its arguments, before `epochs`.
+        """Make a loader in place of a `gluon.data.DataLoader`, with the same arguments. Call this before `epochs`.
 
         In the loop iterate over the loader as before, or by `epoch.batches(loader)`. `batch_size` counts the samples of
         all workers, and the job draws their order. A `Shards` of several files is read sequentially. With
@@ -289,8 +290,8 @@ class ElasticJob:
             memory = job.memory(best=0.0, patience=5, history=[])
 
         Values are numbers, texts, arrays of at most 4,096 numbers, and lists, tuples or dictionaries of them, which are
-        copied. `values` are the initial ones of the job: a worker that joins gets the other workers' values instead.
-        Set each value alike on every worker: differences are detected at the next boundary, and reported by name.
+        copied. `values` are the job's initial values: a worker that joins gets the other workers' values instead. Set
+        each value alike on every worker: differences are detected at the next boundary, and reported by name.
 
         A void step, in which a worker was lost, restores the values from before the step. With `local_batch_at_most`,
         each part of a batch except the last also restores the values. Each step waits for MXNet arrays, but not for
@@ -371,11 +372,11 @@ class ElasticJob:
         `start`: number of the loop's first epoch, as in `range(start, epochs)`, for a script that continues from its
         own parameters; order and random draws are those of that epoch.
 
-        A second loop is the job's next phase. A worker that joins in it skips the epochs of earlier loops and executes
-        the lines between the loops (unfreeze layers, make a new trainer). The loop uses the trainers, loaders and rows
-        that were made since the last loop; of a kind that was not made again, it uses the last loop's. Memory, kept
-        arrays and every net carry over. If there are several loops, each has a `name`: then the job ends with the
-        script, not with a loop, and `steps` and `job.stop()` end only a loop.
+        A second loop is the job's next phase. A worker that joins in a later loop skips the epochs of earlier loops and
+        executes the lines between the loops (unfreeze layers, make a new trainer). The loop uses the trainers, loaders
+        and rows that were made since the last loop; for a kind that was not made again, the loop uses the last loop's
+        objects. Memory, kept arrays and every net carry over. If there are several loops, each has a `name`: then the
+        job ends with the script, not with a loop, and `steps` and `job.stop()` end only a loop.
 
         The parameters must be initialised, with known shapes. Each sample counts once an epoch, however the membership
         changes, except samples that a loader discards. A step has `global_batch` samples over all workers, unless
@@ -385,11 +386,11 @@ class ElasticJob:
 
         `steps`: the most steps of the loop. `local_batch_at_most`: the most samples of a worker's batch. A larger share
         of a step comes in parts, as separate batches, and the last part's step sums and updates; so fewer workers need
-        no more memory. The limit may differ between workers. `net`: one Block or several, whose parameters outside all
+        no more memory. The limit may differ between workers. `net`: one or several Blocks, whose parameters outside all
         trainers join the state.
 
         `changes="epoch"`, for scripts that carry values from batch to batch: workers join and leave only at ends of
-        epochs. If the cluster has boundaries within epochs, nothing is committed there. The loss of a worker changes
+        epochs. If the cluster has boundaries within epochs, no commit is written at them. The loss of a worker changes
         the membership at any step.
 
         `probe`: before the first step each worker tries some samples of the first batch, and two parts of these
@@ -445,7 +446,7 @@ class ElasticJob:
     def close(self) -> None:
         """Declare that no further loop follows, in a process that continues after the script, such as a notebook's.
 
-        In other processes, the end of the process declares this.
+        In other processes, the process's end declares that no further loop follows.
         """
         self.membership.script_ended()
 

@@ -1,8 +1,8 @@
 """The coordinator's journal: the decisions that must survive its process, with a class for each kind.
 
 A coordinator that is restarted, or takes over, continues from these records alone (`session/recovery/from_journal.py`),
-and the audit reads them to know which samples counted. A generation is the group of workers between two changes of the
-membership; a commit is a checkpoint. Times are seconds since 1970.
+and the audit reads these records to know which samples counted. A generation is the group of workers between two
+changes of the membership; a commit is a checkpoint. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class TermBegun(_Entry):
 
 
 class JobResumed(_Entry):
-    """A person resumes an interrupted or failed job from its safe state; none of its processes is left."""
+    """A person resumes an interrupted or failed job from its safe state; none of the job's processes is left."""
 
     kind: Literal["resumed"] = "resumed"
     at: float

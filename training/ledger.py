@@ -1,10 +1,10 @@
 """The ledger: workers' intents and the coordinator's decisions, which together prove that no sample was lost.
 
-An intent lists the samples of a worker's next step. The worker appends it to `<instance>-<pid>.intents.jsonl` before it
-pushes the step's gradients. The coordinator appends each generation's first position and the job's end to
+An intent lists the samples of a worker's next step. The worker appends the intent to `<instance>-<pid>.intents.jsonl`
+before it pushes the step's gradients. The coordinator appends each generation's first position and the job's end to
 `journal.jsonl` (see `terms`). An intent counts if its position lies between the first positions of its generation and
-of the next one, so discarded steps do not count. Each line is appended in one write; an incomplete last line does not
-count.
+of the next generation, so discarded steps do not count. Each line is appended in one write; an incomplete last line
+does not count.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LineLog:
 
 
 class EventLog:
-    """Writes events to the job's own file, and to a second file if one is given."""
+    """Writes events to the job's own file, and to a second file if its path is given."""
 
     def __init__(self, job_file: Path, second_file: Path | None) -> None:
         self._logs = [LineLog(path) for path in (job_file, second_file) if path is not None]

@@ -183,7 +183,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
                 self.save_optimizer_states(file)
 
     def _prepare(self, store: ModuleStore, train: Any, arguments: dict[str, Any]) -> None:
-        """Make parameters and optimizer, as MXNet's fit does before its loop; a worker cannot join without them."""
+        """Make parameters and optimizer, as MXNet's fit does before its loop: a worker cannot join without them."""
         self.bind(
             train.provide_data,
             train.provide_label,

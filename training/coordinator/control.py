@@ -1,10 +1,10 @@
 """The coordinator's end of the control channel: admits connections, and passes their messages to the session.
 
-A connection begins with the coordinator's challenge. The peer's first message must be the hello that answers it
-(`admission`), within `HELLO_SECONDS`. After the hello the peer may only send the messages of its kind (node or worker),
-and only for the instance of its hello. Any other message ends the connection with one log line, and changes nothing. No
-log line contains a token, a proof or an identity document. Claims of unproven peers are quoted and cut to a short
-length.
+A connection begins with the coordinator's challenge. The peer's first message must be the hello that answers the
+challenge (`admission`), within `HELLO_SECONDS`. After the hello the peer may only send the messages of its kind (node
+or worker), and only for the instance of its hello. Any other message ends the connection with one log line, and changes
+nothing. No log line contains a token, a proof or an identity document. Claims of unproven peers are quoted and cut to a
+short length.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class ControlServer:
             peer.send(message)
 
     def send_addresses(self, message: Workers) -> None:
-        """Send the addresses to every node to which other addresses, or none, were sent last."""
+        """Send the addresses to each node, unless the last addresses that the node received were equal."""
         for peer in self._nodes.values():
             if peer.last_sent != message:
                 peer.last_sent = message

@@ -1,4 +1,4 @@
-"""Finds the cluster's unfinished job on the shared volume, or begins a new one."""
+"""Finds the cluster's unfinished job on the shared volume, or begins a new job."""
 
 from __future__ import annotations
 

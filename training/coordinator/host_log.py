@@ -45,7 +45,7 @@ class HostLog:
         self.path.touch()
 
     def record(self, hosts: Sequence[str]) -> None:
-        """Append the changes since the last call. If this raises OSError, no change is recorded."""
+        """Append the changes since the last call. If the write raises OSError, no change is recorded."""
         changes = [("REMOVED", host) for host in self.hosts if host not in hosts]
         changes += [("ADDED", host) for host in hosts if host not in self.hosts]
         lines = [

@@ -347,7 +347,7 @@ class Coordinator:
         """Return the next report.
 
         While a decision is not on the volume yet, the last report is repeated, because the controller acts on reports.
-        The last report is also repeated until an ended job's results are uploaded, before its end is reported.
+        After the job's end, the last report is repeated until the job's results are uploaded; then the end is reported.
         """
         report = self._session.report(time.time())
         upload_pending = self._results is not None and not self._results.over and report.state in ("finished", "failed")
@@ -368,7 +368,7 @@ class Coordinator:
 
 
 def _read_chronicle(file: Path) -> Chronicle:
-    """Read the job's history from the events of its earlier coordinators.
+    """Read the job's history from the events that earlier coordinators wrote.
 
     If the events are unreadable, the curves begin anew, and nothing else is lost.
     """

@@ -1,9 +1,10 @@
 """The claim on the shared volume, which names the job's coordinator, and a journal for each term of a coordinator.
 
-A coordinator may still be alive when another machine's coordinator takes over, so each writes a journal of its own. The
-successor replaces the claim before it reads the earlier journals. A coordinator reads the claim again after it has
-written a decision, and before it sends orders about the decision. So each decision of an overtaken coordinator was
-either read by its successor or is void. This holds over NFS too, as opening a file by name asks the NFS server.
+A coordinator may still be alive when another machine's coordinator takes over, so each coordinator writes a journal of
+its own. The successor replaces the claim before it reads the earlier journals. A coordinator reads the claim again
+after it has written a decision, and before it sends orders about the decision. So each decision of an overtaken
+coordinator was either read by its successor or is void. This protocol also works over NFS, as opening a file by name
+asks the NFS server.
 
     journal.jsonl            term 0
     journal-<term>.jsonl     begins with `TermBegun`: the instance, and the bytes that count of each earlier journal
@@ -38,7 +39,7 @@ _CLAIM_FORMAT: Format[TermClaim] = Format("claim to a job", 1, TypeAdapter(TermC
 
 
 class Overtaken(RuntimeError):
-    """Another node holds the job in this or a later term; the message names the node."""
+    """Another node holds the job, in this term or a later term; the message names the node."""
 
 
 def read_journal(ledger: Path) -> list[Entry]:
@@ -57,8 +58,8 @@ def holder(entries: list[Entry]) -> str | None:
 class TermJournal:
     """The journal of the present term. `term` is None if only this machine can hold the job, as with `launch`.
 
-    `entries` are the earlier entries that count. `taken_over` is the node that wrote the last journal, or None if that
-    was this node. Raises Overtaken if another node holds the job, `records.Unreadable`, OSError.
+    `entries` are the earlier entries that count. `taken_over` is the node that wrote the last journal, or None if this
+    node wrote it. Raises Overtaken if another node holds the job, `records.Unreadable`, OSError.
     """
 
     def __init__(self, ledger: Path, instance: str, term: int | None) -> None:
@@ -80,12 +81,18 @@ class TermJournal:
             self._log.write(TermBegun(term=term, instance=instance, of=sizes).line())
 
     def append(self, entry: Entry) -> None:
-        """Write an entry to disk. When this returns, the entry counts. Raises Overtaken if the entry may not count."""
+        """Write an entry to disk.
+
+        The entry counts when this function returns. Raises Overtaken if the entry may not count.
+        """
         self._log.write(entry.line())
         self.check_claim()
 
     def check_claim(self) -> None:
-        """Check that this coordinator still holds the claim. Raises Overtaken if another coordinator holds it."""
+        """Check that this coordinator still holds the claim.
+
+        Raises Overtaken if another coordinator holds the claim.
+        """
         try:
             claim = _read_claim(self._ledger)
         except Unreadable as error:  # this coordinator had written a readable claim

@@ -6,8 +6,8 @@ nonce, keyed by the token. So the token is never sent, and a recorded hello is u
 are typed, versioned and of bounded size. An order names its generation (the group of workers between two changes of the
 membership), and has no effect in any other generation.
 
-Hellos carry the signed instance identity document. With `identity_keys` its signature is verified, and the document
-must name the sender. Without keys (the mode *unverified*) any holder of the cluster's token is trusted. A document is
-valid as long as its instance lives, so the receiver of a hello could replay its document. On EC2 the keys are AWS's for
-the region, unless the node's configuration names different keys.
+Hellos carry the signed instance identity document. With `identity_keys` the document's signature is verified, and the
+document must name the hello's sender. Without keys (the mode *unverified*) any holder of the cluster's token is
+trusted. A document is valid as long as its instance lives, so the receiver of a hello could replay its document. On EC2
+the keys are AWS's for the region, unless the node's configuration names different keys.
 """

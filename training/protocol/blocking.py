@@ -1,4 +1,4 @@
-"""A blocking connection to the coordinator, for a worker's threads: several threads send, and one receives.
+"""A blocking connection to the coordinator, for a worker's threads: several threads send, one thread receives.
 
 An event loop in a thread of its own owns the connection. OpenSSL forbids one thread to read from a TLS session while
 another writes to it (https://github.com/openssl/openssl/issues/20446), but websockets' own blocking connection does so.

@@ -69,7 +69,7 @@ class Clocks:
 
     @property
     def release(self) -> float:
-        """Limit from a loss until all surviving workers are free. After this limit their processes are restarted."""
+        """Limit from a loss until all surviving workers are free; after the limit the survivors are restarted."""
         return self.liveness / 2
 
     @property

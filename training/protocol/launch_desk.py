@@ -25,12 +25,12 @@ class _Line(BaseModel):
 
 
 class LaunchQuestion(_Line):
-    """Request to launch a command. `directory`: the current one, used if it is on the shared volume."""
+    """Request to launch a command."""
 
     ask: Literal["launch"] = "launch"  # kind of the request
     request: str  # id of the request
     command: tuple[str, ...] = Field(min_length=1)
-    directory: str  # in which the command runs
+    directory: str  # current directory, in which the command runs if it is on the shared volume
     environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
     dt_scripts: bool = False  # whether scripts of AWS Dynamic Training run unchanged
 

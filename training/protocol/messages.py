@@ -120,10 +120,10 @@ class LoopTerms(Message):
 class WorkerHello(Hello, LoopTerms):
     """State of a worker, for a coordinator that lost the connection or has just started.
 
-    `generation` is the last one that the worker was ordered to form, None before the first. `stage`: the worker
-    "stands" by; "prepares" its generation; "creates" the group after the order to go, perhaps inside ps-lite; has
-    "formed"; "trains"; "waits" at a boundary; was "aborted" by an order; or is "free" of its broken group. The
-    `position` of a free worker is the verdict's, otherwise the last Proceed's. `safe`: the node's newest safe state.
+    `generation` is the last generation that the worker was ordered to form, or None. `stage`: the worker "stands" by;
+    "prepares" its generation; "creates" the group after the order to go, perhaps inside ps-lite; has "formed";
+    "trains"; "waits" at a boundary; was "aborted" by an order; or is "free" of its broken group. The `position` of a
+    free worker is the verdict's, otherwise the last Proceed's. `safe`: the node's newest safe state.
     """
 
     type: Literal["worker_hello"] = "worker_hello"
@@ -190,7 +190,7 @@ class Formed(Message):
 class Entered(LoopTerms):
     """The script has reached its next loop over epochs.
 
-    `generation`: the last one that the worker was ordered to form, or None if the worker holds no state.
+    `generation`: the last generation that the worker was ordered to form, or None if the worker holds no state.
     """
 
     type: Literal["entered"] = "entered"
@@ -366,11 +366,11 @@ class LoopOver(Message):
 class Form(Message):
     """Order to join a generation, as number `number` of `workers`: send Prepared, wait for Go, join, send Formed.
 
-    Then wait for Proceed. Before Go, another order to form may replace this one, because a member was lost.
+    Then wait for Proceed. Before Go, a new order to form may replace this order, because a member was lost.
 
     The state comes from the instance `source`, which has the state in memory, or first loads `commit` or the safe state
-    `safe`. Each other member whose node has this safe state loads it too. A member without the state fetches it from
-    the first of its `sources` that answers, with `transfer_token`, and passes it on.
+    `safe`. Each member whose node has this safe state loads it. A member without the state fetches the state from the
+    first of its `sources` that answers, with `transfer_token`, and passes the state on.
     """
 
     type: Literal["form"] = "form"
@@ -443,8 +443,8 @@ class Pump(Message):
 
     The gradients have the numbers `keys` (empty: the gradients for which this worker waits), in this `window` of the
     StepStatus's `windows` (None: in all windows). With `fills`, this worker has not reached the exchange, and pushes
-    its own zeros for each key, until the servers have these zeros. Otherwise it pushes the zeros that the lost workers
-    owe for its share of the keys, at most `count` for a key, until the servers answer.
+    its own zeros for each key, until the servers have these zeros. Without `fills`, this worker pushes the zeros that
+    the lost workers owe for its share of the keys, at most `count` for a key, until the servers answer.
     """
 
     type: Literal["pump"] = "pump"

@@ -155,7 +155,7 @@ class StartGroup(Message):
 
 
 class StopGroup(Message):
-    """Kill the ps-lite processes of this and of earlier generations."""
+    """Kill the ps-lite processes of the generation and of earlier generations."""
 
     type: Literal["stop_group"] = "stop_group"
     generation: int
@@ -175,7 +175,7 @@ class RestartWorker(Message):
 class CoolDown(Message):
     """Do not restart the ended worker `pid` for `seconds`, as it failed too often. Repeated after each Welcome.
 
-    `given_up`: the job does not wait for the node, and the controller should know this.
+    `given_up`: the job does not wait for the node, and the controller should learn that.
     """
 
     type: Literal["cool_down"] = "cool_down"

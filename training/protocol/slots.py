@@ -1,8 +1,8 @@
 """Several worker processes on a node, such as one for each GPU: the node's slots, in Horovod's terms. Pure.
 
-The first process has the name of its instance. The names of further processes also have `:` and the slot, such as
-`i-0123:1`. The coordinator treats each process as a node with one worker. Membership is decided by instance, so the
-processes of an instance join and leave together.
+A node's first process has the name of its instance. The name of a further process is the instance, `:` and the slot,
+such as `i-0123:1`. The coordinator treats each process as a node with one worker. Membership is decided by instance, so
+the processes of an instance join and leave together.
 """
 
 from __future__ import annotations

@@ -85,7 +85,10 @@ class Session:
         return None if self.job.phase is Phase.OVER else self.job.launch
 
     def report(self, now: float) -> JobReport:
-        """Make the next report to the controller. Its sequence number also grows over restarts of the coordinator."""
+        """Make the next report to the controller.
+
+        The reports' sequence number also grows over restarts of the coordinator.
+        """
         self.job.sequence = max(self.job.sequence + 1, int(now * 1000))
         return self.job.report()
 

@@ -1,4 +1,4 @@
-"""A generation (group of workers between two changes of membership), and the choice of the next one's members."""
+"""A generation (group of workers between two changes of membership), and the choice of the next members."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from dyntrain.training.session.generation.origin import Origin
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of a generation. Its index in `Generation.members` is its number, which is not ps-lite's rank."""
+    """A worker of a generation.
+
+    The member's index in `Generation.members` is its number, which is not ps-lite's rank.
+    """
 
     instance_id: str
     joined_epoch: int
@@ -95,7 +98,7 @@ def settle(
     group_ready: bool,
     intact: bool = True,
 ) -> Settlement:
-    """Decide the membership at a boundary: workers in `current` have arrived there, those in `standing` can join.
+    """Decide the membership at a boundary: workers in `current` have arrived, and workers in `standing` can join.
 
     Remaining members keep their order, and joiners follow in the target's order. If no ps-lite processes are ready for
     a new group (not `group_ready`), the present members continue. If all members are to leave at once, the first member

@@ -1,7 +1,7 @@
 """Chooses the state from which a generation starts if no worker holds the state in memory. Pure.
 
 At each change of the membership, before a worker can be lost inside ps-lite, every remaining worker copies the state
-into its supervisor's memory: a safe state. The worker that writes commits (checkpoints) also does this at each
+into its supervisor's memory: a safe state. The worker that writes commits (checkpoints) also makes a safe state at each
 boundary, before its next step (`dyntrain.training.worker.state.safe_state`). So the next processes on these nodes find
 the state, and fewer steps are repeated than after a start from the last commit, which may be old on slow storage.
 """
@@ -48,7 +48,7 @@ class Lineage:
         return Lineage((*valid_starts[1 - GENERATIONS :], (number, position)))
 
     def without_generation(self, number: int) -> Lineage:
-        """Leave a generation out, because the safe states that were kept in it may be wrong."""
+        """Leave a generation out, because its safe states may be wrong."""
         return Lineage(
             tuple((earlier_number, start) for earlier_number, start in self.starts if earlier_number != number)
         )

@@ -18,7 +18,7 @@ SERVER_MEMORY_AT_MOST = 1 << 30
 
 @dataclass
 class ConnectedNode:
-    """A connected supervisor. `group` is its offer of blank ps-lite processes, or None after use."""
+    """A connected supervisor. `group` is the node's offer of blank (unused) ps-lite processes, or None after use."""
 
     hello: NodeHello
     group: GroupReady | None = None
@@ -28,7 +28,7 @@ class ConnectedNode:
 
     @property
     def can_schedule(self) -> bool:
-        """Whether this is a base node with one blank process for ps-lite's scheduler and one for a server."""
+        """Whether this is a base node with two blank processes, for ps-lite's scheduler and a server."""
         return self.hello.base and self.holds(2)
 
 

@@ -42,7 +42,10 @@ class Release:
         return [ToWorker(instance, Abort(generation=self.generation)) for instance in survivors]
 
     def record_status(self, instance: str, status: StepStatus, survivors: Collection[str]) -> list[Order]:
-        """Record an answer. Once all have answered, order zeros if a worker is blocked, else complete the release."""
+        """Record an answer.
+
+        When all survivors have answered, order zeros if a worker is blocked, else complete the release.
+        """
         self.statuses[instance] = status
         if self.pumping or set(self.statuses) < set(survivors):
             return []

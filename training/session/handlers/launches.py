@@ -14,7 +14,10 @@ MOST_SHOWN = 200  # the most characters of a command in a message
 
 
 def handle_launch_request(job: JobState, instance: str, launch: Launch, now: float) -> list[Order]:
-    """Accept or refuse a launch; a job has only one. A request is repeated if its answer was lost."""
+    """Accept or refuse a launch, as a job has only one launch.
+
+    People's commands repeat a request if its answer was lost.
+    """
     is_repeated = job.launch is not None and job.launch.request == launch.request
     refusal = "" if is_repeated else _refusal(job, instance)
     launch_is_ending = job.options.waits and job.phase is Phase.OVER

@@ -123,7 +123,7 @@ def handle_entered(job: JobState, instance: str, message: Entered, now: float) -
 def _enter_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
     """Record that a member, which has the state, reached the loop.
 
-    Standing workers with other settings are refused.
+    Standing workers whose settings differ are refused.
     """
     instance, roster = hello.name, job.roster
     if all(other_worker.loop != job.loop for other_worker in roster.members.values()):

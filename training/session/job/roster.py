@@ -163,14 +163,14 @@ class Roster:
     def expect(self, instance: str, pid: int, seconds: float, now: float, spare: bool = False) -> None:
         """Give a process of the node `seconds` to connect, unless it is connected or has left.
 
-        A repeated call does not extend this time.
+        A repeated call does not extend the time limit.
         """
         entry = self.unconnected.get(instance)
         if pid not in (self.pid(instance), self.left.get(instance), entry and entry.pid):
             self.unconnected[instance] = Unconnected(pid, now, now + seconds, spare)
 
     def connected(self, instance: str, now: float) -> Unconnected | None:
-        """Record that a worker connected; remove and return its entry in `unconnected`, or None."""
+        """Record that a worker connected; remove and return its entry in `unconnected`, if any."""
         self.connected_at = now
         if self.absent.pop(instance, None) is not None:
             self.returned_at = now

@@ -125,7 +125,7 @@ class JobState:
     def commits_from(self, instance: str, generation: int) -> None:
         """Record the member that writes commits from this generation on.
 
-        That member also deletes old commits, except its own commits and the commits to keep.
+        The recorded member also deletes old commits, except its own commits and the commits to keep.
         """
         if instance != self.committer:
             self.committer, self.committer_since = instance, generation

@@ -216,8 +216,8 @@ def _release(job: JobState, now: float, stops: bool) -> Release:
 def release_to_stop(job: JobState, instance: str, now: float) -> list[Order]:
     """Begin a release because the script stops the job at a boundary from which the members were ordered to proceed.
 
-    This happens after a loss in an epoch's last step, as a generation is formed before the script reaches its own end
-    of the epoch. Members that have begun another step are freed from that step.
+    A stop after the order to proceed can follow a loss in an epoch's last step, as a generation is formed before the
+    script reaches its own end of the epoch. Members that have begun another step are freed from that step.
     """
     job.enter(Phase.RELEASING, now)
     job.round.release = _release(job, now, stops=True)
@@ -261,7 +261,8 @@ def _form_from_parked(job: JobState, now: float) -> list[Order]:
 def fail_when_paused_for_too_long(job: JobState, now: float) -> list[Order]:
     """Fail a job that is paused for too long.
 
-    A job that starts without any failure may wait for its nodes without limit, as their preparation has limits itself.
+    A job that starts without any failure may wait for its nodes without limit, as the nodes' preparation has limits
+    itself.
     """
     has_begun = job.number > 0 or any(record.failures for record in job.roster.records.values())
     may_wait = job.phase in (Phase.WAITING, Phase.PARKED, Phase.TRAINING)

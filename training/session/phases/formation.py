@@ -1,8 +1,8 @@
 """Forms a generation: the orders to form and to go, until all members have joined the group. Pure.
 
-Members first prepare (leave the old group, make their state ready) and wait. When all are prepared, the order to go
-makes them enter ps-lite together. A loss before the order to go only cancels the generation (`rollback`). After the
-order no member can be freed from ps-lite's barriers, so all members are restarted; their state is safe by then.
+Members first prepare (leave the old group, make their state ready) and wait. When all members are prepared, the order
+to go makes them enter ps-lite together. A loss before the order to go only cancels the generation (`rollback`). After
+the order no member can be freed from ps-lite's barriers, so all members are restarted; their state is safe by then.
 
 Each function returns the orders of one decision, in the order in which they must be carried out.
 """
@@ -217,7 +217,7 @@ def start_group_again(job: JobState, instance: str) -> list[Order]:
 def proceed(job: JobState) -> list[Order]:
     """Order all members to proceed from the boundary, and one member to commit.
 
-    The same member commits for the whole generation, because it deletes the commits of other members.
+    The same member commits for the whole generation, because the committing member deletes other members' commits.
     """
     job.round.proceed_position, job.round.checked_in = job.position, {}
     committer = job.members_present()[0]

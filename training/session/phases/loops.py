@@ -4,8 +4,8 @@ At the end of a loop its members keep the state, outside any group, while their 
 (for example unfreeze layers, make a trainer). The job is parked until all members have reached the next loop, or the
 end of the script. Standing and new workers, which have no state, skip the finished loops and join in the next loop.
 
-A state belongs to one loop, as another loop's trainers cannot load it. So if the remaining state belongs to an earlier
-loop, the job returns to that loop, and processes in later loops are ended.
+A state belongs to one loop, as the trainers of other loops cannot load the state. So if the remaining state belongs to
+an earlier loop, the job returns to that loop, and processes in later loops are ended.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def loop_over_order(job: JobState, instance: str) -> Order:
 def skip_loop(job: JobState, hello: WorkerHello) -> list[Order]:
     """Order a worker without the state, in an earlier loop, to skip that loop.
 
-    The worker reports again from the following loop, which may be over too.
+    The worker reports again from the next loop, which may also be over.
     """
     instance = hello.name
     job.roster.standing.pop(instance, None)
@@ -95,7 +95,7 @@ def start_afresh(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
 
 
 def orders_between_loops(job: JobState, now: float) -> list[Order] | None:
-    """Return orders until all members have reached the next loop, and then None."""
+    """Return orders, or None when all members have reached the next loop."""
     members = job.roster.members
     ended_members = job.script_ended & set(members)
     entered_members = {instance for instance, hello in members.items() if hello.loop == job.loop}

@@ -1,4 +1,4 @@
-"""The nodes that the target wants in the next generation, and the nodes that may run its servers. Pure."""
+"""The nodes that the target wants in the next generation, and the nodes that may run ps-lite servers. Pure."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def _round_of(settled: journal.GenerationSettled) -> Round:
 
 
 def member_returned(job: JobState, hello: WorkerHello) -> bool:
-    """Accept a worker if it is a member of the journaled generation that was not given up; returns whether it is.
+    """Accept a worker that is a member of the journaled generation and not given up; returns whether it was accepted.
 
     Another process in a member's place means that the member is lost.
     """

@@ -38,7 +38,7 @@ def node_lost(job: JobState, instance: str, now: float) -> list[Order]:
 
 
 def group_lost(job: JobState, reason: str, now: float) -> list[Order]:
-    """Handle the loss of the generation's ps-lite processes, which costs nothing before a worker uses them."""
+    """Handle the loss of the generation's ps-lite processes. Before a worker uses them, the loss costs nothing."""
     if job.phase is Phase.PREPARING:
         return take_back(job, reason, now)
     return restart(job, reason, now) if job.phase in (Phase.FORMING, Phase.TRAINING, Phase.RELEASING) else []

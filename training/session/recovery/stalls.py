@@ -1,9 +1,9 @@
 """Reports workers that keep other workers waiting (a stall), long before a worker counts as lost. Pure.
 
-Inside a step workers send no messages, so the coordinator asks them. A worker that waits for sums has done its part; a
-worker in its script keeps other workers waiting. At boundaries and in formations the coordinator knows which workers
-have arrived. A stall is announced at its beginning and at its end. The time limits after which a worker is lost are in
-`recovery.losses`.
+Inside a step workers send no messages, so the coordinator asks the workers for their position. A worker that waits for
+sums has done its part; a worker in its script keeps other workers waiting. At boundaries and in formations the
+coordinator knows which workers have arrived. A stall is announced at its beginning and at its end. The time limits
+after which a worker is lost are in `recovery.losses`.
 """
 
 from __future__ import annotations

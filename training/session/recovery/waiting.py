@@ -1,7 +1,7 @@
 """The time limit for a generation's members to prepare, and the members that are too late. Pure.
 
 The limit grows with the size of the state that is transferred. A member that is still too slow is left out. As no
-member has begun to form, the other members lose only this time.
+member has begun to form, the other members lose only the time of the wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def preparation_limit(current_round: Round, instance: str, clocks: Clocks) -> fl
 def find_late_members(
     current_round: Round, members: Collection[str], clocks: Clocks, waited_seconds: float
 ) -> list[str]:
-    """Return the members that are late after `waited` seconds, without those that wait for a late source."""
+    """Return the members that are late after `waited_seconds`, except members that wait for a late source."""
     missing_members = sorted(set(members) - current_round.prepared)
     late_members = [
         instance for instance in missing_members if waited_seconds > preparation_limit(current_round, instance, clocks)
