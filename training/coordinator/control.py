@@ -17,7 +17,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 
-from dyntrain.training.protocol.admission import Gate
+from dyntrain.training.protocol.admission import HelloChecker
 from dyntrain.training.protocol.channel import QUIET_LOGGER
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.messages import (
@@ -125,7 +125,9 @@ def _closed_for_bad_data(error: ConnectionClosed) -> bool:
 
 
 class ControlServer:
-    def __init__(self, session: Session, job: str, gate: Gate, carry_out: Callable[[list[Order]], None]) -> None:
+    def __init__(
+        self, session: Session, job: str, gate: HelloChecker, carry_out: Callable[[list[Order]], None]
+    ) -> None:
         self._session, self._job, self._gate, self._carry_out = session, job, gate, carry_out
         self._nodes: dict[str, _Peer] = {}
         self._workers: dict[str, tuple[_Peer, int]] = {}

@@ -28,7 +28,7 @@ from dyntrain.training.events import Takeover
 from dyntrain.training.journal import CommitWritten, Entry, GenerationSettled, JobClosed, JobResumed, Restarted
 from dyntrain.training.layout import JobFolder
 from dyntrain.training.ledger import EventLog, read_events
-from dyntrain.training.protocol.admission import Gate
+from dyntrain.training.protocol.admission import HelloChecker
 from dyntrain.training.protocol.certificate import Certificate, make_certificate
 from dyntrain.training.protocol.node_messages import Workers
 from dyntrain.training.protocol.results import SCRIPTS_SECONDS
@@ -94,7 +94,7 @@ class Coordinator:
         self._session = Session.recovered(options, lambda: secrets.token_urlsafe(24), entries, time.time())
         self._token = secrets.token_urlsafe(32)
         self._server = ControlServer(
-            self._session, options.job, Gate(options.cluster, self._token, keys), self.carry_out
+            self._session, options.job, HelloChecker(options.cluster, self._token, keys), self.carry_out
         )
         self._reported: JobReport | None = None
         self._reported_at = 0.0

@@ -30,7 +30,7 @@ class HelloRefusal(Enum):
 
 
 @dataclass(frozen=True)
-class Gate:
+class HelloChecker:
     """Checks hellos. Without `keys` a hello need not prove from which instance it comes."""
 
     cluster: str

@@ -36,7 +36,7 @@ def plan_formation(
     return {
         instance: Form(
             generation=generation.number,
-            number=number,
+            number=rank,
             workers=len(generation.members),
             cross_rank=place_of[instance].cross_rank,
             environment=environment_of(instance),
@@ -51,7 +51,7 @@ def plan_formation(
             checkpoint_dir=checkpoint_dir,
             segment_steps=segment_steps,
         )
-        for number, instance in enumerate(generation.instances)
+        for rank, instance in enumerate(generation.instances)
     }
 
 
@@ -65,8 +65,8 @@ def members_with_copies(
     members_with_copy = {
         instance
         for instance in generation.instances
-        if (safe := workers[instance].safe) is not None
-        and safe.name == origin.safe
-        and (instance, safe.name) not in unreadable_copies
+        if (safe_copy := workers[instance].safe) is not None
+        and safe_copy.name == origin.safe
+        and (instance, safe_copy.name) not in unreadable_copies
     }
     return members_with_copy | {generation.source}

@@ -23,13 +23,13 @@ class ConnectedNode:
     hello: NodeHello
     group: GroupReady | None = None
 
-    def holds(self, blanks: int) -> bool:
-        return self.group is not None and self.group.blanks >= blanks
+    def has_blanks(self, count: int) -> bool:
+        return self.group is not None and self.group.blanks >= count
 
     @property
     def can_schedule(self) -> bool:
         """Whether this is a base node with two blank processes, for ps-lite's scheduler and a server."""
-        return self.hello.base and self.holds(2)
+        return self.hello.base and self.has_blanks(2)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def plan_servers(
     """
     scheduler_node = nodes[scheduler]
     assert scheduler_node.group is not None
-    hosts = tuple(name for name, node in sorted(nodes.items()) if node.holds(2 if name == scheduler else 1))
+    hosts = tuple(name for name, node in sorted(nodes.items()) if node.has_blanks(2 if name == scheduler else 1))
     environment = {
         "DMLC_PS_ROOT_URI": scheduler_node.hello.private_ip,
         "DMLC_PS_ROOT_PORT": str(scheduler_node.group.scheduler_port),

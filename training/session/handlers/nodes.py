@@ -44,7 +44,7 @@ def handle_hello(job: JobState, hello: NodeHello, now: float) -> list[Order]:
             )
         ),
     ]
-    orders += job.roster.end_again(instance, hello.worker_pid)
+    orders += job.roster.repeat_replacement(instance, hello.worker_pid)
     if job.phase is Phase.OVER:
         if hello.worker_pid is None:
             job.awaited.discard(instance)
@@ -65,13 +65,13 @@ def _record_worker(job: JobState, hello: NodeHello, now: float) -> list[Order]:
     if hello.worker_pid is None:
         job.roster.left.setdefault(hello.name, None)
         return call_back(job)
-    job.roster.expect(hello.name, hello.worker_pid, job.options.clocks.start, now)
+    job.roster.expect_connection(hello.name, hello.worker_pid, job.options.clocks.start, now)
     return []
 
 
 def handle_worker_started(job: JobState, instance: str, message: WorkerStarted, now: float) -> list[Order]:
     """Record a started worker and its time limit to connect: a worker that hangs at its start sends no message."""
-    job.roster.expect(instance, message.pid, job.options.clocks.start, now, message.spare)
+    job.roster.expect_connection(instance, message.pid, job.options.clocks.start, now, message.spare)
     return [Announce(events.WorkerStarted(instance=instance, pid=message.pid, spare=message.spare, at=now))]
 
 

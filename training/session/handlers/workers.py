@@ -6,7 +6,7 @@ from dyntrain.training import events
 from dyntrain.training.protocol.messages import Entered, Leave, LoopTerms, StepVerdict, WorkerHello
 from dyntrain.training.protocol.slots import node_of
 from dyntrain.training.session.generation.agreement import disagreement
-from dyntrain.training.session.job.roster import Unconnected
+from dyntrain.training.session.job.roster import UnconnectedWorker
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Order, ToWorker
 from dyntrain.training.session.phases.decisions import advance, call_back, refused_everywhere
@@ -24,7 +24,7 @@ def handle_hello(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
         # No DropWorker: the earlier connection is closed already, and the new one must stay open.
         loss_orders = worker_lost(job, instance, roster.pid(instance), "another worker of the node connected", now)
         orders += [order for order in loss_orders if not isinstance(order, DropWorker) or order.instance_id != instance]
-    unconnected_entry = roster.connected(instance, now)
+    unconnected_entry = roster.record_connection(instance, now)
     if job.phase is Phase.RECOVERING and member_returned(job, hello):
         return orders + recover(job, now)
     if instance in roster.leaving:
@@ -52,7 +52,7 @@ def _repeat_orders(job: JobState, hello: WorkerHello, now: float) -> list[Order]
     return orders + advance(job, now)
 
 
-def _handle_newcomer(job: JobState, hello: WorkerHello, entry: Unconnected | None, now: float) -> list[Order]:
+def _handle_newcomer(job: JobState, hello: WorkerHello, entry: UnconnectedWorker | None, now: float) -> list[Order]:
     """Handle a worker that is not a member, or no longer a member.
 
     A worker that may be inside a dissolved group must start afresh; any other worker gets an order.
@@ -75,7 +75,7 @@ def _handle_newcomer(job: JobState, hello: WorkerHello, entry: Unconnected | Non
         return [_leave_order(job, instance)]
     if hello.loop != job.loop and job.phase is not Phase.WAITING:
         return skip_loop(job, hello) if hello.loop < job.loop else _refuse(job, hello, TOO_FAR)
-    if problem := (conflict := job.roster.problem(hello)) or job.changed_terms(hello):
+    if problem := (conflict := job.roster.conflict_of(hello)) or job.changed_terms(hello):
         refusal_event = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
         orders: list[Order] = [DropWorker(instance, hello.pid, problem), refusal_event]
         if conflict:

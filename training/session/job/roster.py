@@ -15,7 +15,7 @@ from dyntrain.training.session.orders import Announce, Order, ToNode
 
 
 @dataclass(frozen=True)
-class Budget:
+class FailureBudget:
     """Limits of the failures of a node's worker.
 
     After `restarts` immediate restarts within `window` seconds the node cools down: its worker is not restarted.
@@ -53,7 +53,7 @@ class FailureRecord:
 
 
 @dataclass(frozen=True)
-class Unconnected:
+class UnconnectedWorker:
     """A worker that has been running without a connection since `since`, and must connect until `until`."""
 
     pid: int
@@ -65,24 +65,22 @@ class Unconnected:
 
 @dataclass
 class Roster:
-    budget: Budget
+    budget: FailureBudget
     nodes: dict[str, ConnectedNode] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)  # addresses of all nodes that ever connected
     standing: dict[str, WorkerHello] = field(default_factory=dict)  # workers that wait for a generation
     members: dict[str, WorkerHello] = field(default_factory=dict)  # connected workers of the generation
     leaving: dict[str, WorkerHello] = field(default_factory=dict)  # workers that were ordered to leave
-    # workers without the state that have not reached the job's loop over epochs
-    passing: dict[str, WorkerHello] = field(default_factory=dict)  # workers that skip loops over epochs
+    passing: dict[str, WorkerHello] = field(default_factory=dict)  # workers that skip loops, without the state
     left: dict[str, int | None] = field(default_factory=dict)  # pid of the worker that left, for each node
     replaced: dict[str, int] = field(default_factory=dict)  # pid of the worker that a node was last ordered to replace
     supervisor_ids: dict[str, str] = field(default_factory=dict)  # id of each node's last connected supervisor process
-    # failures on these machines do not count
-    interrupted: set[str] = field(default_factory=set)  # machines with an interruption notice
+    interrupted: set[str] = field(default_factory=set)  # machines with an interruption notice: no failure counts there
     records: dict[str, FailureRecord] = field(default_factory=dict)
     absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, with the time of its loss
     connected_at: float = 0.0  # when a node or a worker connected last
     returned_at: float = 0.0  # when a disconnected node or worker last connected again
-    unconnected: dict[str, Unconnected] = field(default_factory=dict)  # started workers that must still connect
+    unconnected: dict[str, UnconnectedWorker] = field(default_factory=dict)  # started workers that must still connect
     any_stood_by: bool = False  # whether any worker ever stood by
     refused: dict[str, str] = field(default_factory=dict)  # nodes whose worker's script was refused, with the reason
     never_joined: dict[str, str] = field(default_factory=dict)  # nodes whose script never connected, with the reason
@@ -109,7 +107,7 @@ class Roster:
     def epochs(self) -> int:
         return max((hello.epochs for hello in [*self.members.values(), *self.standing.values()]), default=0)
 
-    def problem(self, hello: WorkerHello) -> str | None:
+    def conflict_of(self, hello: WorkerHello) -> str | None:
         """Return the reason why the worker cannot train with the other workers of its loop, or None."""
         other_workers = [*self.members.values(), *self.standing.values()]
         return disagreement(hello, [other_worker for other_worker in other_workers if other_worker.loop == hello.loop])
@@ -122,19 +120,19 @@ class Roster:
         self.never_joined.pop(hello.name, None)
         self.any_stood_by = True
 
-    def ready(self, loop: int | None = None, besides: Collection[str] = ()) -> list[str]:
+    def ready_nodes(self, loop: int | None = None, besides: Collection[str] = ()) -> list[str]:
         """Return the nodes whose processes can all join the next generation: each process is ready or in `besides`.
 
         With `loop`, only processes that have reached this loop over epochs count.
         """
         standing_names = [name for name, hello in self.standing.items() if loop is None or hello.loop == loop]
         available = dict.fromkeys([*(name for name in standing_names if not self.is_cooling_down(name)), *besides])
-        return [node for node in nodes_of(available) if self.all_of(node, available)]
+        return [node for node in nodes_of(available) if self.has_all_processes(node, available)]
 
-    def all_of(self, node: str, available: Collection[str]) -> bool:
-        return all(name in available for name in self.processes([node]))
+    def has_all_processes(self, node: str, available: Collection[str]) -> bool:
+        return all(name in available for name in self.process_names([node]))
 
-    def processes(self, nodes: Iterable[str]) -> tuple[str, ...]:
+    def process_names(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """The names of all workers of the nodes, in order."""
         return tuple(name for node in nodes for name in names_of(node, self._slot_count(node)))
 
@@ -145,9 +143,9 @@ class Roster:
 
     def cooling_record(self, node: str) -> FailureRecord | None:
         """Return the failure record of a worker of the node that cools down, or None."""
-        return next((self.records[name] for name in self.processes([node]) if self.is_cooling_down(name)), None)
+        return next((self.records[name] for name in self.process_names([node]) if self.is_cooling_down(name)), None)
 
-    def overdue(self, grace: float, patience: float, now: float) -> str | None:
+    def find_overdue_worker(self, grace: float, patience: float, now: float) -> str | None:
         """Return a worker that has been disconnected for too long, or None."""
         self.absent = {instance: since for instance, since in self.absent.items() if self.pid(instance) is not None}
         return next((name for name, since in self.absent.items() if self.is_overdue(since, grace, patience, now)), None)
@@ -160,16 +158,16 @@ class Roster:
         """
         return now > min(max(since, self.returned_at) + grace, since + patience)
 
-    def expect(self, instance: str, pid: int, seconds: float, now: float, spare: bool = False) -> None:
+    def expect_connection(self, instance: str, pid: int, seconds: float, now: float, spare: bool = False) -> None:
         """Give a process of the node `seconds` to connect, unless it is connected or has left.
 
         A repeated call does not extend the time limit.
         """
         entry = self.unconnected.get(instance)
         if pid not in (self.pid(instance), self.left.get(instance), entry and entry.pid):
-            self.unconnected[instance] = Unconnected(pid, now, now + seconds, spare)
+            self.unconnected[instance] = UnconnectedWorker(pid, now, now + seconds, spare)
 
-    def connected(self, instance: str, now: float) -> Unconnected | None:
+    def record_connection(self, instance: str, now: float) -> UnconnectedWorker | None:
         """Record that a worker connected; remove and return its entry in `unconnected`, if any."""
         self.connected_at = now
         if self.absent.pop(instance, None) is not None:
@@ -179,7 +177,7 @@ class Roster:
             record.connected = now
         return self.unconnected.pop(instance, None)
 
-    def missed_connection(self, now: float) -> tuple[str, Unconnected] | None:
+    def find_missed_connection(self, now: float) -> tuple[str, UnconnectedWorker] | None:
         """Return a worker whose process did not connect in time, or None."""
         return next(((instance, entry) for instance, entry in self.unconnected.items() if now > entry.until), None)
 
@@ -244,7 +242,7 @@ class Roster:
         given_up = record.until - record.since > self.budget.keep
         return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=given_up))
 
-    def readmit(self, now: float, needed: bool) -> list[Order]:
+    def readmit_nodes(self, now: float, needed: bool) -> list[Order]:
         """Start new workers on nodes whose cool-down is over. `needed`: the job cannot run without these nodes."""
         orders: list[Order] = []
         for instance, record in self.records.items():
@@ -255,7 +253,9 @@ class Roster:
                 record.pid, record.until = None, now
         return orders
 
-    def end_again(self, instance: str, pid: int | None, reason: str = "the order to end was lost") -> list[Order]:
+    def repeat_replacement(
+        self, instance: str, pid: int | None, reason: str = "the order to end was lost"
+    ) -> list[Order]:
         """Repeat the order to replace a process that still runs, perhaps because its node missed the order."""
         was_ordered = (
             pid is not None
@@ -265,7 +265,7 @@ class Roster:
         )
         return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if was_ordered and pid is not None else []
 
-    def call_back(self, wanted: Collection[str]) -> list[Order]:
+    def call_back_nodes(self, wanted: Collection[str]) -> list[Order]:
         """Start a new worker on each connected node that is wanted again after its worker left."""
         returning_nodes = [instance for instance in self.left if node_of(instance) in wanted and instance in self.nodes]
         return [
@@ -273,7 +273,7 @@ class Roster:
             for instance in returning_nodes
         ]
 
-    def dissolve(self) -> dict[str, WorkerHello]:
+    def remove_members(self) -> dict[str, WorkerHello]:
         """Remove and return all members, and all workers that are leaving."""
         removed_workers = {**self.members, **self.leaving}
         self.members, self.leaving, self.absent = {}, {}, {}

@@ -19,7 +19,7 @@ from dyntrain.training.session.job.reported import report_members
 from dyntrain.training.session.job.roster import Roster
 from dyntrain.training.session.job.round import Round
 from dyntrain.training.session.job.stall import Stall
-from dyntrain.training.session.job.trouble import Trouble
+from dyntrain.training.session.job.trouble import FailureCounts
 
 
 class Phase(Enum):
@@ -64,7 +64,7 @@ class JobState:
     refused: Target | None = None  # the last target whose refusal was announced
     paused: SettlementReason | None = None  # why the job is paused
     paused_since: float = 0.0
-    trouble: Trouble = field(default_factory=Trouble)
+    trouble: FailureCounts = field(default_factory=FailureCounts)
     sequence: int = 0  # number of the last report
     outcome: str = ""  # "finished" or "failed", after the job's end
     writer: str | None = None  # the member that writes the result of a finished job

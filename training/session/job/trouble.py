@@ -15,7 +15,7 @@ NUMBER_PATTERN = re.compile(r"\d+(\.\d+)?")  # numbers in error messages are ign
 
 
 @dataclass
-class Trouble:
+class FailureCounts:
     formations: int = 0  # failed formations in a row
     restarts: int = 0  # restarts in a row without progress
     divergences: int = 0  # differences between the workers' states since the last progress

@@ -51,7 +51,7 @@ def advance(job: JobState, now: float) -> list[Order]:
 
 
 def call_back(job: JobState) -> list[Order]:
-    return [] if job.phase is Phase.OVER else job.roster.call_back(wanted_instances(job) or ())
+    return [] if job.phase is Phase.OVER else job.roster.call_back_nodes(wanted_instances(job) or ())
 
 
 def refused_everywhere(job: JobState, now: float) -> list[Order]:
@@ -90,14 +90,14 @@ def _start_generation(job: JobState, now: float) -> list[Order]:
         record = roster.cooling_record(listed_nodes[0])
         reason = record.reason if record else ""
         return fail(job, f"no worker could start, on any node; the last time on {listed_nodes[0]}: {reason}", now)
-    missing_nodes = [instance for instance in expected_nodes if not roster.all_of(instance, roster.standing)]
+    missing_nodes = [instance for instance in expected_nodes if not roster.has_all_processes(instance, roster.standing)]
     has_enough_nodes = len(expected_nodes) >= (options.workers if job.number == 0 else options.limits.min_workers)
     if (missing_nodes or not has_enough_nodes) and now - job.since < options.clocks.patience:
         return []
-    decision = settle((), roster.ready(), wanted_instances(job), options.limits, _group_is_ready(job, now))
+    decision = settle((), roster.ready_nodes(), wanted_instances(job), options.limits, _group_is_ready(job, now))
     job.pause(None if decision.members else decision.reason, now)
     candidates = decision.members or [instance for instance in expected_nodes if instance not in missing_nodes]
-    origin = job.origin({instance: roster.standing[instance] for instance in roster.processes(candidates)})
+    origin = job.origin({instance: roster.standing[instance] for instance in roster.process_names(candidates)})
     if job.no_commit and not (
         origin.commit or origin.safe
     ):  # otherwise the job would silently start from the beginning
@@ -108,7 +108,7 @@ def _start_generation(job: JobState, now: float) -> list[Order]:
         job.enter(Phase.WAITING, now)  # all workers, also that with the safe state, soon stand by again
         return orders
     job.trouble.record_safe_step(origin.position.step)
-    return form(job, roster.processes(decision.members), origin, (), now)
+    return form(job, roster.process_names(decision.members), origin, (), now)
 
 
 def _group_is_ready(job: JobState, now: float) -> bool:
@@ -147,7 +147,7 @@ def _continue_with_wanted(
     with all its processes or not at all: the processes of an incomplete node leave and join again.
     """
     roster, group_ready = job.roster, _group_is_ready(job, now)
-    ready_nodes = roster.ready(job.loop, besides=job.members_present())
+    ready_nodes = roster.ready_nodes(job.loop, besides=job.members_present())
     holders = [node for node in nodes_of(holding_members) if node in ready_nodes]
     if holding_members and not holders:
         return _wait_for_processes(job, nodes_of(holding_members), now)
@@ -155,7 +155,7 @@ def _continue_with_wanted(
     job.pause(None if decision.members else decision.reason, now)
     if decision.members is None:
         return []
-    members = roster.processes(decision.members)
+    members = roster.process_names(decision.members)
     if intact and members == job.round.instances:
         return proceed(job)
     return form(job, members, Origin(position), holding_members, now)

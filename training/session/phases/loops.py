@@ -90,7 +90,7 @@ def bring_workers_to(job: JobState, loop: int) -> list[Order]:
 def start_afresh(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
     """Have a worker's process replaced at once, without counting it as a failure of its node."""
     job.roster.replaced[hello.name] = hello.pid
-    restart_orders = [] if job.phase is Phase.OVER else job.roster.end_again(hello.name, hello.pid, reason)
+    restart_orders = [] if job.phase is Phase.OVER else job.roster.repeat_replacement(hello.name, hello.pid, reason)
     return [DropWorker(hello.name, hello.pid, reason), *restart_orders]
 
 

@@ -69,7 +69,7 @@ def restart(job: JobState, reason: str, now: float, void_copies: bool = False) -
     if job.phase is Phase.FORMING:
         job.trouble.formation_failed(now)
     give_up_reason = job.trouble.restarted(now)
-    killed_workers = job.roster.dissolve()
+    killed_workers = job.roster.remove_members()
     job.roster.replaced.update({instance: hello.pid for instance, hello in killed_workers.items()})
     job.void_until, job.round = job.number, Round(earlier_pace=job.round.pace)
     job.enter(Phase.WAITING, now)

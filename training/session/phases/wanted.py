@@ -69,10 +69,10 @@ def _replaced_nodes(job: JobState) -> set[str]:
 def _trains_on(job: JobState, instance: str) -> bool:
     """Whether the node stays at the next formation; a node that lacks a process leaves."""
     members = job.roster.members
-    return instance in members and instance in job.roster.ready(job.loop, besides=members)
+    return instance in members and instance in job.roster.ready_nodes(job.loop, besides=members)
 
 
 def _can_serve(job: JobState, instance: str) -> bool:
     node = job.roster.nodes.get(instance)
-    is_ready = instance in job.roster.members or instance in job.roster.ready()
+    is_ready = instance in job.roster.members or instance in job.roster.ready_nodes()
     return is_ready and instance in (wanted_instances(job) or ()) and node is not None and node.can_schedule

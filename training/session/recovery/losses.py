@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dyntrain.training import events
 from dyntrain.training.session.generation.generation import SettlementReason
-from dyntrain.training.session.job.roster import Unconnected
+from dyntrain.training.session.job.roster import UnconnectedWorker
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Order
 from dyntrain.training.session.phases.decisions import (
@@ -52,7 +52,7 @@ def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> l
     if instance in roster.standing or instance in roster.passing:
         roster.standing.pop(instance, None)
         roster.passing.pop(instance, None)
-        roster.unconnected[instance] = Unconnected(pid, now, now + job.options.clocks.patience, stood_by=True)
+        roster.unconnected[instance] = UnconnectedWorker(pid, now, now + job.options.clocks.patience, stood_by=True)
         return [Announce(events.WorkerLost(instance=instance, pid=pid, reason="connection closed", at=now))]
     if not (job.between_loops and instance in job.script_ended):  # a worker whose script ended sends no more messages
         roster.absent.setdefault(instance, now)
@@ -114,10 +114,10 @@ def tick(job: JobState, now: float) -> list[Order]:
     clocks, roster = job.options.clocks, job.roster
     if job.phase is Phase.RECOVERING:
         return recover(job, now)
-    if instance := roster.overdue(clocks.reconnect, clocks.patience, now):
+    if instance := roster.find_overdue_worker(clocks.reconnect, clocks.patience, now):
         reason = f"no connection for {now - roster.absent[instance]:.1f} s"
         return worker_lost(job, instance, roster.pid(instance), reason, now)
-    if entry := roster.missed_connection(now):
+    if entry := roster.find_missed_connection(now):
         return _did_not_connect(job, *entry, now)
     group = job.round.group
     absences = group.absent.items()
@@ -158,14 +158,14 @@ def tick(job: JobState, now: float) -> list[Order]:
         instance = next(iter(roster.leaving))
         return worker_lost(job, instance, roster.pid(instance), f"did not leave within {clocks.formation:.0f} s", now)
     return [
-        *roster.readmit(now, job.paused is SettlementReason.BELOW_MINIMUM),
+        *roster.readmit_nodes(now, job.paused is SettlementReason.BELOW_MINIMUM),
         *close_when_all_left(job),
         *fail_when_paused_for_too_long(job, now),
         *advance(job, now),
     ]
 
 
-def _did_not_connect(job: JobState, instance: str, entry: Unconnected, now: float) -> list[Order]:
+def _did_not_connect(job: JobState, instance: str, entry: UnconnectedWorker, now: float) -> list[Order]:
     job.roster.unconnected.pop(instance)
     waited_seconds = f"{now - entry.since:.0f} s"
     start_reason = (
