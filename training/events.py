@@ -19,7 +19,7 @@ from dyntrain.training.protocol.messages import Position
 from dyntrain.training.records import Format, Record
 from pydantic import Field, TypeAdapter
 
-VERSION = 1
+VERSION = 1  # version of the events' schema
 
 Instance = Annotated[str, Field(description="EC2 instance id of the node")]
 Pid = Annotated[int, Field(description="process id of the worker, on its node")]

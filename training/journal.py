@@ -14,7 +14,7 @@ from dyntrain.training.protocol.node_messages import Launch
 from dyntrain.training.records import Format, Record
 from pydantic import Field, TypeAdapter
 
-VERSION = 1
+VERSION = 1  # version of the journal's format
 
 
 class _Entry(Record):

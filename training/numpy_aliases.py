@@ -2,7 +2,7 @@
 
 If packages for training are missing, the error says what to install. `scipy.stats` is imported only at its first use:
 the module takes a third of the import's time in every worker and ps-lite server, and only MXNet's test utilities and
-quantization use it. `dyntrain.numpy_names` has the names.
+quantization use it. `dyntrain.numpy_names` contains NumPy's old names.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class WorkerHello(Hello, LoopTerms):
     engine: EngineName = "pslite"
     passed: int = Field(0, ge=0, description="number of loops known to be over; between loops more than `loop`")
     generation: int | None = None  # the last generation that the worker was ordered to form
-    stage: Stage = "stands"
+    stage: Stage = "stands"  # what the worker does now
     position: Position | None = None
     safe: SafeCopy | None = None  # newest safe state of the worker's node
 
@@ -170,9 +170,7 @@ class CheckIn(Message):
     seconds: float = Field(0.0, description="time since the last check-in without waiting at the boundary")
     stop: bool = Field(False, description="whether this worker's script ends the job here, successfully")
     metrics: dict[str, tuple[float, float]] = Field({}, description="(sum, count) of each metric on this worker")
-    silenced: dict[str, str] = Field(
-        {}, max_length=100, description="how rules of checks were silenced, by code or `all`"
-    )
+    silenced: dict[str, str] = Field({}, max_length=100, description="how check rules were silenced, by code or `all`")
     checks: tuple[tuple[str, str], ...] = Field((), description="(name, checksum) of arrays to compare between workers")
 
 

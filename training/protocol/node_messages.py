@@ -106,7 +106,7 @@ class Welcome(Message):
 
 
 class Launched(Message):
-    """A person's launch was accepted; sent to every node."""
+    """A person's launch was accepted. This message goes to every node."""
 
     type: Literal["launched"] = "launched"
     launch: Launch

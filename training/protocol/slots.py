@@ -17,12 +17,12 @@ MOST_SLOTS = 64  # maximum of worker processes on a node
 class Place:
     """Ranks and sizes of a process, in Horovod's terms."""
 
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
+    rank: int  # number of the process among all processes
+    size: int  # number of all processes
+    local_rank: int  # number of the process on its instance
+    local_size: int  # number of the instance's processes
+    cross_rank: int  # number of the instance among instances with a process of this local rank
+    cross_size: int  # number of these instances
 
 
 def name_of(instance: str, slot: int) -> str:

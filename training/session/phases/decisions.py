@@ -18,7 +18,7 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import fail
 from dyntrain.training.session.phases.formation import form, go_when_prepared, proceed
-from dyntrain.training.session.phases.loops import bring_workers_to, finish_loop, orders_between_loops
+from dyntrain.training.session.phases.loops import bring_workers_to_loop, finish_loop, orders_between_loops
 from dyntrain.training.session.phases.rollback import go_back, restart
 from dyntrain.training.session.phases.wanted import next_wanted_instances, server_nodes, wanted_instances
 
@@ -104,7 +104,7 @@ def _start_generation(job: JobState, now: float) -> list[Order]:
         return fail(job, f"no readable commit is left to go on from: {job.no_commit}", now)
     if not decision.members:
         return []
-    if orders := bring_workers_to(job, origin.loop):
+    if orders := bring_workers_to_loop(job, origin.loop):
         job.enter(Phase.WAITING, now)  # all workers, also that with the safe state, soon stand by again
         return orders
     job.trouble.record_safe_step(origin.position.step)

@@ -71,7 +71,7 @@ def skip_loop(job: JobState, hello: WorkerHello) -> list[Order]:
     return [ToWorker(instance, order)]
 
 
-def bring_workers_to(job: JobState, loop: int) -> list[Order]:
+def bring_workers_to_loop(job: JobState, loop: int) -> list[Order]:
     """Bring all standing workers to the loop of the remaining state, when no worker has a state in memory.
 
     Returns no orders if all workers are in that loop already.
