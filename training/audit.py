@@ -24,24 +24,21 @@ from dyntrain.training.protocol.messages import MODULE, START
 
 @dataclass
 class Audit:
-    """Result of an audit. `lost` and `doubled` count samples over all finished epochs.
+    """Result of an audit. The numbers of samples are over all finished epochs."""
 
-    `epochs` has the number of valid steps of each epoch. An epoch takes `samples` of the dataset's `drawn_from`, or all
-    with None. `later` has both numbers for each further loop over epochs, by the loop's first epoch.
-    """
-
-    samples: int
-    drawn_from: int | None = None
-    epochs: dict[int, int] = field(default_factory=dict)
-    lost: int = 0
-    doubled: int = 0
-    void_intents: int = 0
+    samples: int  # samples in an epoch
+    drawn_from: int | None = None  # samples in the dataset; None: an epoch takes all of them
+    epochs: dict[int, int] = field(default_factory=dict)  # number of valid steps of each epoch
+    lost: int = 0  # number of samples that were not trained on
+    doubled: int = 0  # number of samples that were trained on again
+    void_intents: int = 0  # number of intents that do not count
+    # (samples, drawn_from) of each further loop over epochs, by the loop's first epoch
     later: dict[int, tuple[int, int | None]] = field(default_factory=dict)
 
     def sizes(self, epoch: int) -> tuple[int, int]:
         """Return the number of samples that the epoch takes, and the number in the dataset."""
-        first = max((start for start in self.later if start <= epoch), default=None)
-        samples, drawn_from = (self.samples, self.drawn_from) if first is None else self.later[first]
+        loop_start = max((start for start in self.later if start <= epoch), default=None)
+        samples, drawn_from = (self.samples, self.drawn_from) if loop_start is None else self.later[loop_start]
         return samples, drawn_from or samples
 
     @property
@@ -56,46 +53,48 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
     """
     generations = [entry for entry in entries if isinstance(entry, GenerationSettled)]
     start_steps = {generation.number: generation.position.step for generation in generations}
-    numbers = [generation.number for generation in generations]
-    finished = [entry.position for entry in entries if isinstance(entry, JobFinished)]
-    end = finished[-1] if finished else (generations[-1].position if generations else START)
-    end_steps = {number: start_steps[following] for number, following in pairwise(numbers)}
-    if numbers:
-        end_steps[numbers[-1]] = end.step
+    generation_numbers = [generation.number for generation in generations]
+    end_positions = [entry.position for entry in entries if isinstance(entry, JobFinished)]
+    end_position = end_positions[-1] if end_positions else (generations[-1].position if generations else START)
+    end_steps = {number: start_steps[following] for number, following in pairwise(generation_numbers)}
+    if generation_numbers:
+        end_steps[generation_numbers[-1]] = end_position.step
 
-    loops = [entry for entry in entries if isinstance(entry, JobBegun) and entry.from_epoch]
-    later = {entry.from_epoch: (entry.samples or samples, entry.drawn_from) for entry in loops}
-    result = Audit(samples, drawn_from, later=later)
-    cut_epochs = {entry.reached.epoch for entry in entries if isinstance(entry, LoopFinished) and entry.reached.offset}
-    whole_epochs = [epoch for epoch in range(end.epoch) if epoch not in cut_epochs]
-    counts_by_epoch: dict[int, Counter[int]] = {epoch: Counter() for epoch in whole_epochs}
-    steps: dict[int, set[int]] = {epoch: set() for epoch in whole_epochs}
+    further_loops = [entry for entry in entries if isinstance(entry, JobBegun) and entry.from_epoch]
+    loop_sizes = {entry.from_epoch: (entry.samples or samples, entry.drawn_from) for entry in further_loops}
+    result = Audit(samples, drawn_from, later=loop_sizes)
+    incomplete_epochs = {
+        entry.reached.epoch for entry in entries if isinstance(entry, LoopFinished) and entry.reached.offset
+    }
+    complete_epochs = [epoch for epoch in range(end_position.epoch) if epoch not in incomplete_epochs]
+    counts_by_epoch: dict[int, Counter[int]] = {epoch: Counter() for epoch in complete_epochs}
+    steps_by_epoch: dict[int, set[int]] = {epoch: set() for epoch in complete_epochs}
     for intent in intents:
         number, step, epoch = intent.generation, intent.step, intent.epoch
         if (
             number not in start_steps
             or not start_steps[number] <= step < end_steps[number]
-            or _superseded(number, step, numbers, start_steps)
+            or _superseded(number, step, generation_numbers, start_steps)
         ):
             result.void_intents += 1
         elif epoch in counts_by_epoch:
             counts_by_epoch[epoch].update(intent.indices)
-            steps[epoch].add(step)
+            steps_by_epoch[epoch].add(step)
     for epoch, counts in counts_by_epoch.items():
-        result.epochs[epoch] = len(steps[epoch])
+        result.epochs[epoch] = len(steps_by_epoch[epoch])
         expected, available = result.sizes(epoch)
-        trained = sum(1 for index in range(available) if counts[index])
-        result.lost += max(0, expected - trained)
+        trained_samples = sum(1 for index in range(available) if counts[index])
+        result.lost += max(0, expected - trained_samples)
         result.doubled += sum(count - 1 for count in counts.values() if count > 1) + sum(
             1 for index in counts if not 0 <= index < available
         )
-        result.doubled += max(0, trained - expected)
+        result.doubled += max(0, trained_samples - expected)
     return result
 
 
 def _superseded(number: int, step: int, numbers: list[int], start_steps: dict[int, int]) -> bool:
     """Whether a later generation began at or before `step`, and so trained that step again."""
-    return any(start_steps[later] <= step for later in numbers if later > number)
+    return any(start_steps[later_number] <= step for later_number in numbers if later_number > number)
 
 
 def audit_directory(directory: Path, samples: int | None = None) -> Audit:
@@ -106,7 +105,7 @@ def audit_directory(directory: Path, samples: int | None = None) -> Audit:
     """
     entries = read_journal(directory)
     if not entries:
-        raise FileNotFoundError(f"{directory}: no journal there; name the ledger directory of a job")
+        raise FileNotFoundError(f"{directory} contains no journal: name the ledger directory of a job")
     first_loop = next((entry for entry in entries if isinstance(entry, JobBegun)), None)
     if first_loop is not None and first_loop.batching == MODULE:
         raise ValueError(
@@ -121,7 +120,7 @@ def audit_directory(directory: Path, samples: int | None = None) -> Audit:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the result; returns the exit code."""
+    """Audit the ledger that the command line names, print the result, and return the exit code."""
     purpose = "Prove from the ledgers that each epoch took every sample exactly once."
     parser = argparse.ArgumentParser(prog="python -m dyntrain.training.audit", description=purpose)
     parser.add_argument("ledger_dir", type=Path)
@@ -137,9 +136,11 @@ def main(argv: list[str] | None = None) -> int:
         print(json.dumps({**asdict(result), "exact": result.exact}))
     else:
         verdict = "exact" if result.exact else "NOT exact"
-        counts = f"{result.lost} lost, {result.doubled} doubled, {result.void_intents} intents void"
-        later = "".join(f", from epoch {epoch} on of {samples}" for epoch, (samples, _) in sorted(result.later.items()))
-        print(f"{len(result.epochs)} epochs of {result.samples} samples{later}: {counts}: {verdict}")
+        counts_text = f"{result.lost} lost, {result.doubled} doubled, {result.void_intents} intents void"
+        further_loops_text = "".join(
+            f", from epoch {epoch} on of {samples}" for epoch, (samples, _) in sorted(result.later.items())
+        )
+        print(f"{len(result.epochs)} epochs of {result.samples} samples{further_loops_text}: {counts_text}: {verdict}")
     return 0 if result.exact else 1
 
 

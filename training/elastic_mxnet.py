@@ -4,7 +4,7 @@
 
 With `dyntrain launch --dt-scripts` no import need be changed (`dyntrain.training.dt_scripts`). `mx.mod.Module`,
 `mx.mod.BaseDataIterator` and `mx.kvstore.create` are elastic here. One worker writes the checkpoints of `mx.callback`
-and `mx.model`. Every other name is MXNet's own.
+and `mx.model`. All other names are MXNet's own.
 """
 
 from __future__ import annotations

@@ -19,15 +19,15 @@ from dyntrain.training.protocol.messages import Position
 from dyntrain.training.records import Format, Record
 from pydantic import Field, TypeAdapter
 
-VERSION = 1
+VERSION = 1  # version of the events' schema
 
 Instance = Annotated[str, Field(description="EC2 instance id of the node")]
 Pid = Annotated[int, Field(description="process id of the worker, on its node")]
-Number = Annotated[int, Field(description="number of the generation, counted from 1 over the whole job")]
-Why = Annotated[str, Field(description="the cause, as a sentence for people")]
+GenerationNumber = Annotated[int, Field(description="number of the generation, counted from 1 over the whole job")]
+Cause = Annotated[str, Field(description="the cause, as a sentence for people")]
 Instances = Annotated[tuple[str, ...], Field(description="EC2 instance ids, in the order of the generation")]
 Phases = Annotated[dict[str, float], Field(description="seconds of each named part, on the slowest worker")]
-Where = Annotated[Position, Field(description="epoch, samples done in the epoch, and steps since the job began")]
+StepPosition = Annotated[Position, Field(description="epoch, samples done in the epoch, and steps since the job began")]
 
 
 class _Event(Record):
@@ -39,15 +39,15 @@ class _Event(Record):
 
 
 class Forming(_Event):
-    """The members of a new generation are decided, and are ordered to prepare."""
+    """The members of a new generation are decided, and are ordered to prepare for it."""
 
     event: Literal["forming"] = "forming"
-    number: Number
+    number: GenerationNumber
     members: Instances
-    position: Where
+    position: StepPosition
     commit: str | None = Field(None, description="commit from which the generation starts; null: from another state")
     safe: str | None = Field(None, description="instance from whose safe state the generation starts")
-    cause: Why
+    cause: Cause
     joining: Instances
     leaving: Instances
 
@@ -56,7 +56,7 @@ class Formed(_Event):
     """All members have joined the generation with equal states, and train on."""
 
     event: Literal["formed"] = "formed"
-    generation: Number
+    generation: GenerationNumber
     members: Instances
     digest: str = Field(description="checksum of the state, equal on all members")
     phases: Phases
@@ -67,16 +67,16 @@ class TakenBack(_Event):
     """The generation was cancelled before any worker began to form it; no step is lost."""
 
     event: Literal["taken_back"] = "taken_back"
-    generation: Number
-    reason: Why
+    generation: GenerationNumber
+    reason: Cause
 
 
 class Restart(_Event):
     """All workers of the generation are ended; the next generation starts from a safe state or a commit."""
 
     event: Literal["restart"] = "restart"
-    generation: Number
-    reason: Why
+    generation: GenerationNumber
+    reason: Cause
     commit: Position | None = Field(description="position of the last commit; null: there is none")
 
 
@@ -85,33 +85,35 @@ class Releasing(_Event):
 
     event: Literal["releasing"] = "releasing"
     instance: str = Field(description="instances of the lost workers, separated by commas, or words in their place")
-    generation: Number
-    reason: Why
+    generation: GenerationNumber
+    reason: Cause
 
 
 class Released(_Event):
     """All surviving workers are free; steps beyond `position` are void."""
 
     event: Literal["released"] = "released"
-    generation: Number
-    position: Where
+    generation: GenerationNumber
+    position: StepPosition
     seconds: float = Field(description="from the loss until the last surviving worker was free")
 
 
 class Pause(_Event):
-    """All members have made the generation's first step; `seconds` is the earlier members' pause."""
+    """All members have made the generation's first step. The event measures the earlier members' pause."""
 
     event: Literal["pause"] = "pause"
-    generation: Number
-    seconds: float = Field(description="from the last step before the change to the first one after it, less one step")
+    generation: GenerationNumber
+    seconds: float = Field(
+        description="from the last step before the change of membership to the next step, less one step"
+    )
     phases: Phases
 
 
 class Segment(_Event):
-    """The training between two boundaries, merged over all workers."""
+    """The training of all workers between two boundaries."""
 
     event: Literal["segment"] = "segment"
-    generation: Number
+    generation: GenerationNumber
     workers: int = Field(description="number of workers that took part")
     start: Position = Field(alias="from", description="position at the previous boundary")
     end: Position = Field(alias="to", description="position at this boundary; offset 0: an epoch has ended")
@@ -119,9 +121,7 @@ class Segment(_Event):
     samples: int = Field(description="number of samples, over all workers")
     seconds: float = Field(description="time of the slowest worker, without its wait at the boundary")
     pids: dict[str, int] = Field(description="process id of each instance's worker")
-    metrics: dict[str, float] = Field(
-        description="mean of each metric over all samples, in the script's unit; NaN if it diverged"
-    )
+    metrics: dict[str, float] = Field(description="mean of each metric over all samples; NaN if it diverged")
 
     @property
     def rate(self) -> float:
@@ -138,7 +138,7 @@ class Joined(_Event):
     event: Literal["joined"] = "joined"
     instance: Instance
     pid: Pid
-    generation: Number
+    generation: GenerationNumber
     epoch: int = Field(description="the epoch in which the worker joined, counted from 0")
 
 
@@ -148,7 +148,7 @@ class Left(_Event):
     event: Literal["left"] = "left"
     instance: Instance
     pid: Pid
-    generation: Number
+    generation: GenerationNumber
 
 
 class WorkerStarted(_Event):
@@ -167,7 +167,7 @@ class WorkerReady(_Event):
     instance: Instance
     pid: Pid
     seconds: float | None = Field(None, description="since its node reported the process; null: unknown")
-    spare: bool | None = Field(None, description="as in worker_started; null: unknown")
+    spare: bool | None = Field(None, description="whether the process was a warm spare; null: unknown")
 
 
 class WorkerLost(_Event):
@@ -176,15 +176,15 @@ class WorkerLost(_Event):
     event: Literal["worker_lost"] = "worker_lost"
     instance: Instance
     pid: Pid
-    reason: Why
+    reason: Cause
 
 
 class WorkerRefused(_Event):
-    """The worker cannot train with the others, as its script or arguments differ."""
+    """The worker cannot train with the other workers, as its script or arguments differ."""
 
     event: Literal["worker_refused"] = "worker_refused"
     instance: Instance
-    reason: Why
+    reason: Cause
 
 
 # ---- nodes
@@ -196,14 +196,12 @@ class NodeReady(_Event):
     event: Literal["node_ready"] = "node_ready"
     instance: Instance
     attempt: int = Field(description="number of the bootstrap's run on this node, counted from 1")
-    address: str = Field(
-        "", description="address for the other nodes; empty: unknown", exclude_if=lambda address: not address
-    )
-    base: bool = Field(False, description="whether it is a base node", exclude_if=lambda base: not base)
+    address: str = Field("", description="the node's address; empty: unknown", exclude_if=lambda address: not address)
+    base: bool = Field(False, description="whether the node is a base node", exclude_if=lambda base: not base)
 
 
 class NodeLost(_Event):
-    """The connection of a node's supervisor is gone; its worker may still train."""
+    """The connection of a node's supervisor is gone; the node's worker may still train."""
 
     event: Literal["node_lost"] = "node_lost"
     instance: Instance
@@ -219,21 +217,21 @@ class NodeNotice(_Event):
 
 
 class Stalled(_Event):
-    """Workers have waited for others for over half a minute. Each such stall is written once."""
+    """Workers have waited for other workers for over half a minute. Each stall is written once."""
 
     event: Literal["stalled"] = "stalled"
-    generation: Number
-    step: int = Field(description="steps since the job began, of the worker that is furthest")
-    stalled: Instances = Field(description="instances that the others wait for; empty: all wait inside the step")
-    waiting: Instances = Field(description="instances that wait")
-    reason: Why
+    generation: GenerationNumber
+    step: int = Field(description="steps since the job began, on the most advanced worker")
+    stalled: Instances = Field(description="instances for which others wait; empty: all wait inside the step")
+    waiting: Instances = Field(description="instances whose workers wait")
+    reason: Cause
 
 
 class StallOver(_Event):
     """The stall has ended: no worker waits for the `stalled` instances any more."""
 
     event: Literal["stall_over"] = "stall_over"
-    stalled: Instances = Field(description="instances that the others waited for")
+    stalled: Instances = Field(description="instances for which other workers waited")
     seconds: float = Field(description="duration of the stall")
 
 
@@ -243,7 +241,7 @@ class CoolingDown(_Event):
     event: Literal["cooling_down"] = "cooling_down"
     instance: Instance
     seconds: float = Field(description="duration of the cool-down, from `at` on")
-    reason: Why
+    reason: Cause
 
 
 class Readmitted(_Event):
@@ -279,7 +277,7 @@ class CommitFailed(_Event):
     event: Literal["commit_failed"] = "commit_failed"
     instance: Instance
     step: int = Field(description="steps since the job began")
-    reason: Why
+    reason: Cause
 
 
 class ResultsUploaded(_Event):
@@ -295,7 +293,7 @@ class ResultsNotUploaded(_Event):
     """An upload failed; training continues, with a retry after a minute, after the next epoch and at the job's end."""
 
     event: Literal["results_not_uploaded"] = "results_not_uploaded"
-    reason: Why
+    reason: Cause
 
 
 class CommitUnreadable(_Event):
@@ -303,9 +301,9 @@ class CommitUnreadable(_Event):
 
     event: Literal["commit_unreadable"] = "commit_unreadable"
     name: str = Field(description="name of the commit")
-    position: Where
+    position: StepPosition
     instead: Position | None = Field(description="position of the commit that takes its place; null: there is none")
-    reason: Why
+    reason: Cause
 
 
 class SafeStateUnreadable(_Event):
@@ -314,7 +312,7 @@ class SafeStateUnreadable(_Event):
     event: Literal["safe_state_unreadable"] = "safe_state_unreadable"
     instance: Instance
     step: int = Field(description="steps since the job began")
-    reason: Why
+    reason: Cause
 
 
 # ---- the coordinator and its job
@@ -324,9 +322,9 @@ class Recovered(_Event):
     """A restarted coordinator has connections to all remaining workers, and continues the job."""
 
     event: Literal["recovered"] = "recovered"
-    generation: Number
+    generation: GenerationNumber
     stages: dict[str, str] = Field(description="stage of each instance's worker (`WorkerHello.stage`)")
-    lost: Instances
+    lost: Instances  # whose workers were lost
 
 
 class Takeover(_Event):
@@ -339,34 +337,34 @@ class Takeover(_Event):
 
 
 class TargetRefused(_Event):
-    """A published target contradicts the target in force and is ignored."""
+    """A published target (the members that the controller wants) contradicts the target in force and is ignored."""
 
     event: Literal["target_refused"] = "target_refused"
-    revision: int = Field(description="revision of both targets")
+    revision: int = Field(description="revision of the ignored target and of the target in force")
     stage: str | None = Field(description="stage of the controller that wrote the ignored target; null: unknown")
-    reason: Why
+    reason: Cause
 
 
 class LoopFinished(_Event):
-    """A loop over epochs is over; the script continues with another one, or ends."""
+    """A loop over epochs is over; the script continues with another loop, or ends."""
 
     event: Literal["loop_finished"] = "loop_finished"
     loop: int = Field(description="number of the next loop, counted from 0")
-    position: Where
+    position: StepPosition
 
 
 class Finished(_Event):
     """The job has finished."""
 
     event: Literal["finished"] = "finished"
-    position: Where
+    position: StepPosition
 
 
 class Failed(_Event):
     """The job has failed."""
 
     event: Literal["failed"] = "failed"
-    reason: Why
+    reason: Cause
 
 
 Event = (

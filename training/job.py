@@ -77,12 +77,13 @@ class ElasticJob:
         ignore: Collection[str] = (),
         checks: Mode | None = None,
     ) -> ElasticJob:
-        """Connect to the supervisor's coordinator, or prepare to train alone if there is none.
+        """Connect to the supervisor's coordinator, or prepare to train alone if there is no coordinator.
 
-        `engine`: "pslite", with any `kvstore` of MXNet except dist_async, or "horovod"; None: the launch's choice, else
-        pslite. `size`: see the property. `ignore`: codes of rules to ignore, such as DT604. `checks`: "off" for no
-        rules, "warn" (the default), or "strict", where warnings stop the job too. The launch's options override
-        `ignore` and `checks`. Raises ValueError, and ImportError with advice if this Python lacks the engine.
+        `engine`: "pslite", with any `kvstore` of MXNet except dist_async, or "horovod"; None: the engine that the
+        launch chooses, by default pslite. `size`: see the property `size`. `ignore`: codes of rules to ignore, such as
+        DT604. `checks`: "off" for no rules, "warn" (the default), or "strict", where warnings stop the job too. The
+        launch's options override `ignore` and `checks`. Raises ValueError, and ImportError with advice if this Python
+        lacks the engine.
         """
         store = store_named(kvstore)
         membership = Membership.join(store or STORES[0], engine)  # first: it reports the errors raised below
@@ -96,17 +97,17 @@ class ElasticJob:
         """The number of workers for which the script's settings are meant.
 
         The script multiplies its learning rate by this number, and divides its steps by it. The number is constant for
-        the whole job, also for workers that join; `epoch.workers` is the current number of workers.
+        the whole job, also for workers that join. The current number of workers is `epoch.workers`.
 
-        With `global_batch=64 * job.size` the job trains as `job.size` workers with 64 samples each would, whatever the
-        current number. With `batching=PerWorker(64)` the rate is multiplied by `epoch.workers / job.size`, and a
-        scheduler counts updates of `job.size` workers.
+        With `global_batch=64 * job.size` the job trains as `job.size` workers with 64 samples each would, for any
+        current number of workers. With `batching=PerWorker(64)` the rate is multiplied by `epoch.workers / job.size`,
+        and a scheduler counts updates of `job.size` workers.
         """
         return self._size
 
     @property
     def local_rank(self) -> int:
-        """Number of this worker among its node's workers, from 0, for the life of its process.
+        """Number of this worker among its node's workers, from 0; constant for the life of its process.
 
         Use `mx.gpu(job.local_rank)` where each GPU has its own worker (`--workers-per-node`).
         """
@@ -123,17 +124,18 @@ class ElasticJob:
 
         Workers of a node have consecutive numbers.
         """
-        return int(self._ranked("rank").kvstore.rank)
+        return int(self._membership_with_rank("rank").kvstore.rank)
 
     @property
     def cross_rank(self) -> int:
         """Number of the worker's node, in Horovod's terms; changes with the membership."""
-        return self._ranked("cross_rank").cross_rank
+        return self._membership_with_rank("cross_rank").cross_rank
 
-    def _ranked(self, name: str) -> Membership:
+    def _membership_with_rank(self, name: str) -> Membership:
         if not self.membership.numbered:
             raise RuntimeError(
-                f"job.{name} before the loop over job.epochs(): no worker has its number yet; use job.local_rank"
+                f"job.{name} is unknown before the loop over job.epochs(): no worker has its number yet; use "
+                "job.local_rank"
             )
         return self.membership
 
@@ -145,8 +147,8 @@ class ElasticJob:
     def output(self) -> Path:
         """A folder for the script's own files, the same on all workers: in the job's folder on the shared volume.
 
-        Without a supervisor it is `output` in the current directory. With the template's `OutputLocation` the folder is
-        copied to S3 after each epoch.
+        Without a supervisor the folder is `output` in the current directory. With the template's `OutputLocation` the
+        folder is copied to S3 after each epoch.
         """
         folder = self.membership.output
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,10 +156,11 @@ class ElasticJob:
 
     @property
     def writes(self) -> bool:
-        """True on the one worker that writes the files for all, in `output`: best parameters, exports, plots.
+        """True on the one worker that writes files for all workers into `output`: best parameters, exports, plots.
 
-        Within an epoch this is worker 0, which may change with the membership. After an epoch all workers can read the
-        files that were closed within the epoch. After the loop it is a worker that has made the job's last step.
+        Within an epoch this worker has rank 0, and may change with the membership. After an epoch all workers can read
+        the files that were closed within the epoch. After the loop the writer is a worker that has made the job's last
+        step.
 
             if job.writes:
                 net.save_parameters(str(job.output / "best.params"))
@@ -174,12 +177,12 @@ class ElasticJob:
         accumulate: int = 1,
         **gluons: Any,
     ) -> ElasticTrainer:
-        """Make an elastic `gluon.Trainer`, with its arguments. Call this before `epochs`, once for each trainer.
+        """Make an elastic `gluon.Trainer`, with the same arguments. Call this before `epochs`, once for each trainer.
 
         `loss` says what the script differentiates: the "sum" over the batch, as `loss.backward()` in a Gluon loop does,
         with `step(batch_size)`; the batch's "mean", with `step(1)` or the number that the script passed before; or its
-        "own" normalised loss, where `step(n)` divides the sum over all workers by n. The default is a sum. If the first
-        batch's `backward` does not fit, ValueError says what to write.
+        "own" normalised loss, where `step(n)` divides the sum over all workers by n. The default is "sum". If the first
+        batch's `backward` contradicts `loss`, ValueError says what to write.
 
         `accumulate`: number of batches whose gradients are added up for an update (`grad_req='add'`). The script steps
         `if epoch.update_due:`, and its gradients are zero again afterwards.
@@ -202,8 +205,8 @@ class ElasticJob:
         Each object `X.rec` needs its index `X.idx` under the same prefix. `decode` makes a sample from a record's
         bytes, as `mxnet.recordio.unpack_img` does; samples are collated as by Gluon.
 
-        `source`: s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest as for SageMaker; by default that of `dyntrain launch
-        --channel NAME=SOURCE` or of the cluster's template. Raises ChannelError, which says what to do.
+        `source`: s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest as for SageMaker; by default the source in `dyntrain
+        launch --channel NAME=SOURCE` or in the cluster's template. Raises ChannelError, which says what to do.
         """
         shards = Shards(open_channel(source or source_of(name)), at_once)
         return shards if decode is None else shards.transform(decode)
@@ -226,45 +229,45 @@ class ElasticJob:
         sampler: Any = None,
         thread_pool: bool = False,
     ) -> Loader:
-        """Make a loader in place of a `gluon.data.DataLoader`, with its arguments, before `epochs`.
+        """Make a loader in place of a `gluon.data.DataLoader`, with the same arguments. Call this before `epochs`.
 
         In the loop iterate over the loader as before, or by `epoch.batches(loader)`. `batch_size` counts the samples of
         all workers, and the job draws their order. A `Shards` of several files is read sequentially. With
-        `last_batch="discard"` an epoch leaves out the samples that fill no batch, different ones in each epoch; with
+        `last_batch="discard"` an epoch leaves out the samples that fill no batch, different samples in each epoch; with
         `PerWorker` every worker's batch is then complete.
 
-        A `batch_sampler` chooses the samples of each batch, of any size (buckets by length, or a number of words). It
-        runs identically on each worker, and each of its batches is divided among the workers. `random` and `np.random`
-        are seeded before each epoch's pass. With `whole_batch`, for functions that mix or pair samples or pad them to
-        the longest, each worker loads all samples of a batch. The `batchify_fn` gets them before the batch is divided,
-        and makes the same random draws on all workers. If a `batchify_fn` pads, `whole_batch` must be True or False:
-        otherwise the first batch raises ValueError.
+        A `batch_sampler` chooses the samples of each batch, of any size (buckets by length, or a number of words). The
+        sampler runs identically on each worker, and each of its batches is divided among the workers. `random` and
+        `np.random` are seeded before each epoch's pass. With `whole_batch`, for functions that mix or pair samples or
+        pad them to the longest, each worker loads all samples of a batch. The `batchify_fn` gets all samples before the
+        batch is divided, and makes the same random draws on all workers. If a `batchify_fn` pads, `whole_batch` must be
+        True or False: otherwise the first batch raises ValueError.
 
         A transform's random draws with `random`, `np.random` or MXNet follow from (seed, epoch, index): they are the
         same whichever worker loads the sample. With processes (`num_workers`), `prefetch` batches are loaded ahead
-        while the net trains; they are dropped when the membership changes.
+        while the net trains; the loaded batches are dropped when the membership changes.
         """
         loop = self._loop_to_prepare("loader")
         batch_size = None if batch_size is None else whole("batch_size", batch_size)
         if sampler is not None:
             raise ValueError(
-                "sampler=: the job draws the order of each epoch. Your own sampler must give whole batches: "
-                "batch_sampler=gluon.data.BatchSampler(sampler, batch_size)"
+                "sampler= is not supported: the job draws the order of each epoch. Your own sampler must give whole "
+                "batches: batch_sampler=gluon.data.BatchSampler(sampler, batch_size)"
             )
         if thread_pool:
-            raise ValueError("thread_pool=True: leave it out, num_workers= loads in processes")
-        pinned = pin_device_id if pin_memory else None
-        discards = discards_last(samples_of(dataset), batch_size, shuffle, last_batch, batch_sampler)
+            raise ValueError("thread_pool=True is not supported: leave it out, as num_workers= loads in processes")
+        pinned_device = pin_device_id if pin_memory else None
+        discards_last_batch = discards_last(samples_of(dataset), batch_size, shuffle, last_batch, batch_sampler)
         loader = make_loader(
             dataset,
             batchify_fn,
             num_workers,
             prefetch,
             timeout,
-            pinned,
+            pinned_device,
             whole_batch=whole_batch,
             batch_size=batch_size,
-            discards=discards,
+            discards=discards_last_batch,
             sampler=batch_sampler,
         )
         loader.batches = lambda: self._batches(loader)
@@ -287,11 +290,12 @@ class ElasticJob:
             memory = job.memory(best=0.0, patience=5, history=[])
 
         Values are numbers, texts, arrays of at most 4,096 numbers, and lists, tuples or dictionaries of them, which are
-        copied. `values` are the initial ones of the job: a worker that joins finds the others' values instead. Set them
-        on every worker, to the same: differences are detected at the next boundary, and reported by name.
+        copied. `values` are the job's initial values: a worker that joins gets the other workers' values instead. Set
+        each value alike on every worker: differences are detected at the next boundary, and reported by name.
 
         A void step, in which a worker was lost, restores the values from before the step. With `local_batch_at_most`,
-        each part of a batch except the last restores them too. Each step waits for MXNet arrays, but not for numbers.
+        each part of a batch except the last also restores the values. Each step waits for MXNet arrays, but not for
+        numbers.
         """
         loop, memory = self._loop_to_prepare("memory"), Memory(**values)
         loop.memories.add(memory)
@@ -304,8 +308,8 @@ class ElasticJob:
 
             average = job.keep({name: p.data().copy() for name, p in net.collect_params().items()})
 
-        The arrays are equal on every worker and survive every change and restart; a void step restores them. They may
-        be replaced by other arrays of the same shapes. Each step copies the arrays, in their device's memory.
+        The arrays are equal on every worker and survive every change and restart; a void step restores them. The script
+        may replace them by other arrays of the same shapes. Each step copies the arrays, in their device's memory.
         """
         loop = self._loop_to_prepare("keep")
         Kept(arrays)  # raises here if the arrays are unusable
@@ -326,8 +330,8 @@ class ElasticJob:
                         ...
                     hidden.mine = new
 
-        `mine` has this worker's rows; set `mine` before `trainer.step`, which sends the rows to all workers. The loader
-        needs a `batch_sampler` in whose batches each row continues the previous one.
+        `mine` contains this worker's rows; set `mine` before `trainer.step`, which sends the rows to all workers. The
+        loader needs a `batch_sampler` in whose batches each row continues the same row of the previous batch.
         """
         loop = self._loop_to_prepare("rows")
         rows = Rows(len(loop.rows), arrays, axis)
@@ -363,16 +367,16 @@ class ElasticJob:
         probe: bool = True,
         name: str | None = None,
     ) -> Iterator[Epoch]:
-        """Yield the remaining epochs, from the first one this worker takes part in.
+        """Yield the remaining epochs, from the first epoch in which this worker takes part.
 
         `start`: number of the loop's first epoch, as in `range(start, epochs)`, for a script that continues from its
         own parameters; order and random draws are those of that epoch.
 
-        A second loop is the job's next phase. A worker that joins in it skips the epochs of earlier loops and executes
-        the lines between the loops (unfreeze layers, make a new trainer). The loop uses the trainers, loaders and rows
-        that were made since the last loop; a kind that was not made again is the last loop's. Memory, kept arrays and
-        every net carry over. If there are several loops, each has a `name`: then the job ends with the script, not with
-        a loop, and `steps` and `job.stop()` end only a loop.
+        A second loop is the job's next phase. A worker that joins in a later loop skips the epochs of earlier loops and
+        executes the lines between the loops (unfreeze layers, make a new trainer). The loop uses the trainers, loaders
+        and rows that were made since the last loop; for a kind that was not made again, the loop uses the last loop's
+        objects. Memory, kept arrays and every net carry over. If there are several loops, each has a `name`: then the
+        job ends with the script, not with a loop, and `steps` and `job.stop()` end only a loop.
 
         The parameters must be initialised, with known shapes. Each sample counts once an epoch, however the membership
         changes, except samples that a loader discards. A step has `global_batch` samples over all workers, unless
@@ -382,19 +386,19 @@ class ElasticJob:
 
         `steps`: the most steps of the loop. `local_batch_at_most`: the most samples of a worker's batch. A larger share
         of a step comes in parts, as separate batches, and the last part's step sums and updates; so fewer workers need
-        no more memory. The limit may differ between workers. `net`: one Block or several, whose parameters outside all
+        no more memory. The limit may differ between workers. `net`: one or several Blocks, whose parameters outside all
         trainers join the state.
 
         `changes="epoch"`, for scripts that carry values from batch to batch: workers join and leave only at ends of
-        epochs. If the cluster has boundaries within epochs, nothing is committed there. The loss of a worker changes
+        epochs. If the cluster has boundaries within epochs, no commit is written at them. The loss of a worker changes
         the membership at any step.
 
         `probe`: before the first step each worker tries some samples of the first batch, and two parts of these
-        samples, in separate processes. ValueError if the parts' gradients do not fit those of the whole.
+        samples, in separate processes. Raises ValueError if the gradients of parts and whole contradict each other.
 
         The global random generators are seeded from `seed` at each boundary, and BatchNorm's running statistics are
-        averaged over all workers' samples (`average_statistics`). In a worker that is asked to leave, the
-        iterator raises SystemExit(0).
+        averaged over all workers' samples (`average_statistics`). In a worker that is asked to leave, the iterator
+        raises SystemExit(0).
         """
         if self._looping:
             raise RuntimeError(WITHIN)
@@ -429,10 +433,10 @@ class ElasticJob:
                 "arrays that you update yourself into its gluon.Parameters"
             )
         self._looping = True
-        return self._epochs(net, config)
+        return self._run_epochs(net, config)
 
     def stop(self) -> None:
-        """End the loop successfully at the next boundary, on all workers: `epochs` then yields no more.
+        """End the loop successfully at the next boundary, on all workers: `epochs` then yields no more epochs.
 
         One worker's call is enough. Decide by a value that is equal on all workers, such as `epoch.reduce` returns, and
         not by a metric of this worker's batches. The job ends if no other loop follows.
@@ -442,21 +446,21 @@ class ElasticJob:
     def close(self) -> None:
         """Declare that no further loop follows, in a process that continues after the script, such as a notebook's.
 
-        In other processes, the end of the process declares this.
+        In other processes, the process's end declares that no further loop follows.
         """
         self.membership.script_ended()
 
-    def _epochs(self, net: Any, config: LoopConfig) -> Iterator[Epoch]:
-        loop, abandoned = self._loop, False
+    def _run_epochs(self, net: Any, config: LoopConfig) -> Iterator[Epoch]:
+        loop, loop_abandoned = self._loop, False
         try:
             loop.begin(net, config)
             while loop.position.epoch < config.end and not self.membership.over:
-                number = loop.position.epoch
-                self._epoch = epoch = Epoch(loop, number, config.shift)
+                epoch_number = loop.position.epoch
+                self._epoch = epoch = Epoch(loop, epoch_number, config.shift)
                 yield epoch
                 if self.membership.over:
                     break
-                if loop.position.epoch == number:
+                if loop.position.epoch == epoch_number:
                     raise RuntimeError(
                         f"the loop left epoch {epoch} at sample {loop.position.offset} of {config.samples}: iterate "
                         "over all batches with `for`, without next() or a shorter zip(); to stop early use "
@@ -470,7 +474,7 @@ class ElasticJob:
             self.membership.finished(loop.position)
             self._looping, self._loop_over, self._epoch = False, True, None
         except GeneratorExit:
-            abandoned = not self.membership.over
+            loop_abandoned = not self.membership.over
             raise
         except BaseException as error:
             self.membership.failed(error)
@@ -482,7 +486,7 @@ class ElasticJob:
             else:
                 self.membership.ended = True
                 loop.loading.close()
-                if abandoned:
+                if loop_abandoned:
                     close_soon(self.membership)
                 else:
                     self.membership.close()

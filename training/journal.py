@@ -1,8 +1,8 @@
 """The coordinator's journal: the decisions that must survive its process, with a class for each kind.
 
 A coordinator that is restarted, or takes over, continues from these records alone (`session/recovery/from_journal.py`),
-and the audit reads them to know which samples counted. A generation is the group of workers between two changes of the
-membership; a commit is a checkpoint. Times are seconds since 1970.
+and the audit reads these records to know which samples counted. A generation is the group of workers between two
+changes of the membership; a commit is a checkpoint. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dyntrain.training.protocol.node_messages import Launch
 from dyntrain.training.records import Format, Record
 from pydantic import Field, TypeAdapter
 
-VERSION = 1
+VERSION = 1  # version of the journal's format
 
 
 class _Entry(Record):
@@ -25,13 +25,13 @@ class JobBegun(_Entry):
     """The settings on which all workers agreed when the job, or a further loop over epochs, began."""
 
     kind: Literal["job"] = "job"
-    job: str
-    epochs: int | None = None
+    job: str  # name of the job
+    epochs: int | None = None  # number of epochs, over the whole job
     samples: int | None = None  # samples in an epoch
     drawn_from: int | None = Field(None, exclude_if=lambda value: value is None)  # in the dataset, if epochs omit some
-    global_batch: int
+    global_batch: int  # samples of a step, over all workers
     seed: int
-    batching: str
+    batching: str  # how batch and rate follow the number of workers
     layout: str | None = Field(None, exclude_if=lambda value: value is None)  # digest of the parameters' shapes
     from_epoch: int = Field(0, exclude_if=lambda value: value == 0)  # first epoch of a further loop
     at: float
@@ -49,18 +49,18 @@ class JobLaunched(_Entry):
 
 
 class GenerationSettled(_Entry):
-    """The members of a generation were decided; this is written before any worker is informed."""
+    """The members of a generation were decided; this record is written before any worker is informed."""
 
     kind: Literal["generation"] = "generation"
-    number: int
+    number: int  # number of the generation
     members: tuple[str, ...]
-    position: Position  # position of its first step
-    commit: str | None = None  # the commit from which it starts
-    safe: str | None = None  # the node from whose safe state it starts
+    position: Position  # position of the generation's first step
+    commit: str | None = None  # the commit from which the generation starts
+    safe: str | None = None  # the node from whose safe state the generation starts
     at: float
-    pids: dict[str, int]  # of the members' processes
+    pids: dict[str, int]  # process id of each member
     holders: tuple[str, ...]  # members whose memory holds the state
-    hosts: dict[str, int]  # nodes with its ps-lite processes, and their bootstrap's run (attempt)
+    hosts: dict[str, int]  # nodes with ps-lite processes, and the number of their bootstrap's run
     loop: int = Field(0, exclude_if=lambda value: value == 0)  # index of the script's loop over epochs
 
 
@@ -70,14 +70,14 @@ class CommitWritten(_Entry):
     kind: Literal["commit"] = "commit"
     generation: int
     position: Position
-    name: str
+    name: str  # name of the commit
 
 
 class CommitFoundUnreadable(_Entry):
-    """A commit cannot be read, and an earlier one takes its place."""
+    """A commit cannot be read, and an earlier commit takes its place."""
 
     kind: Literal["commit_unreadable"] = "commit_unreadable"
-    name: str
+    name: str  # name of the commit
     position: Position
     instead: Position | None  # position of the previous commit, which takes its place
     reason: str
@@ -94,9 +94,10 @@ class TakenBack(_Entry):
 
 
 class MembersGivenUp(_Entry):
-    """The `members` are lost for good; this is written before the other members are freed from the current step.
+    """The `members` are lost for good. This record is written before the other members are freed from the current step.
 
-    A given-up member that is still alive may complete the step with zeros in place of gradients, ahead of the others.
+    A given-up member that is still alive may complete the step with zeros in place of gradients, ahead of the other
+    members.
     """
 
     kind: Literal["given_up"] = "given_up"
@@ -112,17 +113,17 @@ class Restarted(_Entry):
     generation: int
     reason: str
     at: float
-    void_copies: bool = False  # its safe states are not used, as they differed between workers
+    void_copies: bool = False  # whether safe states are not used, as they differed between workers
 
 
 class LoopFinished(_Entry):
-    """A loop over epochs ended at `reached`; the script continues with the next one, or ends."""
+    """A loop over epochs ended at `reached`; the script continues with the next loop, or ends."""
 
     kind: Literal["loop"] = "loop"
     loop: int  # number of the next loop
-    reached: Position
+    reached: Position  # position at the loop's end
     holders: tuple[str, ...]  # members whose memory holds the state
-    writer: str | None
+    writer: str | None  # whose script writes files for all workers
     at: float
 
 
@@ -147,20 +148,20 @@ class TermBegun(_Entry):
     """First record of a nominated coordinator: its node, and the valid bytes (`of`) of each earlier journal."""
 
     kind: Literal["term"] = "term"
-    term: int
-    instance: str
-    of: dict[str, int]
+    term: int  # number of the nomination
+    instance: str  # EC2 instance id of the node
+    of: dict[str, int]  # valid bytes of each earlier journal
 
 
 class JobResumed(_Entry):
-    """A person resumes an interrupted or failed job from its safe state; none of its processes is left."""
+    """A person resumes an interrupted or failed job from its safe state; none of the job's processes is left."""
 
     kind: Literal["resumed"] = "resumed"
     at: float
 
 
 class JobClosed(_Entry):
-    """The job is over, and the controller was informed. Only a resumed job has later records."""
+    """The job is over, and the controller was informed. Only if a person resumes the job, records follow."""
 
     kind: Literal["closed"] = "closed"
     at: float

@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter
 class JobFolder:
     """The job's folder, `<mount>/dyntrain/<cluster>/<job>/`: ledger, commits, events and logs."""
 
-    root: Path
+    root: Path  # the job's folder
 
     @classmethod
     def of(cls, mount: Path, cluster: str, job: str) -> JobFolder:
@@ -38,7 +38,7 @@ class JobFolder:
         return self.root / "output"
 
     def log_of(self, instance: str) -> Path:
-        """Output of the instance's worker, if the configuration says `logs: volume`."""
+        """File with the output of the instance's worker, if the configuration says `logs: volume`."""
         return self.root / "logs" / f"{instance}.log"
 
 
@@ -51,11 +51,9 @@ class CurrentJob(Record):
     """Content of the file that names the cluster's unfinished job."""
 
     version: int = 1
-    job: str
+    job: str  # name of the job
     started_at: float
-    command: tuple[str, ...] | None = Field(
-        None, exclude_if=lambda value: value is None
-    )  # training command of a job that was launched by hand
+    command: tuple[str, ...] | None = Field(None, exclude_if=lambda value: value is None)  # if launched by hand
 
 
 _FORMAT: Format[CurrentJob] = Format("name of a cluster's job", 1, TypeAdapter(CurrentJob))

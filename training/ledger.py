@@ -1,10 +1,10 @@
 """The ledger: workers' intents and the coordinator's decisions, which together prove that no sample was lost.
 
-An intent lists the samples of a worker's next step. The worker appends it to `<instance>-<pid>.intents.jsonl` before it
-pushes the step's gradients. The coordinator appends each generation's first position and the job's end to
+An intent lists the samples of a worker's next step. The worker appends the intent to `<instance>-<pid>.intents.jsonl`
+before it pushes the step's gradients. The coordinator appends each generation's first position and the job's end to
 `journal.jsonl` (see `terms`). An intent counts if its position lies between the first positions of its generation and
-of the next one, so discarded steps do not count. Each line is appended in one write; an incomplete last line does not
-count.
+of the next generation, so discarded steps do not count. Each line is appended in one write; an incomplete last line
+does not count.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dyntrain.training.records import Format, Record, Unreadable
 from pydantic import Field, TypeAdapter
 
 JOURNAL = "journal.jsonl"
-INTENTS = ".intents.jsonl"
-MOST_READ = 64_000_000  # bytes of events that one call reads
+INTENTS = ".intents.jsonl"  # suffix of a file with intents
+MOST_READ = 64_000_000  # most bytes of events that one call reads
 
 
 class Intent(Record):
@@ -33,7 +33,7 @@ class Intent(Record):
     epoch: int = Field(alias="e")
     offset: int = Field(alias="o")
     step: int = Field(alias="s")
-    indices: tuple[int, ...] = Field(alias="i")
+    indices: tuple[int, ...] = Field(alias="i")  # numbers of the samples
 
 
 INTENT: Format[Intent] = Format("workers' ledger", 1, TypeAdapter(Intent))
@@ -61,7 +61,7 @@ class LineLog:
 
 
 class EventLog:
-    """Writes events to the job's own file, and to a second file if one is given."""
+    """Writes events to the job's own file, and to a second file if its path is given."""
 
     def __init__(self, job_file: Path, second_file: Path | None) -> None:
         self._logs = [LineLog(path) for path in (job_file, second_file) if path is not None]

@@ -52,7 +52,7 @@ class BaseDataIterator:
     def get_data_iterator(self, kv: Any) -> tuple[Any, Any]:
         """Return training iterator and validation iterator (or None) for worker `kv.rank` of `kv.num_workers`.
 
-        Called again whenever the membership changed.
+        This method is called again after each change of the membership.
         """
         raise NotImplementedError(f"{type(self).__name__} must define get_data_iterator(kv)")
 
@@ -74,7 +74,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
 
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
-        """Load a checkpoint as MXNet does; `kwargs` are arguments of this class, with `data_iterator`."""
+        """Load a checkpoint as MXNet does. `kwargs` are arguments of this class, such as `data_iterator`."""
         symbol, arg_params, aux_params = mx.model.load_checkpoint(prefix, epoch)
         module = Module(symbol=symbol, **kwargs)
         module._arg_params, module._aux_params, module.params_initialized = arg_params, aux_params, True
@@ -101,20 +101,20 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         self._fit_elastically(store, train_data, eval_data, arguments)
 
     def _fit_elastically(self, store: ModuleStore, train: Any, evaluation: Any, arguments: dict[str, Any]) -> None:
-        begin = int(arguments.pop("begin_epoch", 0))
-        epochs = int(arguments.pop("num_epoch")) - begin
+        first_epoch = int(arguments.pop("begin_epoch", 0))
+        epoch_count = int(arguments.pop("num_epoch")) - first_epoch
         membership = store.membership
         metric = mx.metric.create(arguments.pop("eval_metric", "acc"))
-        validation = mx.metric.create(arguments.pop("validation_metric", None) or copy.deepcopy(metric))
+        validation_metric = mx.metric.create(arguments.pop("validation_metric", None) or copy.deepcopy(metric))
         callbacks = _callback_list(arguments.pop("epoch_end_callback", None))
         self._prepare(store, train, arguments)
-        if epochs < 1:
+        if epoch_count < 1:
             return
         generation = 0
         try:
             self._position = membership.enter(
                 ModuleState(self),
-                epochs=epochs,
+                epochs=epoch_count,
                 samples=1,
                 global_batch=self._batch,
                 seed=0,
@@ -122,13 +122,13 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
                 keys=[REDUCE],
             )
             self._membership = membership
-            while self._position.epoch < epochs:
-                epoch = begin + self._position.epoch
+            while self._position.epoch < epoch_count:
+                epoch = first_epoch + self._position.epoch
                 WRITER.chosen = store.rank == 0
                 seed_generators(0, self._position.step, store.rank)
                 try:
                     if membership.generation != generation:
-                        train, evaluation = self._divide(store, evaluation is not None)
+                        train, evaluation = self._divide_data(store, evaluation is not None)
                         generation = membership.generation
                     super().fit(
                         train,
@@ -136,23 +136,25 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
                         metric,
                         begin_epoch=epoch,
                         num_epoch=epoch + 1,
-                        validation_metric=validation,
+                        validation_metric=validation_metric,
                         epoch_end_callback=lambda epoch, *_: self._end_epoch(membership, callbacks, epoch),
                         **arguments,
                     )
                 except _MemberLost:
                     self._position = membership.rejoin(self._position)
-                    if begin + self._position.epoch > epoch:
+                    if first_epoch + self._position.epoch > epoch:
                         WRITER.chosen = True  # no remaining worker knows which others completed the epoch
-                        self._call(callbacks, epoch)
+                        self._run_callbacks(callbacks, epoch)
                     else:
                         log.warning("epoch %d is begun again: a worker was lost", epoch)
                 else:
-                    _record(membership, "", metric, self._batch)
+                    _record_metrics(membership, "", metric, self._batch)
                     if evaluation is not None:
-                        _record(membership, "val_", validation, 1)
-                    end = self._position
-                    self._position = membership.rejoin(end) if membership.broken else membership.boundary(end)
+                        _record_metrics(membership, "val_", validation_metric, 1)
+                    end_position = self._position
+                    self._position = (
+                        membership.rejoin(end_position) if membership.broken else membership.boundary(end_position)
+                    )
             membership.finished(self._position)
         finally:
             self._membership = None
@@ -164,9 +166,9 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         membership.average_statistics(self._position)
         if membership.broken:  # the average is incomplete: the next group of workers begins with one worker's values
             raise _MemberLost
-        self._call(callbacks, epoch)
+        self._run_callbacks(callbacks, epoch)
 
-    def _call(self, callbacks: list[Callback], epoch: int) -> None:
+    def _run_callbacks(self, callbacks: list[Callback], epoch: int) -> None:
         arg_params, aux_params = self.get_params()
         for callback in callbacks:
             callback(epoch, self.symbol, arg_params, aux_params)
@@ -181,7 +183,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
                 self.save_optimizer_states(file)
 
     def _prepare(self, store: ModuleStore, train: Any, arguments: dict[str, Any]) -> None:
-        """Make parameters and optimizer, as MXNet's fit does before its loop; a worker cannot join without them."""
+        """Make parameters and optimizer, as MXNet's fit does before its loop: a worker cannot join without them."""
         self.bind(
             train.provide_data,
             train.provide_label,
@@ -189,14 +191,14 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             force_rebind=arguments.pop("force_rebind", False),
         )
         self._batch = self._global_batch = self._exec_group.batch_size
-        force = arguments.pop("force_init", False)
+        force_init = arguments.pop("force_init", False)
         initial_params = {name: arguments.pop(name, None) for name in ("arg_params", "aux_params")}
-        initial = {"initializer": arguments.pop("initializer", mx.init.Uniform(0.01)), **initial_params}
-        initial["allow_missing"] = arguments.pop("allow_missing", False)
+        init_arguments = {"initializer": arguments.pop("initializer", mx.init.Uniform(0.01)), **initial_params}
+        init_arguments["allow_missing"] = arguments.pop("allow_missing", False)
         if (
-            force or any(initial_params.values()) or not self.params_initialized
+            force_init or any(initial_params.values()) or not self.params_initialized
         ):  # otherwise MXNet warns about loaded parameters
-            self.init_params(**initial, force_init=force)
+            self.init_params(**init_arguments, force_init=force_init)
         self.init_optimizer(
             kvstore=store,
             optimizer=arguments.pop("optimizer", "sgd"),
@@ -207,22 +209,24 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         if optimizer.lr_scheduler is not None and not isinstance(optimizer.lr_scheduler, SampleSchedule):
             optimizer.lr_scheduler = SampleSchedule(optimizer.lr_scheduler, self._batch, optimizer.num_update)
 
-    def _divide(self, store: ModuleStore, validate: bool) -> tuple[Any, Any]:
+    def _divide_data(self, store: ModuleStore, validate: bool) -> tuple[Any, Any]:
         """Get this worker's data and set the gradients' scale. Raises _MemberLost, and RefusedByAll for bad batches."""
         assert self._scale is not None
         train, evaluation = self._data_iterator.get_data_iterator(store)
         self.reshape(train.provide_data, train.provide_label)
         self._batch = self._exec_group.batch_size
-        batch = float(self._batch)
-        sums = sum_up(store.membership, self._position, "the workers' batches", batch, batch * batch)
-        if sums is None:
+        batch_size = float(self._batch)
+        batch_sums = sum_up(
+            store.membership, self._position, "the workers' batches", batch_size, batch_size * batch_size
+        )
+        if batch_sums is None:
             raise _MemberLost
-        self._global_batch = round(sums[0])
+        self._global_batch = round(batch_sums[0])
         log.info(
             "worker %d of %d: the training data is divided again, %d of %d samples in a batch",
             store.rank, store.num_workers, self._batch, self._global_batch,
         )  # fmt: skip
-        self._optimizer.rescale_grad = self._scale.factor_for(*sums, store.num_workers)
+        self._optimizer.rescale_grad = self._scale.factor_for(*batch_sums, store.num_workers)
         return train, evaluation if validate else None
 
     # ---- MXNet's fit calls these methods in each epoch; in an elastic fit only `_prepare` has an effect
@@ -244,36 +248,43 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         if self._membership is None:
             super().update()
             return
-        last = self._position
-        reached = Position(epoch=last.epoch, offset=last.offset + 1, step=last.step + 1)
-        group = self._exec_group
-        pairs = [
+        last_position = self._position
+        reached_position = Position(
+            epoch=last_position.epoch, offset=last_position.offset + 1, step=last_position.step + 1
+        )
+        executor_group = self._exec_group
+        parameters = [
             (index, weights, gradients)
-            for index, (weights, gradients) in enumerate(zip(group.param_arrays, group.grad_arrays, strict=True))
+            for index, (weights, gradients) in enumerate(
+                zip(executor_group.param_arrays, executor_group.grad_arrays, strict=True)
+            )
             if gradients[0] is not None
         ]
-        is_applied = self._membership.step(
-            reached, lambda: self._push(pairs), [gradients[0] for _, _, gradients in pairs], lambda: self._apply(pairs)
+        step_applied = self._membership.step(
+            reached_position,
+            lambda: self._push(parameters),
+            [gradients[0] for _, _, gradients in parameters],
+            lambda: self._apply(parameters),
         )
-        if is_applied:
-            self._position = reached
+        if step_applied:
+            self._position = reached_position
             self._membership.count(self._batch)
-            self._membership.stepped(reached)
+            self._membership.stepped(reached_position)
         if self._membership.broken:
             raise _MemberLost
 
-    def _push(self, pairs: list[tuple[int, list[Any], list[Any]]]) -> None:
-        for index, _, gradients in pairs:
+    def _push(self, parameters: list[tuple[int, list[Any], list[Any]]]) -> None:
+        for index, _, gradients in parameters:
             self._kvstore.pushpull(str(index), gradients, priority=-index)
 
-    def _apply(self, pairs: list[tuple[int, list[Any], list[Any]]]) -> None:
+    def _apply(self, parameters: list[tuple[int, list[Any], list[Any]]]) -> None:
         if isinstance(schedule := self._optimizer.lr_scheduler, SampleSchedule):
             schedule.advance(self._global_batch)
-        contexts = len(self._context)
-        for context in range(contexts):
+        context_count = len(self._context)
+        for context in range(context_count):
             updates = [
-                (index * contexts + context, gradients[context], weights[context])
-                for index, weights, gradients in pairs
+                (index * context_count + context, gradients[context], weights[context])
+                for index, weights, gradients in parameters
             ]
             self._updater(*zip(*updates, strict=True))
         self._params_dirty = True
@@ -286,7 +297,7 @@ def _callback_list(callbacks: Any) -> list[Callback]:
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
 
 
-def _record(membership: Membership, prefix: str, metric: Any, weight: int) -> None:
+def _record_metrics(membership: Membership, prefix: str, metric: Any, weight: int) -> None:
     """Record the epoch's value of each metric; all workers have the same number of batches."""
     for name, value in metric.get_global_name_value():
         if math.isfinite(value):

@@ -1,8 +1,8 @@
 """Restores NumPy's old names, which MXNet uses, and imports MXNet; import this module before `mxnet`.
 
 If packages for training are missing, the error says what to install. `scipy.stats` is imported only at its first use:
-it takes a third of the import's time in every worker and ps-lite server, and only MXNet's test utilities and
-quantization use it. `dyntrain.numpy_names` has the names.
+the module takes a third of the import's time in every worker and ps-lite server, and only MXNet's test utilities and
+quantization use it. `dyntrain.numpy_names` contains NumPy's old names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _LazyModule(ModuleType):
 
 @contextmanager
 def deferred(name: str) -> Iterator[None]:
-    """Within the block, imports of the module return a stand-in, which imports the module at its first use."""
+    """Within the `with` block, imports of the module return a stand-in, which imports the module at its first use."""
     if name in sys.modules or find_spec(name.partition(".")[0]) is None:
         yield
         return

@@ -48,9 +48,9 @@ class Format(Generic[R]):
         try:
             return self._adapter.validate_python(line)
         except ValidationError as error:
-            fault = error.errors(include_url=False, include_context=False)[0]
-            place = ".".join(map(str, fault["loc"])) or "the record"
+            first_error = error.errors(include_url=False, include_context=False)[0]
+            field_path = ".".join(map(str, first_error["loc"])) or "the record"
             raise Unreadable(
-                f"{where}: a line does not follow the {self._kind}: {place}: {fault['msg']}; something else than "
-                "dyntrain has written into the file"
+                f"{where}: a line does not follow the {self._kind}: {field_path}: {first_error['msg']}; something "
+                "else than dyntrain has written into the file"
             ) from error

@@ -13,7 +13,10 @@ from collections.abc import AsyncIterator
 
 @contextlib.asynccontextmanager
 async def timeout(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
-    """Raise TimeoutError after `seconds`; None: never. A task that is cancelled meanwhile stays cancelled."""
+    """Raise TimeoutError after `seconds`, or never if `seconds` is None.
+
+    A task that is cancelled meanwhile stays cancelled.
+    """
     task = asyncio.current_task()
     assert task is not None
     earlier_cancellations = task.cancelling()

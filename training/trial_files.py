@@ -1,7 +1,7 @@
 """Files by which `dyntrain check` and the processes of a script communicate in a trial.
 
-`dyntrain check` writes an order, and names its file in a variable; the processes save values, which it compares. A
-process without the variable is not in a trial.
+`dyntrain check` writes an order, and names its file in a variable; the processes save values, which the command
+compares. A process without the variable is not in a trial.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-VARIABLE = "DYNTRAIN_TRIAL"
-SUFFIX = ".npz"
+VARIABLE = "DYNTRAIN_TRIAL"  # environment variable with the path of the order
+SUFFIX = ".npz"  # of files with saved values
 Moment = Literal["before", "after"]  # relative to the summation of the worker's gradients
 
 
 class Kill(BaseModel):
-    """The worker of this rank, or of the last rank if there are fewer, kills itself once within the step."""
+    """The worker of this rank, or of the last rank if there are fewer workers, kills itself once within the step."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -30,27 +30,23 @@ class Kill(BaseModel):
 
 
 class Order(BaseModel):
-    """Settings of one run of the script. `steps` and `epochs` limit each loop, `samples` limits an epoch.
+    """Settings of one run of the script.
 
-    With `samples` None an epoch has four full batches, and one of the last batch's size. `nudge`: change the initial
-    weights by one rounding error. `other_draws`: the random generators draw as another worker's. `rules`: this run is
-    not compared, so the script's checks may try parts of the first batch. `norms`: file with the constants that replace
-    BatchNorm's statistics, or None to take them from the first batch. `held`: steps after which each worker waits for a
-    file (`gate`).
+    If `samples` is None, an epoch has four full batches, and one batch of the size of the script's last batch.
     """
 
     model_config = ConfigDict(frozen=True)
 
-    folder: Path
-    steps: int
-    epochs: int | None = None
-    samples: int | None = None
-    nudge: bool = False
+    folder: Path  # folder of the run's files
+    steps: int  # the most steps of a loop
+    epochs: int | None = None  # the most epochs of a loop
+    samples: int | None = None  # the most samples of an epoch
+    nudge: bool = False  # whether to change the initial weights by one rounding error
     seed: int = 0
-    other_draws: bool = False
-    rules: bool = False
-    norms: Path | None = None
-    held: tuple[int, ...] = ()
+    other_draws: bool = False  # whether the random generators draw as those of another worker
+    rules: bool = False  # whether the script's checks may try parts of the first batch; such a run is not compared
+    norms: Path | None = None  # file with constants in place of BatchNorm's statistics; None: from the first batch
+    held: tuple[int, ...] = ()  # steps after which each worker waits for a file (`gate_file`)
     kills: tuple[Kill, ...] = ()
 
     @property
@@ -72,11 +68,11 @@ class Order(BaseModel):
         """File that exists if the script's batch size follows the number of workers."""
         return self.folder / "follows"
 
-    def gate(self, step: int) -> Path:
+    def gate_file(self, step: int) -> Path:
         """File for which workers wait after a step."""
         return self.folder / f"go-{step}"
 
-    def done(self, kill: Kill) -> Path:
+    def kill_marker(self, kill: Kill) -> Path:
         """File that marks a kill as done; the process that creates the file kills itself."""
         return self.folder / f"killed-{kill.step}"
 
@@ -90,7 +86,7 @@ class Order(BaseModel):
         return path
 
 
-class Taken(NamedTuple):
+class SavedStep(NamedTuple):
     """Loop, step and process of saved values, as in the name of their file.
 
     `step` counts over all loops. A file that precedes a loop's first step has the loop's initial values.
@@ -108,18 +104,18 @@ class Taken(NamedTuple):
         return ".".join(map(str, self)) + SUFFIX
 
     @staticmethod
-    def of(name: str) -> Taken:
-        return Taken(*map(int, name.removesuffix(SUFFIX).split(".")))
+    def of(name: str) -> SavedStep:
+        return SavedStep(*map(int, name.removesuffix(SUFFIX).split(".")))
 
 
-def taken(folder: Path) -> Iterator[tuple[Taken, Path]]:
+def saved_steps(folder: Path) -> Iterator[tuple[SavedStep, Path]]:
     """Yield the existing files of saved values, in the order of loops and steps."""
-    files = [(Taken.of(path.name), path) for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("_")]
+    files = [(SavedStep.of(path.name), path) for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("_")]
     yield from sorted(files)
 
 
 @functools.cache
-def order() -> Order | None:
+def trial_order() -> Order | None:
     """Return the order for this process, or None outside of a trial."""
     path = os.environ.get(VARIABLE)
     return None if path is None else Order.model_validate_json(Path(path).read_text())

@@ -15,7 +15,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dyntrain.training.layout import JobFolder
-from dyntrain.training.protocol.launch_desk import ANSWER_SECONDS, ASK, MAX_LINE, Reply, ToLaunch, reachable
+from dyntrain.training.protocol.launch_desk import (
+    ANSWER_SECONDS,
+    MAX_LINE,
+    QUESTION_ADAPTER,
+    LaunchQuestion,
+    Reply,
+    reachable,
+)
 from dyntrain.training.protocol.node_messages import EndRequest, Launch, LaunchAnswer, LaunchRequest
 from dyntrain.training.protocol.wire import FromNode
 from dyntrain.training.timeouts import timeout
@@ -109,10 +116,10 @@ class LaunchDesk:
 
     async def _answer(self, line: bytes) -> Reply:
         try:
-            question = ASK.validate_json(line)
+            question = QUESTION_ADAPTER.validate_json(line)
         except ValidationError:
             return Reply(refused="the node did not understand the request: is dyntrain here of another version?")
-        if not isinstance(question, ToLaunch):
+        if not isinstance(question, LaunchQuestion):
             return self._reply(await self._ask(question.request, EndRequest(request=question.request)), "")
         if refused := _refusal(question.environment):
             return Reply(refused=refused)

@@ -22,7 +22,7 @@ from dyntrain.controller.contract.instance_identity import parse_keys
 from dyntrain.controller.local.machines.identity import Signer
 from dyntrain.training.coordinator.control import ControlServer
 from dyntrain.training.protocol import channel
-from dyntrain.training.protocol.admission import Gate
+from dyntrain.training.protocol.admission import HelloChecker
 from dyntrain.training.protocol.certificate import make_certificate
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.messages import WorkerHello
@@ -72,7 +72,7 @@ class Door:
             boundary="segment",
         )
         self.session = Session.recovered(options, lambda: "transfer", [], time.time())
-        gate = Gate("demo", TOKEN, parse_keys(keys) if keys else ())
+        gate = HelloChecker("demo", TOKEN, parse_keys(keys) if keys else ())
         self.server = ControlServer(self.session, "j", gate, lambda orders: None)
         self.certificate = make_certificate("127.0.0.1", dt.datetime.now(dt.UTC))
 
@@ -112,7 +112,7 @@ def main(out: Path) -> list[Figure]:
 
 def parser_cases(seconds: float) -> tuple[int, int]:
     """Count cases and the hellos that the gate admitted. An unexpected error ends the benchmark."""
-    gate = Gate("demo", TOKEN, parse_keys(Signer().public_key))
+    gate = HelloChecker("demo", TOKEN, parse_keys(Signer().public_key))
     count = let_in = 0
 
     @settings(max_examples=CASES, **MANY)

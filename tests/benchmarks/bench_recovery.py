@@ -36,7 +36,7 @@ from cluster import Cluster, instance, resnet
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.ledger import INTENTS, JOURNAL, read_lines
 from dyntrain.training.protocol.engines import EngineName
-from dyntrain.training.session.job.roster import Budget
+from dyntrain.training.session.job.roster import FailureBudget
 from figures import Figure, at_most, progress, unbounded, write
 
 KILLS, SEED = 20, 5
@@ -105,7 +105,7 @@ def losses_of(mode: Literal["release", "restart"], spares: int, engine: EngineNa
     with tempfile.TemporaryDirectory() as folder:
         command = resnet(NETWORK, "--epochs", "100000", "--steps", str(STEPS))
         cluster = Cluster(
-            Path(folder), command, spares=spares, engine=engine, recovery=mode, budget=Budget(restarts=1000)
+            Path(folder), command, spares=spares, engine=engine, recovery=mode, budget=FailureBudget(restarts=1000)
         )
         try:
             cluster.begin("AB")

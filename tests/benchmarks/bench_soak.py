@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 from cluster import HERE, Cluster, instance
-from dyntrain.training.session.job.roster import Budget
+from dyntrain.training.session.job.roster import FailureBudget
 from figures import Figure, at_least, at_most, progress, write
 
 ROUNDS, SEED = 20, 11
@@ -55,7 +55,7 @@ def main(out: Path) -> list[Figure]:
             "--step-seconds",
             "0.02",
         ]
-        cluster = Cluster(folder, script, spares=SPARES, budget=Budget(restarts=1000))
+        cluster = Cluster(folder, script, spares=SPARES, budget=FailureBudget(restarts=1000))
         try:
             cluster.begin("AB")
             cluster.add_node("C")

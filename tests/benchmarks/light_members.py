@@ -94,7 +94,7 @@ class Member:
             **self._dialogue.hello_fields(),
         )
         challenge = await connection.recv()
-        await connection.send(channel.encode(channel.answer(challenge, hello, token)))
+        await connection.send(channel.encode(channel.answer_challenge(challenge, hello, token)))
         if self._dialogue.pending is not None:
             await connection.send(channel.encode(self._dialogue.pending))
         async for text in connection:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import Cluster, Event, instance, resnet
-from dyntrain.training.session.job.roster import Budget
+from dyntrain.training.session.job.roster import FailureBudget
 from figures import peak_mb, processor_seconds, progress
 
 BASE, SEED = "AB", 7
@@ -37,7 +37,7 @@ class Job:
             folder,
             command,
             at_most=workers + 1,
-            budget=Budget(restarts=1000),
+            budget=FailureBudget(restarts=1000),
             **({"servers": servers} if servers else {}),
         )
         self._rng = random.Random(SEED)

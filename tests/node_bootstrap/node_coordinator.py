@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from dyntrain.controller.contract.messages import CoordinatorEndpoint
-from dyntrain.training.protocol.admission import Gate
+from dyntrain.training.protocol.admission import HelloChecker
 from dyntrain.training.protocol.messages import Challenge, Refused
 from dyntrain.training.protocol.node_messages import (
     Listed,
@@ -77,7 +77,7 @@ class FakeCoordinator:
         with contextlib.suppress(ConnectionClosed):
             await connection.send(Challenge(nonce="nonce").model_dump_json())
             hello = parse_to_coordinator(await connection.recv())
-            if not isinstance(hello, NodeHello) or Gate("demo", self.token).refusal(hello, "nonce"):
+            if not isinstance(hello, NodeHello) or HelloChecker("demo", self.token).refusal(hello, "nonce"):
                 self.refusals += 1
                 await connection.send(Refused(reason="wrong token").model_dump_json())
                 return

@@ -12,7 +12,7 @@ from typing import Any
 from dyntrain.node_bootstrap.supervision import launch_desk
 from dyntrain.node_bootstrap.supervision.launch_desk import NO_COORDINATOR, LaunchDesk
 from dyntrain.training.layout import JobFolder
-from dyntrain.training.protocol.launch_desk import ANSWER_SECONDS, Reply, ToEnd, ToLaunch
+from dyntrain.training.protocol.launch_desk import ANSWER_SECONDS, EndQuestion, LaunchQuestion, Reply
 from dyntrain.training.protocol.node_messages import EndRequest, Launch, LaunchAnswer, LaunchRequest
 from node_clock import lived, seconds
 
@@ -28,7 +28,7 @@ class Node:
 
     def ask(self, request: str, **more: Any) -> asyncio.Task[Reply]:
         fields = {"directory": "/data/mine", "environment": {}, "command": ("python", "x.py"), **more}
-        line = ToLaunch.model_validate({"request": request, **fields}).model_dump_json()
+        line = LaunchQuestion.model_validate({"request": request, **fields}).model_dump_json()
         return asyncio.create_task(self.desk._answer(line.encode()))
 
 
@@ -116,7 +116,7 @@ def test_without_a_connection_at_first_or_later_it_is_said_to_pass() -> None:
 
 def test_an_end_is_asked_for_as_such() -> None:
     async def scenario(node: Node) -> None:
-        line = ToEnd(request="stop").model_dump_json().encode()
+        line = EndQuestion(request="stop").model_dump_json().encode()
         reply = asyncio.create_task(node.desk._answer(line))
         await asyncio.sleep(1.0)
         assert node.messages == [EndRequest(request="stop")]

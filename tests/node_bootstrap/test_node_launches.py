@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from dyntrain.node_bootstrap.supervision.launch_desk import working_directory_of
-from dyntrain.training.protocol.launch_desk import MAX_LINE, Reply, ToEnd, ToLaunch, ask, reachable
+from dyntrain.training.protocol.launch_desk import MAX_LINE, EndQuestion, LaunchQuestion, Reply, ask, reachable
 from dyntrain.training.protocol.node_messages import EndRequest, LaunchAnswer, Launched, LaunchRequest, WorkerStarted
 from node_coordinator import FakeCoordinator, start_coordinator
 from node_fakes import BASE_TAGS, World, alive, living, processes_of, wait_until, world
@@ -37,7 +37,7 @@ async def waiting_node(directory: Path) -> AsyncIterator[tuple[World, FakeCoordi
 async def typed(here: World, *command: str, **more: object) -> Reply:
     """A launch as the terminal's program asks for it, before the coordinator has answered."""
     fields = {"request": "one", "directory": str(here.mount), "environment": {}, **more, "command": command}
-    return await asyncio.to_thread(ask, here.layout.launch_socket, ToLaunch.model_validate(fields))
+    return await asyncio.to_thread(ask, here.layout.launch_socket, LaunchQuestion.model_validate(fields))
 
 
 async def answer(coordinator: FakeCoordinator, number: int, refused: str = "") -> None:
@@ -96,7 +96,7 @@ def test_the_desk_is_for_the_group_alone_and_says_what_keeps_a_launch_off(tmp_pa
             await answer(coordinator, 1, "one at a time")
             assert (await reply).refused == "one at a time"
             assert coordinator.messages(LaunchRequest)[0].launch.directory == str(here.mount)
-            ending = asyncio.create_task(asyncio.to_thread(ask, path, ToEnd(request="two")))
+            ending = asyncio.create_task(asyncio.to_thread(ask, path, EndQuestion(request="two")))
             await wait_until(lambda: coordinator.messages(EndRequest), "the coordinator is asked to end")
             await coordinator.send(LaunchAnswer(request="two", job=coordinator.job, refused="not in force"))
             assert (await ending).refused == "not in force"

@@ -21,7 +21,7 @@ from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, d
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.coordinator.control import ControlServer
 from dyntrain.training.protocol import channel
-from dyntrain.training.protocol.admission import Gate, HelloRefusal, with_proof
+from dyntrain.training.protocol.admission import HelloChecker, HelloRefusal, with_proof
 from dyntrain.training.protocol.certificate import Certificate, make_certificate
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.messages import (
@@ -106,7 +106,7 @@ class HeardSession:
 @contextlib.asynccontextmanager
 async def door(keys: Keys = KEYS) -> AsyncIterator[tuple[str, HeardSession]]:
     session = HeardSession()
-    server = ControlServer(session, "j", Gate("demo", TOKEN, keys), lambda orders: None)  # type: ignore[arg-type]
+    server = ControlServer(session, "j", HelloChecker("demo", TOKEN, keys), lambda orders: None)  # type: ignore[arg-type]
     async with server.listen("127.0.0.1", certificate().server_context(), Clocks(60.0)) as port:
         yield f"wss://127.0.0.1:{port}", session
 
@@ -293,7 +293,9 @@ def test_n6_a_changed_hello_opens_no_gate(text: str) -> None:
         covered = ("cluster", "instance_id", "private_ip", "identity", "protocol")
         untouched = all(getattr(read, name, None) == getattr(hello(), name) for name in covered)
         assert (
-            untouched or not isinstance(read, NodeHello | WorkerHello) or Gate("demo", TOKEN, KEYS).refusal(read, "n")
+            untouched
+            or not isinstance(read, NodeHello | WorkerHello)
+            or HelloChecker("demo", TOKEN, KEYS).refusal(read, "n")
         )
 
 

@@ -13,7 +13,7 @@ from dyntrain.controller.contract.reports import JobReport, Unreachable
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.coordinator import server
 from dyntrain.training.coordinator.hosts import HostsError
-from dyntrain.training.coordinator.reach import Reach
+from dyntrain.training.coordinator.reach import UnreachableResources
 from dyntrain.training.coordinator.server import ADDRESS, TARGET, Coordinator
 from dyntrain.training.coordinator.terms import Overtaken
 from dyntrain.training.layout import JobFolder
@@ -94,7 +94,7 @@ def test_one_that_is_overtaken_before_it_could_be_found_reports_no_more(tmp_path
 
 
 def test_the_log_says_since_when() -> None:
-    reach, error = Reach(), HostsError("refused")
+    reach, error = UnreachableResources(), HostsError("refused")
     assert reach.failed("a", error, 0.0) == "refused"
     assert reach.failed("b", error, 30.0) == "refused"
     assert reach.failed("a", error, 3661.0) == "refused (since 00:00:00 UTC)"

@@ -11,7 +11,7 @@ import pytest
 from dyntrain.controller.contract.messages import CoordinatorEndpoint
 from dyntrain.controller.contract.reports import JobMember, JobReport
 from dyntrain.training.coordinator.host_log import HOST_FILE, HOST_LOG
-from dyntrain.training.coordinator.mirror import Mirror
+from dyntrain.training.coordinator.mirror import WorkerListFiles
 from dyntrain.training.launch.command import Launcher
 from dyntrain.training.launch.host_file import EditResult, FileHosts, Rules, instance_of, judge
 from dyntrain.training.launch.plan import parse
@@ -174,7 +174,7 @@ def test_on_a_cluster_the_file_is_a_mirror_with_the_masters_line_last(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """There tags decide: what people write into the file goes with the next change."""
-    mirror, addresses = Mirror(), {instance_of(host): host for host in (A, B, C)}
+    mirror, addresses = WorkerListFiles(), {instance_of(host): host for host in (A, B, C)}
     mirror.show(tmp_path, report(A, B, forming=(C,)), addresses, A)
     assert (tmp_path / HOST_FILE).read_text() == f"{B}\n{A}\n"
     (tmp_path / HOST_FILE).write_text(f"{D}\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from dyntrain.training import events
 from dyntrain.training.launch.plan import LaunchError, is_for_cluster, parse_for_cluster
-from dyntrain.training.protocol.launch_desk import ASK, Reply
+from dyntrain.training.protocol.launch_desk import QUESTION_ADAPTER, Reply
 from terminal import Terminal
 
 QUESTION = "End the job on all nodes? [y/N]"
@@ -62,7 +62,7 @@ def desk(tmp_path: Path) -> Iterator[list[str]]:
             except OSError:
                 return
             with line, line.makefile("rb") as stream:
-                requests.append(ASK.validate_json(stream.readline()).ask)
+                requests.append(QUESTION_ADAPTER.validate_json(stream.readline()).ask)
                 if requests[-1] == "end":
                     record.write_bytes(events.Failed(at=1.0, reason="a person ended it").line())
                 line.sendall(reply.model_dump_json().encode() + b"\n")

@@ -96,7 +96,7 @@ def reduced(*ends: int) -> list[float]:
 
     def tell(name: str, status: StepStatus) -> None:
         with lock:
-            release.answered(name, status, names)
+            release.record_status(name, status, names)
             if release.verdict is None:
                 return
         verdict = StepVerdict(generation=1, position=release.verdict, exchanges=release.exchanges)

@@ -19,7 +19,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 from dyntrain.controller.local.pace import patient
 from dyntrain.training import events
-from dyntrain.training.coordinator.results import Results
+from dyntrain.training.coordinator.results import ResultsUploader
 from dyntrain.training.coordinator.server import Coordinator
 from dyntrain.training.layout import JobFolder
 from dyntrain.training.ledger import read_events
@@ -208,7 +208,9 @@ class Announced:
 
     def __init__(self, script: str, afterwards: str = "") -> None:
         self._heard: asyncio.Queue[events.Event] = asyncio.Queue()
-        self.results = Results((sys.executable, "-c", SCRIPT.format(script) + afterwards), self._heard.put_nowait)
+        self.results = ResultsUploader(
+            (sys.executable, "-c", SCRIPT.format(script) + afterwards), self._heard.put_nowait
+        )
 
     async def __aenter__(self) -> Announced:
         self._running = asyncio.create_task(self.results.run())

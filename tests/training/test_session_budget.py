@@ -13,7 +13,7 @@ from dyntrain.training.protocol.node_messages import (
     WorkerExited,
     WorkerStarted,
 )
-from dyntrain.training.session.job.roster import Budget
+from dyntrain.training.session.job.roster import FailureBudget
 from dyntrain.training.session.job.state import Phase
 from dyntrain.training.session.orders import Order, ToNode
 from session_driver import A, B, C, Driver, announced, forms, restarted
@@ -91,7 +91,7 @@ def test_t12_n8_a_node_that_would_cool_down_for_very_long_is_given_up(driver: Dr
 
 def test_t10_t12_a_job_without_enough_workers_waits_no_longer_than_a_first_cool_down() -> None:
     """A cool-down spares the others; where too few are left to train, it would only keep the job from going on."""
-    driver = Driver(workers=1, budget=Budget(restarts=0))
+    driver = Driver(workers=1, budget=FailureBudget(restarts=0))
     driver.train(A)
     for pid in (50, 51):
         driver.exits(A, pid=driver.session.job.roster.members[A].pid)
@@ -188,7 +188,7 @@ def test_a_worker_that_had_joined_and_ends_well_is_not_taken_for_one_that_never_
 
 
 def test_t8_restarts_without_a_new_commit_come_to_an_end() -> None:
-    driver = Driver(recovery="restart", budget=Budget(restarts=1000))
+    driver = Driver(recovery="restart", budget=FailureBudget(restarts=1000))
     driver.train(A, B)
     for round_ in range(1, 25):
         if driver.session.job.phase is Phase.OVER:

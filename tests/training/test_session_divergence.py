@@ -73,9 +73,9 @@ def test_what_a_formation_kept_of_differing_states_is_not_gone_on_from(driver: D
         restarts += announced(driver.do("worker_formed", name, formed), events.Restart)
     assert f"dense0_bias is one on {A} and i-0000000c, another on {B}" in restarts[0].reason
     assert driver.session.job.phase is Phase.WAITING
-    assert not driver.session.job.lineage.has(SafeCopy(name="2-2", generation=number, position=HERE))
+    assert not driver.session.job.lineage.contains(SafeCopy(name="2-2", generation=number, position=HERE))
     come_back(driver)
-    assert not driver.session.job.lineage.has(SafeCopy(name="2-2", generation=number, position=HERE)), "nor later"
+    assert not driver.session.job.lineage.contains(SafeCopy(name="2-2", generation=number, position=HERE)), "nor later"
 
 
 @pytest.mark.parametrize("arrays", [1, 999, 1000, 1001, 40_000])

@@ -5,7 +5,7 @@ again does not make them wait for ever.
 from __future__ import annotations
 
 from dyntrain.training.protocol.messages import START
-from dyntrain.training.session.job.roster import Budget, Roster
+from dyntrain.training.session.job.roster import FailureBudget, Roster
 from dyntrain.training.session.job.state import Phase
 from dyntrain.training.session.orders import Over
 from session_driver import A, B, C, Driver, come_back, restarted, words
@@ -40,8 +40,8 @@ def test_a_running_worker_that_never_finds_the_coordinator_is_replaced(driver: D
 
 
 def test_an_absence_that_is_over_hides_no_other() -> None:
-    roster = Roster(Budget(), absent={"i-0": 0.0})
-    assert roster.overdue(3.0, 60.0, 10.0) is None
+    roster = Roster(FailureBudget(), absent={"i-0": 0.0})
+    assert roster.find_overdue_worker(3.0, 60.0, 10.0) is None
     assert roster.absent == {}
 
 

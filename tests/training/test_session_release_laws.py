@@ -55,7 +55,7 @@ def test_when_all_have_answered_those_outside_fill_or_all_push_or_the_furthest_s
     orders: list[Order] = []
     for number, (name, (phase, step)) in enumerate(where.items()):
         assert (orders, release.verdict, release.pumping) == ([], None, set()), f"{len(where) - number} say nothing yet"
-        orders = release.answered(name, status_of(phase, at(step), exchanges=step), where)
+        orders = release.record_status(name, status_of(phase, at(step), exchanges=step), where)
     furthest = max(step for _, step in where.values())
     blocked = {name: step for name, (phase, step) in where.items() if phase == "wait"}
     if not blocked:
@@ -89,7 +89,7 @@ def test_window_after_window_is_filled_by_those_outside_and_then_mended_by_all(
     out = sorted(order[:outside]) if outside < len(NAMES) else []
     orders: list[Order] = []
     for name in order:
-        orders = release.answered(name, status_of("out" if name in out else "wait", at(1), windows=windows), NAMES)
+        orders = release.record_status(name, status_of("out" if name in out else "wait", at(1), windows=windows), NAMES)
     for window in range(windows) if out else [None]:
         for pushers, fills in ((out, True), (sorted(NAMES), False)):
             if not pushers:
@@ -97,7 +97,7 @@ def test_window_after_window_is_filled_by_those_outside_and_then_mended_by_all(
             assert {name: (pump.fills, pump.window) for name, pump in pumps(orders).items()} == dict.fromkeys(
                 pushers, (fills, window)
             )
-            assert release.answered(order[0], status_of("out", at(1)), NAMES) == [], "said again, while they push"
+            assert release.record_status(order[0], status_of("out", at(1)), NAMES) == [], "said again, while they push"
             for name in pushers:
                 assert orders != []
                 assert pumped(release, name, NAMES, number=release.number - 1) == [], "about an earlier order"
@@ -111,18 +111,20 @@ def test_window_after_window_is_filled_by_those_outside_and_then_mended_by_all(
 def test_nobody_owes_less_than_one() -> None:
     """All wait, and nobody is known to be lost: workers that are told to push none would wait for ever."""
     release = Release(1, 2, 0.0)
-    release.answered("i-a", status_of("wait", at(1)), NAMES[:2])
-    assert {pump.count for pump in pumps(release.answered("i-b", status_of("wait", at(1)), NAMES[:2])).values()} == {1}
+    release.record_status("i-a", status_of("wait", at(1)), NAMES[:2])
+    assert {
+        pump.count for pump in pumps(release.record_status("i-b", status_of("wait", at(1)), NAMES[:2])).values()
+    } == {1}
 
 
 def test_a_loss_before_the_verdict_has_all_asked_anew_and_one_after_it_changes_nothing() -> None:
     release = Release(1, 3, 0.0)
-    release.answered("i-a", status_of("held", at(1)), NAMES[:2])
-    assert aborted(release.lost(NAMES[:1])) == {"i-a"}
+    release.record_status("i-a", status_of("held", at(1)), NAMES[:2])
+    assert aborted(release.ask_after_loss(NAMES[:1])) == {"i-a"}
     assert release.verdict is None
-    release.answered("i-a", status_of("held", at(1)), NAMES[:1])
+    release.record_status("i-a", status_of("held", at(1)), NAMES[:1])
     assert release.verdict == at(1)
-    assert release.lost(()) == []
+    assert release.ask_after_loss(()) == []
     assert release.verdict == at(1), "some may have heard it"
 
 
@@ -130,5 +132,5 @@ def test_at_an_epochs_end_who_has_ended_it_is_further_than_who_has_not() -> None
     """The same step, told as the end of one epoch and as the start of the next."""
     release = Release(1, 3, 0.0)
     for name, epoch in (("i-a", 1), ("i-b", 0)):
-        release.answered(name, status_of("held", at(4, epoch)), NAMES[:2])
+        release.record_status(name, status_of("held", at(4, epoch)), NAMES[:2])
     assert release.verdict == at(4, 1)

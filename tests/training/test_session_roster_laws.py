@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from dyntrain.training.protocol.node_messages import CoolDown, RestartWorker, StopGroup
-from dyntrain.training.session.job.roster import Budget, Roster, Unconnected
+from dyntrain.training.session.job.roster import FailureBudget, Roster, UnconnectedWorker
 from dyntrain.training.session.orders import Order, ToNode
 from session_driver import A, B, C, Driver, words
 
-BUDGET = Budget(restarts=2, window=100.0, cool_down=10.0, keep=30.0)
+BUDGET = FailureBudget(restarts=2, window=100.0, cool_down=10.0, keep=30.0)
 
 
 def roster() -> Roster:
@@ -35,7 +35,7 @@ def test_failures_that_are_far_apart_count_while_no_worker_has_connected_between
         for pid, at in ((1, 50.0), (2, 200.0), (3, 350.0)):
             orders = fails(here, pid, at=at)
             if connects:
-                here.connected(A, at + 1.0)
+                here.record_connection(A, at + 1.0)
         assert orders == [(last, 3)]
 
 
@@ -43,28 +43,28 @@ def test_a_node_that_kept_up_for_long_begins_anew_and_one_that_did_not_cools_dow
     for later, first in ((111.0, "restart_worker"), (109.0, "cool_down")):
         here = roster()
         assert fails(here, 1, 2, 3, at=0.0)[-1] == ("cool_down", 3)
-        assert orders_to_node(here.readmit(10.0, needed=False)) == [("restart_worker", 3)]
+        assert orders_to_node(here.readmit_nodes(10.0, needed=False)) == [("restart_worker", 3)]
         assert fails(here, 4, at=10.0 + later) == [(first, 4)]
 
 
 def test_who_cools_down_is_told_so_again_and_ends_with_the_process_it_has_by_then() -> None:
     here = roster()
     fails(here, 1, 2, 3, at=0.0)
-    assert here.end_again(A, 3) == [], "its process is to stay away"
+    assert here.repeat_replacement(A, 3) == [], "its process is to stay away"
     assert fails(here, 4, at=5.0) == [("cool_down", 4)]
-    assert here.readmit(9.9, needed=False) == []
+    assert here.readmit_nodes(9.9, needed=False) == []
     nodes, here.nodes = here.nodes, {}
-    assert here.readmit(10.0, needed=False) == [], "it would not hear of it"
+    assert here.readmit_nodes(10.0, needed=False) == [], "it would not hear of it"
     here.nodes = nodes
-    assert orders_to_node(here.readmit(10.0, needed=False)) == [("restart_worker", 4)]
-    assert here.readmit(20.0, needed=False) == [], "once"
+    assert orders_to_node(here.readmit_nodes(10.0, needed=False)) == [("restart_worker", 4)]
+    assert here.readmit_nodes(20.0, needed=False) == [], "once"
 
 
 def test_a_node_is_called_back_once() -> None:
     here = roster()
     here.left[A] = 7
-    assert orders_to_node(here.call_back([A, B])) == [("restart_worker", 7)]
-    assert here.call_back([A, B]) == []
+    assert orders_to_node(here.call_back_nodes([A, B])) == [("restart_worker", 7)]
+    assert here.call_back_nodes([A, B]) == []
 
 
 @pytest.mark.parametrize("name", ["connected_at", "returned_at"])
@@ -81,7 +81,7 @@ def test_one_that_stands_by_is_neither_missed_nor_refused() -> None:
     here = driver.session.job.roster
     driver.worker(C)
     hello = here.standing.pop(C)
-    here.refused[C], here.unconnected[C] = "no", Unconnected(50, 0.0, 1.0)
+    here.refused[C], here.unconnected[C] = "no", UnconnectedWorker(50, 0.0, 1.0)
     here.add_standing(hello)
     assert (here.refused, here.unconnected, set(here.standing)) == ({}, {}, {C})
 

@@ -189,7 +189,7 @@ def test_a_safe_state_of_a_past_that_was_undone_is_never_taken() -> None:
     """
     line = Lineage()
     for number, position in ((1, START), (2, TWO), (3, ONE), (4, TWO), (5, TWO)):
-        line = line.settled(number, position)
+        line = line.add_generation(number, position)
     assert {generation: taken(line, generation, TWO) for generation in (1, 2, 3, 4, 5, 6)} == {
         1: None,
         2: None,
@@ -209,7 +209,7 @@ def test_a_safe_state_counts_exactly_while_nothing_before_it_was_undone(starts: 
     """
     line = Lineage()
     for number, step in enumerate(starts):
-        line = line.settled(number, Position(epoch=0, offset=2 * step, step=step))
+        line = line.add_generation(number, Position(epoch=0, offset=2 * step, step=step))
     for generation, start in enumerate(starts):
         kept = [Position(epoch=0, offset=2 * step, step=step) for step in range(start, 10)]
         counting = [position.step for position in kept if taken(line, generation, position)]
@@ -217,7 +217,7 @@ def test_a_safe_state_counts_exactly_while_nothing_before_it_was_undone(starts: 
 
 
 def test_the_furthest_of_several_safe_states_is_taken() -> None:
-    line = Lineage().settled(1, START)
+    line = Lineage().add_generation(1, START)
     ready = {A: hello(1, ONE, "a1"), B: hello(1, TWO, "b2"), C: hello(1, ONE, "c1")}
     assert choose_origin(None, line, ready, set()) == Origin(TWO, safe="b2", source=B)
     assert choose_origin(None, line, ready, {(B, "b2")}) == Origin(ONE, safe="a1", source=A)
@@ -227,14 +227,14 @@ def test_the_furthest_of_several_safe_states_is_taken() -> None:
 def test_a_job_of_many_generations_remembers_the_last_ones() -> None:
     line = Lineage()
     for number in range(3 * GENERATIONS):
-        line = line.settled(number, ONE)
+        line = line.add_generation(number, ONE)
     assert [taken(line, number, ONE) for number in (0, 2 * GENERATIONS, 3 * GENERATIONS - 1)] == [None, "5f", "5f"]
     assert len(line.starts) == GENERATIONS
 
 
 def test_a_commit_that_is_as_far_as_the_safe_state_is_taken() -> None:
     """Both are whole; the commit is where everybody can read it."""
-    line = Lineage().settled(1, TWO)
+    line = Lineage().add_generation(1, TWO)
     ready = {A: hello(1, TWO)}
     assert choose_origin((TWO, "c2"), line, ready, set()) == Origin(TWO, commit="c2")
     assert choose_origin((ONE, "c1"), line, ready, set()) == Origin(TWO, safe="5f", source=A)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dyntrain.training import events
 from dyntrain.training.protocol.messages import START, ScriptFailed
-from dyntrain.training.session.job.trouble import Trouble
+from dyntrain.training.session.job.trouble import FailureCounts
 from session_driver import A, B, Driver, announced
 
 AB = ("a", "b")
 
 
 def test_t7_the_same_error_on_every_worker_at_the_same_step_ends_the_job_the_second_time() -> None:
-    trouble = Trouble()
+    trouble = FailureCounts()
     assert not trouble.script_raised("a", 5, "KeyError: 'x'", AB)
     assert not trouble.script_raised("b", 5, "KeyError: 'x'", AB), "once may be an accident of the data's storage"
     trouble.formed()
@@ -21,7 +21,7 @@ def test_t7_the_same_error_on_every_worker_at_the_same_step_ends_the_job_the_sec
 
 def test_t7_numbers_of_a_share_do_not_make_errors_of_one_script_different() -> None:
     """A written batch size: `reshape((64, -1))` is another sentence on each worker, and was twenty restarts."""
-    trouble = Trouble()
+    trouble = FailureCounts()
     for times in range(2):
         assert not trouble.script_raised("a", 5, f"ValueError: size 21 into shape (8,{3 + times})", AB)
         ends = trouble.script_raised("b", 5, f"ValueError: size 2{times} into shape (8,3)", AB)
@@ -30,7 +30,7 @@ def test_t7_numbers_of_a_share_do_not_make_errors_of_one_script_different() -> N
 
 
 def test_t7_errors_that_differ_or_move_on_or_spare_somebody_do_not_end_the_job() -> None:
-    trouble = Trouble()
+    trouble = FailureCounts()
     for step, error in ((5, "one"), (9, "one"), (9, "other")):
         assert not trouble.script_raised("a", step, error, AB)
         assert not trouble.script_raised("b", step, error, AB)

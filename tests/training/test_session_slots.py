@@ -203,7 +203,7 @@ def test_an_interruption_of_a_machine_is_no_failure_of_any_of_its_processes() ->
         driver.process(A, 1, pid=pid)
         driver.blanks(A)
         driver.form(A0, A1)
-    assert driver.session.job.roster.cooling(A) is None
+    assert driver.session.job.roster.cooling_record(A) is None
 
 
 def test_nodes_may_have_different_numbers_of_processes() -> None:

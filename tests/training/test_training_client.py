@@ -163,7 +163,7 @@ def test_a_script_that_logs_everything_logs_no_token(
     say(line, FORM)
     assert client.order(patient(20)) == FORM
     assert not [record for record in caplog.records if record.name.startswith("websockets.client")]
-    assert not [record for record in caplog.records if record.name == channel.QUIET.name]
+    assert not [record for record in caplog.records if record.name == channel.QUIET_LOGGER.name]
 
 
 def test_t17_a_dropped_worker_comes_back_says_where_it_is_and_repeats_what_was_not_answered(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from dyntrain.controller.local.pace import paced
 from dyntrain.training.protocol.clocks import Clocks
-from dyntrain.training.session.job.roster import Budget
+from dyntrain.training.session.job.roster import FailureBudget
 from job_bed import JobBed, instance
 
 pytestmark = pytest.mark.jobs
@@ -63,7 +63,7 @@ def test_t7_a_restart_goes_on_from_the_last_boundary_while_the_storage_of_the_co
 
 
 def test_t7_a_worker_that_raises_does_not_hang_the_job(make_bed: Make) -> None:
-    bed = make_bed("--fail-at", "10", budget=Budget(restarts=1))
+    bed = make_bed("--fail-at", "10", budget=FailureBudget(restarts=1))
     bed.begin()
     bed.wait_for(lambda: bed.events("cooling_down"), 110, "the budget of a worker that always fails ends")
     reason = bed.events("cooling_down")[0]["reason"]

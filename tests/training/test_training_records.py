@@ -128,7 +128,7 @@ def test_a_claim_of_a_newer_release_overtakes(tmp_path: Path) -> None:
     journal = TermJournal(tmp_path, A, 1)
     (tmp_path / CLAIM).write_text('{"version": 2, "holder": "i-0b"}')
     with pytest.raises(Overtaken, match="newer dyntrain"):
-        journal.check()
+        journal.check_claim()
 
 
 def test_what_earlier_releases_wrote_without_a_version_is_read(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_t7_a_loss_before_the_next_epochs_first_step_does_not_lead_back_over_the
         guard.handle(Abort(generation=1))
         status = sent.pop()
         assert isinstance(status, StepStatus)
-        release.answered(instance_id, status, ["a", "b"])
+        release.record_status(instance_id, status, ["a", "b"])
     assert release.verdict == boundary, "also when one of them has not heard yet that it goes on"
 
 

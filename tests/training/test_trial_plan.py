@@ -11,7 +11,7 @@ from itertools import accumulate
 import pytest
 from dyntrain.training.trial.members import all_ready, hosts_of
 from dyntrain.training.trial.plan import WORKERS_AFTER_JOINS, WORKERS_AFTER_LEAVE, make_plan, parse
-from dyntrain.training.trial_files import Kill, Order, Taken
+from dyntrain.training.trial_files import Kill, Order, SavedStep
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,8 +105,8 @@ def test_a_killed_worker_is_waited_for_until_its_next_process_stands_by() -> Non
 
 @given(st.lists(st.integers(0, 10**9), min_size=6, max_size=6))
 def test_a_files_name_says_whose_values_are_in_it(numbers: list[int]) -> None:
-    at = Taken(*numbers)
-    assert Taken.of(at.name) == at
+    at = SavedStep(*numbers)
+    assert SavedStep.of(at.name) == at
 
 
 def test_an_order_is_read_as_it_was_written(tmp_path) -> None:  # type: ignore[no-untyped-def]

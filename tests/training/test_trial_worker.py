@@ -18,7 +18,7 @@ import mxnet as mx  # isort: skip
 from conducted import Conductor
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
 from dyntrain.training.trial.results import load, saved_arrays
-from dyntrain.training.trial_files import VARIABLE, Kill, Order, taken
+from dyntrain.training.trial_files import VARIABLE, Kill, Order, saved_steps
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop import trial as trials
 from dyntrain.training.worker.loop.loop_config import LoopConfig
@@ -99,14 +99,14 @@ def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_
     monkeypatch.setattr(Trial, "_record_script", lambda trial: None)
     monkeypatch.setattr("dyntrain.training.worker.loop.training_loop.this_trial", lambda: Trial(trial_order))
     Conductor({0: 1, 3: 3}, segment_steps=1).run(mnist)
-    times = [at for at, _ in taken(trial_order.steps_folder)]
+    times = [at for at, _ in saved_steps(trial_order.steps_folder)]
     assert {at.step for at in times} == set(range(13))
     assert {at.workers for at in times if at.step > 3} == {3}
-    arrays = load(next(path for at, path in taken(trial_order.steps_folder) if at.step == 5))
+    arrays = load(next(path for at, path in saved_steps(trial_order.steps_folder) if at.step == 5))
     assert sum(name.startswith("gradient ") for name in arrays) == 4
     assert {"held x", "held BATCH"} <= {*arrays}, "what the script has, by its names"
     assert not any(name.startswith("held net") for name in arrays), "what trains is compared anyway"
-    (last,) = {path for at, path in taken(trial_order.steps_folder) if (at.step, at.rank) == (12, 0)}
+    (last,) = {path for at, path in saved_steps(trial_order.steps_folder) if (at.step, at.rank) == (12, 0)}
     assert "end BATCH" in load(last)
 
 

@@ -4,7 +4,7 @@ r"""The coordinator's command line.
         --num-workers 2
 
 Exit code 0: the job is over (its report says whether it finished or failed). 75: another node has taken the job over
-(`terms`). 78: a person must act. Any other: start the coordinator again, and it continues where its journal ends.
+(`terms`). 78: a person must act. After any other code start the coordinator again: it continues where its journal ends.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def _serve(args: argparse.Namespace) -> None:
         clocks=args.clocks,
         pause_seconds=args.pause_seconds,
     )
-    signed = os.environ.pop(IDENTITY_VARIABLE, "")
+    identity_document = os.environ.pop(IDENTITY_VARIABLE, "")
     coordinator = Coordinator(
         options,
         JobFolder.of(args.mount, args.cluster, job),
@@ -81,7 +81,7 @@ async def _serve(args: argparse.Namespace) -> None:
         keys=args.identity_keys,
         term=args.term,
         events=args.events,
-        identity=SignedDocument.model_validate_json(signed) if signed else None,
+        identity=SignedDocument.model_validate_json(identity_document) if identity_document else None,
         mirror=current_job_file(args.mount, args.cluster).parent,
         uploads=_upload_command(
             args.output_location, JobFolder.of(args.mount, args.cluster, job), options.checkpoint_dir
@@ -101,7 +101,7 @@ def _upload_command(location: str | None, folder: JobFolder, commits: str | None
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the options, and add `clocks`. For wrong options, ends the process with a message."""
+    """Parse the options, and add the time limits `clocks`. Wrong options end the process with a message."""
     parser = argparse.ArgumentParser(
         prog="python -m dyntrain.training.coordinator", description="Coordinates the training job of one cluster."
     )
@@ -135,14 +135,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--output-location",
-        type=_location,
+        type=_s3_location,
         help="s3://BUCKET/PREFIX: commits, output/ and TensorBoard's curves are uploaded there when an epoch ends",
     )
     identity_keys = (
         "public keys (PEM, or its body) whose signature on an instance identity document counts; "
         "without any key, nodes are trusted"
     )
-    parser.add_argument("--identity-keys", type=_keys, default=(), help=identity_keys)
+    parser.add_argument("--identity-keys", type=_parse_keys, default=(), help=identity_keys)
     add_clocks(parser)
     args = parser.parse_args(argv)
     if not args.mount.is_dir():
@@ -156,13 +156,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def _location(text: str) -> str:
+def _s3_location(text: str) -> str:
     if not re.match(S3_LOCATION, text):
         raise argparse.ArgumentTypeError(f"{text} is no s3://BUCKET or s3://BUCKET/PREFIX")
     return text
 
 
-def _keys(text: str) -> Keys:
+def _parse_keys(text: str) -> Keys:
     try:
         return parse_keys(text)
     except ValueError as error:
@@ -179,13 +179,13 @@ def add_state_transfer(parser: argparse.ArgumentParser) -> None:
 
 
 def add_clocks(parser: argparse.ArgumentParser) -> None:
-    """Add the options that bound every wait of a job; `Clocks` checks them."""
-    default = Clocks()
+    """Add the options that limit every wait of a job, and that `Clocks` checks."""
+    default_clocks = Clocks()
     group = parser.add_argument_group("bounds of every wait, in seconds")
     group.add_argument(
         "--liveness-seconds",
         type=float,
-        default=default.liveness,
+        default=default_clocks.liveness,
         help=(
             "a process that does not answer for so long counts as hung; the intervals of pings and reconnections "
             "follow from it"
@@ -194,7 +194,7 @@ def add_clocks(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--progress-seconds",
         type=float,
-        default=default.progress,
+        default=default_clocks.progress,
         help=(
             "a live job without a step for so long, or a worker without a connection after its start, counts as stuck"
         ),

@@ -1,9 +1,10 @@
 """The coordinator's end of the control channel: admits connections, and passes their messages to the session.
 
-A connection begins with the coordinator's challenge. The peer's first message must be the hello that answers it
-(`admission`), within `HELLO_SECONDS`. After that the peer may only send the messages of its kind (node or worker), and
-only for the instance of its hello. Any other message ends the connection with one log line, and changes nothing. No log
-line contains a token, a proof or an identity document. Claims of unproven peers are quoted and cut to a short length.
+A connection begins with the coordinator's challenge. The peer's first message must be the hello that answers the
+challenge (`admission`), within `HELLO_SECONDS`. After the hello the peer may only send the messages of its kind (node
+or worker), and only for the instance of its hello. Any other message ends the connection with one log line, and changes
+nothing. No log line contains a token, a proof or an identity document. Claims of unproven peers are quoted and cut to a
+short length.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 
-from dyntrain.training.protocol.admission import Gate
-from dyntrain.training.protocol.channel import QUIET
+from dyntrain.training.protocol.admission import HelloChecker
+from dyntrain.training.protocol.channel import QUIET_LOGGER
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.messages import (
     MAX_BYTES,
@@ -66,20 +67,20 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
-HELLO_SECONDS = 30.0  # limit for the hello; hundreds may connect at once
-BACKLOG = 1024  # waiting connections; after a coordinator's death all peers connect at once
-QUEUE = 1000  # the most unsent messages to a peer; with more, the peer is disconnected
+HELLO_SECONDS = 30.0  # limit for the hello; hundreds of peers may connect at once
+BACKLOG = 1024  # most waiting connections; after a coordinator's death all peers connect at once
+QUEUE_LENGTH = 1000  # the most unsent messages to a peer; with more, the peer is disconnected
 log = logging.getLogger("control")
 
 
 class _Peer:
-    """An accepted connection with a queue of messages, which are sent in order and never wait for a slow reader."""
+    """An accepted connection with a queue of unsent messages, so that senders never wait for a slow peer."""
 
     def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
         self.last_sent: Workers | None = None
         self.life = self.address = ""  # both are set for nodes only
-        self.queue: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE)
+        self.queue: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE_LENGTH)
 
     def send(self, message: FromCoordinator | None) -> None:
         try:
@@ -94,19 +95,19 @@ class _Peer:
             await self.connection.close()
 
 
-def claimed_twice(instance: str, first: str, second: str) -> str:
+def duplicate_node_refusal(instance: str, first_address: str, second_address: str) -> str:
     """Return the refusal for a second node process of an instance, while the first process is connected.
 
     Without the refusal the two processes would repeatedly end each other's workers. If the first process is gone,
-    unanswered pings show it, and the second process is admitted at a retry.
+    unanswered pings show this, and the second process is admitted when it tries again.
     """
     return (
-        f"{instance} is connected already, from {first}; this process, at {second}, names the same instance: "
-        "give each node an id of its own, or end one of them"
+        f"{instance} is connected already, from {first_address}; this process, at {second_address}, names the same "
+        "instance: give each node an id of its own, or end one of them"
     )
 
 
-class Unwelcome(Exception):
+class PeerRejected(Exception):
     """The peer must be disconnected. `reason` goes to the peer and the log, `detail` to the log only."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -115,7 +116,7 @@ class Unwelcome(Exception):
 
 
 def _closed_for_bad_data(error: ConnectionClosed) -> bool:
-    """Whether this side closed the connection for invalid data: too long, not text, not WebSocket."""
+    """Whether the coordinator closed the connection for invalid data: too long, not text, not WebSocket."""
     return error.sent is not None and error.sent.code in (
         CloseCode.PROTOCOL_ERROR,
         CloseCode.INVALID_DATA,
@@ -124,14 +125,16 @@ def _closed_for_bad_data(error: ConnectionClosed) -> bool:
 
 
 class ControlServer:
-    def __init__(self, session: Session, job: str, gate: Gate, carry_out: Callable[[list[Order]], None]) -> None:
+    def __init__(
+        self, session: Session, job: str, gate: HelloChecker, carry_out: Callable[[list[Order]], None]
+    ) -> None:
         self._session, self._job, self._gate, self._carry_out = session, job, gate, carry_out
         self._nodes: dict[str, _Peer] = {}
         self._workers: dict[str, tuple[_Peer, int]] = {}
 
     @contextlib.asynccontextmanager
     async def listen(self, host: str, context: ssl.SSLContext, clocks: Clocks, port: int = 0) -> AsyncIterator[int]:
-        """Serve, and yield the port (with `port` 0 a free one). Peers that do not answer pings are disconnected."""
+        """Serve, and yield the port (a free port if `port` is 0). Peers that do not answer pings are disconnected."""
         async with serve(
             self._serve,
             host,
@@ -142,7 +145,7 @@ class ControlServer:
             ping_timeout=clocks.pong,
             open_timeout=HELLO_SECONDS,
             backlog=BACKLOG,
-            logger=QUIET,
+            logger=QUIET_LOGGER,
         ) as server:
             yield next(iter(server.sockets)).getsockname()[1]
 
@@ -150,21 +153,21 @@ class ControlServer:
         if peer := self._nodes.get(instance):
             peer.send(message)
 
-    def tell_workers(self, message: Workers) -> None:
-        """Send the message to every node, unless the node's last such message was the same."""
+    def send_addresses(self, message: Workers) -> None:
+        """Send the addresses to each node, unless the last addresses that the node received were equal."""
         for peer in self._nodes.values():
             if peer.last_sent != message:
                 peer.last_sent = message
                 peer.send(message)
 
     def send_worker(self, instance: str, message: WorkerMessage) -> None:
-        if entry := self._workers.get(instance):
-            entry[0].send(message)
+        if worker_entry := self._workers.get(instance):
+            worker_entry[0].send(message)
 
     def drop_worker(self, instance: str, pid: int, reason: str) -> None:
-        """Close the connection of process `pid`, but not that of a later process of the instance."""
-        peer, connected = self._workers.get(instance, (None, None))
-        if peer is not None and connected == pid:
+        """Close the connection of process `pid`, but not the connection of a later process of the instance."""
+        peer, connected_pid = self._workers.get(instance, (None, None))
+        if peer is not None and connected_pid == pid:
             del self._workers[instance]
             peer.send(Refused(reason=reason))
             peer.send(None)
@@ -180,12 +183,12 @@ class ControlServer:
         address = connection.remote_address[0] if connection.remote_address else "?"
         try:
             hello = await self._hello(connection)
-        except (TimeoutError, Unwelcome) as error:
+        except (TimeoutError, PeerRejected) as error:
             log.warning("refused a connection from %s: %s", address, str(error) or "no hello in time")
             with contextlib.suppress(ConnectionClosed):
                 await connection.send(
                     Refused(
-                        reason=error.reason if isinstance(error, Unwelcome) else "no hello in time"
+                        reason=error.reason if isinstance(error, PeerRejected) else "no hello in time"
                     ).model_dump_json()
                 )
             return
@@ -212,7 +215,7 @@ class ControlServer:
                 hello.name,
                 PROTOCOL,
             )
-        except Unwelcome as error:
+        except PeerRejected as error:
             log.warning("connection of %s closed: %s", hello.name, error)
         finally:
             peer.send(None)
@@ -220,7 +223,7 @@ class ControlServer:
                 await asyncio.wait_for(writer, 2.0)
 
     async def _hello(self, connection: ServerConnection) -> NodeHello | WorkerHello:
-        """Challenge a new connection and return its hello. Raises TimeoutError, ConnectionClosed, or Unwelcome."""
+        """Challenge a new connection and return its hello. Raises TimeoutError, ConnectionClosed, or PeerRejected."""
         nonce = secrets.token_urlsafe(24)
         async with timeout(HELLO_SECONDS):
             await connection.send(Challenge(nonce=nonce).model_dump_json())
@@ -230,19 +233,19 @@ class ControlServer:
         except ValidationError:
             hello = None
         if not isinstance(hello, NodeHello | WorkerHello):
-            raise Unwelcome("the first message is not a hello")
-        if refused := self._gate.refusal(hello, nonce):
-            refusal, detail = refused
-            raise Unwelcome(refusal.value, f"; it claims to be {hello.name!r}{f', {detail}' if detail else ''}")
+            raise PeerRejected("the first message is not a hello")
+        if refusal_and_detail := self._gate.refusal(hello, nonce):
+            refusal, detail = refusal_and_detail
+            raise PeerRejected(refusal.value, f"; it claims to be {hello.name!r}{f', {detail}' if detail else ''}")
         return hello
 
     async def _serve_node(self, peer: _Peer, hello: NodeHello) -> None:
         instance = hello.name
         if earlier_peer := self._nodes.get(instance):
             if hello.life and earlier_peer.life and hello.life != earlier_peer.life:
-                refusal = claimed_twice(instance, earlier_peer.address, hello.private_ip)
+                refusal = duplicate_node_refusal(instance, earlier_peer.address, hello.private_ip)
                 peer.send(Refused(reason=refusal))
-                raise Unwelcome(refusal)
+                raise PeerRejected(refusal)
             earlier_peer.send(None)
         self._nodes[instance] = peer
         peer.life, peer.address = hello.life, hello.private_ip
@@ -253,7 +256,7 @@ class ControlServer:
             async for text in peer.connection:
                 message = parse_to_coordinator(text)
                 if not isinstance(message, FromNode) or isinstance(message, NodeHello):
-                    raise Unwelcome(f"a node may not send {message.type}")
+                    raise PeerRejected(f"a node may not send {message.type}")
                 if self._nodes.get(instance) is peer:
                     self._carry_out(self._from_node(instance, message, time.time()))
         finally:
@@ -285,15 +288,15 @@ class ControlServer:
 
     async def _serve_worker(self, peer: _Peer, hello: WorkerHello) -> None:
         instance = hello.name
-        if earlier_entry := self._workers.get(instance):
-            earlier_entry[0].send(None)
+        if earlier_peer_and_pid := self._workers.get(instance):
+            earlier_peer_and_pid[0].send(None)
         self._workers[instance] = (peer, hello.pid)
         self._carry_out(self._session.worker_connected(hello, time.time()))
         try:
             async for text in peer.connection:
                 message = parse_to_coordinator(text)
                 if not isinstance(message, FromWorker) or isinstance(message, WorkerHello):
-                    raise Unwelcome(f"a worker may not send {message.type}")
+                    raise PeerRejected(f"a worker may not send {message.type}")
                 if self._workers.get(instance) == (peer, hello.pid):
                     self._carry_out(self._from_worker(instance, message, time.time()))
         finally:

@@ -1,4 +1,4 @@
-"""Finds the cluster's unfinished job on the shared volume, or begins a new one."""
+"""Finds the cluster's unfinished job on the shared volume, or begins a new job."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file, re
 
 
 def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
-    """Return name and start time of the cluster's job that is not closed, or of a new one.
+    """Return name and start time of the cluster's job that is not closed, or of a new job.
 
-    A closed job's name is never used again. A job that has ended, but whose coordinator died before its last
-    report, is opened again to send this report.
+    A closed job's name is never used again. A job that has ended, but whose coordinator died before its last report, is
+    opened again to send this report.
     """
-    file = current_job_file(mount, cluster)
-    if file.exists():
-        current = read_current_job(file)
-        if not is_closed(read_journal(JobFolder.of(mount, cluster, current.job).ledger)):
-            return current.job, current.started_at
+    job_file = current_job_file(mount, cluster)
+    if job_file.exists():
+        current_job = read_current_job(job_file)
+        if not is_closed(read_journal(JobFolder.of(mount, cluster, current_job.job).ledger)):
+            return current_job.job, current_job.started_at
     new_job = begin_job(mount, cluster, now)
     return new_job.job, new_job.started_at
 
@@ -31,13 +31,13 @@ def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
 def begin_job(mount: Path, cluster: str, now: float, command: Sequence[str] | None = None) -> CurrentJob:
     """Begin a new job, the cluster's job from now on.
 
-    `command` is its training command, if a resumed job must have the same one.
+    `command` is the training command, if a resumed job must have the same command.
     """
-    name = dt.datetime.fromtimestamp(now, dt.UTC).strftime("job-%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    new_job = CurrentJob(job=name, started_at=now, command=None if command is None else tuple(command))
-    file = current_job_file(mount, cluster)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, new_job.line())
+    job_name = dt.datetime.fromtimestamp(now, dt.UTC).strftime("job-%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+    new_job = CurrentJob(job=job_name, started_at=now, command=None if command is None else tuple(command))
+    job_file = current_job_file(mount, cluster)
+    job_file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(job_file, new_job.line())
     return new_job
 
 
@@ -48,5 +48,5 @@ def is_closed(journal: Sequence[Entry]) -> bool:
 
 
 def commits_below(directory: Path | None, cluster: str, job: str) -> str | None:
-    """The folder of this job's commits below a person's `--checkpoint-dir`, which several jobs may share."""
+    """The folder of this job's commits below `--checkpoint-dir`, which several jobs may share."""
     return None if directory is None else str(directory.resolve() / cluster / job)

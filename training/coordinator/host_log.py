@@ -1,6 +1,6 @@
-"""Two files that list the training workers, for people and their scripts.
+"""The files `host_worker` and `host_worker_log`, which list the training workers for people and their scripts.
 
-AWS Dynamic Training's launcher wrote the same files in its own directory. `host_worker` has one address a line.
+AWS Dynamic Training's launcher wrote the same files in its own directory. `host_worker` contains one address a line.
 `host_worker_log` gets a line `<seq> ADDED|REMOVED <ip> <ns>` when a worker has joined or left.
 """
 
@@ -21,34 +21,37 @@ log = logging.getLogger(__name__)
 def training_hosts(listed_hosts: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
     """The addresses of training workers after this report, in order of joining. Pure.
 
-    A worker is listed from its first step until it is no longer a member. Without members (the job starts,
-    pauses or has ended), the list stays as it is. `addresses` maps instances to addresses.
+    A worker is listed from its first step until it is no longer a member. Without members (the job starts, pauses or
+    has ended), the list stays unchanged. `addresses` maps instances to addresses.
     """
     if report.state != "running" or not report.members:
         return tuple(listed_hosts)
     members = {
         addresses[member.instance_id]: member.active for member in report.members if member.instance_id in addresses
     }
-    stay = [host for host in listed_hosts if host in members]
-    return (*stay, *(host for host, active in members.items() if active and host not in stay))
+    staying_hosts = [host for host in listed_hosts if host in members]
+    return (*staying_hosts, *(host for host, active in members.items() if active and host not in staying_hosts))
 
 
 class HostLog:
-    """The file `host_worker_log` of a directory; a later launch continues after its last complete line."""
+    """The file `host_worker_log` of a directory; a later launch continues after the log's last complete line."""
 
     def __init__(self, directory: Path) -> None:
         """Read the log, or create it. Raises OSError."""
         self.path = directory / HOST_LOG
-        entries = _read(self.path)
-        self._sequence = 1 + max((number for number, _, _ in entries), default=-1)
+        entries = _read_entries(self.path)
+        self._sequence = 1 + max((sequence_number for sequence_number, _, _ in entries), default=-1)
         self.hosts = _current_hosts(entries)
         self.path.touch()
 
     def record(self, hosts: Sequence[str]) -> None:
-        """Append the changes since the last call. Raises OSError, without recording anything."""
+        """Append the changes since the last call. If the write raises OSError, no change is recorded."""
         changes = [("REMOVED", host) for host in self.hosts if host not in hosts]
         changes += [("ADDED", host) for host in hosts if host not in self.hosts]
-        lines = [f"{self._sequence + i} {change} {host} {time.time_ns()}\n" for i, (change, host) in enumerate(changes)]
+        lines = [
+            f"{self._sequence + index} {change} {host} {time.time_ns()}\n"
+            for index, (change, host) in enumerate(changes)
+        ]
         if changes:
             with self.path.open("ab") as file:
                 file.write("".join(lines).encode())
@@ -63,19 +66,19 @@ def write_hosts(directory: Path, hosts: Iterable[str]) -> None:
     write_whole(directory / HOST_FILE, "".join(f"{host}\n" for host in hosts).encode())
 
 
-def _read(path: Path) -> list[tuple[int, str, str]]:
+def _read_entries(path: Path) -> list[tuple[int, str, str]]:
     """Return (sequence, change, address) of each complete line.
 
-    An incomplete last line does not count; it is ended with a newline, so that the next one begins a line of its own.
+    An incomplete last line does not count, and gets a newline, so that the next entry begins on a line of its own.
     """
     if not path.exists():
         return []
-    raw = path.read_bytes()
-    if raw and not raw.endswith(b"\n"):
+    content = path.read_bytes()
+    if content and not content.endswith(b"\n"):
         with path.open("ab") as file:
             file.write(b"\n")
     entries = []
-    for line in raw[: raw.rfind(b"\n") + 1].decode("utf-8", "replace").splitlines():
+    for line in content[: content.rfind(b"\n") + 1].decode("utf-8", "replace").splitlines():
         fields = line.split()
         if len(fields) == 4 and fields[0].isdecimal() and fields[1] in ("ADDED", "REMOVED"):
             entries.append((int(fields[0]), fields[1], fields[2]))

@@ -24,20 +24,20 @@ log = logging.getLogger(__name__)
 
 
 class HostsError(RuntimeError):
-    """A read or a publication failed; nothing changed, try again later."""
+    """A call to the controller failed and had no effect; try again later."""
 
 
 class Hosts(Protocol):
-    """Blocking calls to the controller, bounded by the client's timeouts; make them outside the event loop."""
+    """Blocking calls to the controller, bounded by the client's timeouts, for threads outside the event loop."""
 
     def read_target(self) -> Target | None:
-        """The present target, or None if none was published yet. Raises HostsError."""
+        """The present target, or None if no target was published yet. Raises HostsError."""
 
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
         """Publish the coordinator's endpoint and token for the nodes. Raises HostsError."""
 
     def published(self) -> CoordinatorEndpoint | None:
-        """The endpoint that is published now, or None. Raises HostsError."""
+        """The endpoint that is published now, or None without an endpoint. Raises HostsError."""
 
     def report(self, report: JobReport) -> None:
         """Send a job report to the controller. Raises HostsError."""
@@ -51,12 +51,12 @@ class AwsHosts:
         self._clients: dict[str, Any] = {}
 
     def _client(self, service: str) -> Any:
-        """Make the client of a service, or return the one made before. Raises BotoCoreError."""
+        """Make the client of an AWS service, or return the client made before. Raises BotoCoreError."""
         if service not in self._clients:
             self._clients[service] = aws.session().client(service, config=aws.SETTINGS)  # type: ignore[call-overload]
         return self._clients[service]
 
-    def _read(self, name: str) -> str | None:
+    def _read_parameter(self, name: str) -> str | None:
         """Read a parameter, or return None if it does not exist. Raises BotoCoreError or ClientError."""
         try:
             return str(self._client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
@@ -67,7 +67,7 @@ class AwsHosts:
 
     def read_target(self) -> Target | None:
         try:
-            value = self._read(parameter(self._cluster, "target"))
+            value = self._read_parameter(parameter(self._cluster, "target"))
             if value is None:
                 return None
             target = Target.model_validate_json(value)
@@ -81,13 +81,13 @@ class AwsHosts:
             raise HostsError(f"target of cluster {self._cluster} not read: {error}") from error
 
     def _with_members(self, target: Target) -> Target:
-        """Add the members, from DynamoDB, to a target whose list was too long for the parameter.
+        """Add the members, from DynamoDB, to a target whose list of members was too long for the SSM parameter.
 
         Raises HostsError if the digest does not match, because the list in DynamoDB is of another revision.
         """
         pk, _, sk = (target.pointer or "").partition("/")
         item = self._client("dynamodb").get_item(
-            TableName=self._table(), Key={"pk": {"S": pk}, "sk": {"S": sk}}, ConsistentRead=True
+            TableName=self._table_name(), Key={"pk": {"S": pk}, "sk": {"S": sk}}, ConsistentRead=True
         )["Item"]
         members = tuple(entry["S"] for entry in item["members"]["L"])
         if members_digest(members) != target.digest:
@@ -97,17 +97,19 @@ class AwsHosts:
             )
         return target.model_copy(update={"members": members})
 
-    def _table(self) -> str:
-        """The name of the controller's table, from a parameter, as its stack generates the name."""
+    def _table_name(self) -> str:
+        """The name of the controller's DynamoDB table, from an SSM parameter, as the stack generates the name."""
         if self._stage is not None:
-            name = stage_parameter(self._stage, "table")
-            table = self._read(name)
-            if table is None:
-                raise HostsError(f"the parameter {name} does not exist: is the controller deployed here?")
-            return table
-        pages = self._client("ssm").get_paginator("get_parameters_by_path").paginate(Path=STAGES, Recursive=True)
+            parameter_name = stage_parameter(self._stage, "table")
+            table_name = self._read_parameter(parameter_name)
+            if table_name is None:
+                raise HostsError(f"the parameter {parameter_name} does not exist: is the controller deployed here?")
+            return table_name
+        parameter_pages = (
+            self._client("ssm").get_paginator("get_parameters_by_path").paginate(Path=STAGES, Recursive=True)
+        )
         return chosen_stage(
-            {entry["Name"]: entry["Value"] for page in pages for entry in page["Parameters"]}, None
+            {entry["Name"]: entry["Value"] for page in parameter_pages for entry in page["Parameters"]}, None
         ).table
 
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
@@ -125,7 +127,7 @@ class AwsHosts:
 
     def published(self) -> CoordinatorEndpoint | None:
         try:
-            value = self._read(parameter(self._cluster, "coordinator"))
+            value = self._read_parameter(parameter(self._cluster, "coordinator"))
             return CoordinatorEndpoint.model_validate_json(value) if value is not None else None
         except ValidationError:
             return None
@@ -136,8 +138,8 @@ class AwsHosts:
         source = source_of(COORDINATOR_SOURCE, report.cluster)
         entry = {"Source": source, "DetailType": report.detail_type, "Detail": report.model_dump_json()}
         try:
-            answer = self._client("events").put_events(Entries=[entry])
+            response = self._client("events").put_events(Entries=[entry])
         except (BotoCoreError, ClientError) as error:
             raise HostsError(f"report of cluster {self._cluster} not sent: {error}") from error
-        if answer["FailedEntryCount"]:
-            raise HostsError(f"report of cluster {self._cluster} refused: {answer['Entries'][0].get('ErrorMessage')}")
+        if response["FailedEntryCount"]:
+            raise HostsError(f"report of cluster {self._cluster} refused: {response['Entries'][0].get('ErrorMessage')}")

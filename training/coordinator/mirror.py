@@ -1,6 +1,6 @@
 """Lists a cluster's training workers in files in the directory of the launch.
 
-Edits of these files have no effect, as the membership follows from tags and groups; the next change overwrites them.
+Edits of these files have no effect, as the membership follows from tags and groups. The next change overwrites edits.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dyntrain.training.coordinator.host_log import HostLog, training_hosts, writ
 log = logging.getLogger("coordinator")
 
 
-class Mirror:
-    """Writes the files. A call may block as long as the volume does, so the job must not wait for it."""
+class WorkerListFiles:
+    """Writes the files that list training workers. A call may block as long as the volume, so the job must not wait."""
 
     def __init__(self) -> None:
         self._directory: Path | None = None
@@ -24,7 +24,7 @@ class Mirror:
         self._last_error = ""
 
     def show(self, directory: Path, report: JobReport, addresses: Mapping[str, str], last_address: str) -> None:
-        """Update the files from a report. `last_address` ends the list.
+        """Update the files from a report. `last_address` is the last line of the list.
 
         A write error is logged once, and the write is tried again at the next call.
         """

@@ -1,8 +1,8 @@
-"""Carries out the session's orders in their order; orders after a decision wait until the decision is on the volume.
+"""Carries out the session's orders in sequence. Orders after a decision wait until the decision is on the volume.
 
 One thread makes all writes to the volume, in order. So while the volume stalls, which NFS may do for minutes, the event
 loop still answers pings, and workers train on to the next point where the membership may change. No order is sent
-during a stall, so its time extends all deadlines (`stalled`).
+during a stall, so the stall's duration extends all deadlines (`stalled`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from dyntrain.training.events import Event
 from dyntrain.training.journal import Entry
 from dyntrain.training.session.orders import Journal, Order
 
-NOTICEABLE = 5.0  # seconds after which a stall is logged
+NOTICEABLE_SECONDS = 5.0  # duration after which a stall of the volume is logged
 log = logging.getLogger("coordinator")
 
 
 class Outbox:
     """The queue of orders.
 
-    `volume` runs one call at a time: `decide` writes decisions there, and `announce` writes events. `carry` carries out
-    all other orders, on the event loop.
+    The thread `volume` runs one call at a time: `decide` writes decisions to the volume, and `announce` writes events.
+    `carry` carries out all other orders, on the event loop.
     """
 
     def __init__(
@@ -44,12 +44,14 @@ class Outbox:
 
     @property
     def stalled(self) -> bool:
-        """Whether a decision is being written to the volume; until then, no order is sent."""
+        """Whether a decision is being written to the volume; during the write no order is sent."""
         if self._since is None:
             return bool(self._waiting)
-        if not self._warned and (waited := time.monotonic() - self._since) > NOTICEABLE:
+        if not self._warned and (waited_seconds := time.monotonic() - self._since) > NOTICEABLE_SECONDS:
             self._warned = True
-            log.warning("a write to the volume has taken %.0f s so far; workers train on, none counts as lost", waited)
+            log.warning(
+                "a write to the volume has taken %.0f s so far; workers train on, none counts as lost", waited_seconds
+            )
         return True
 
     def put(self, orders: list[Order]) -> None:
@@ -78,8 +80,8 @@ class Outbox:
                     self._since = None
                 self._carry_out()
 
-    def announced(self, event: Event) -> None:
-        """Write an event after all earlier writes, without waiting for it."""
+    def write_event(self, event: Event) -> None:
+        """Write an event after all earlier writes, without waiting until the event is written."""
         self._volume.submit(self._announce, event).add_done_callback(_log_failure)
 
     def _carry_out(self) -> None:
@@ -90,6 +92,6 @@ class Outbox:
             self._due.set()
 
 
-def _log_failure(written: Future[None]) -> None:
-    if error := written.exception():
+def _log_failure(write_future: Future[None]) -> None:
+    if error := write_future.exception():
         log.error("an event could not be written: %s", error)

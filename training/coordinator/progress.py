@@ -18,7 +18,7 @@ def describe(event: events.Event) -> str:
         case events.Forming(position=position):
             return (
                 f"forming generation {event.number} at epoch {position.epoch} sample {position.offset}: {event.cause}; "
-                f"{len(event.members)} workers, joining {_names(event.joining)}, leaving {_names(event.leaving)}"
+                f"{len(event.members)} workers, joining {_join(event.joining)}, leaving {_join(event.leaving)}"
             )
         case events.Formed():
             phases = " ".join(f"{name} {seconds:.2f} s" for name, seconds in event.phases.items())
@@ -30,7 +30,7 @@ def describe(event: events.Event) -> str:
         case events.Left():
             return f"{event.instance} left"
         case events.WorkerLost() | events.WorkerRefused():
-            return f"{event.instance} {_name_of(event)}: {event.reason}"
+            return f"{event.instance} {_event_name(event)}: {event.reason}"
         case events.Stalled():
             return f"stalled: {event.reason}"
         case events.StallOver():
@@ -51,28 +51,30 @@ def describe(event: events.Event) -> str:
         case events.ResultsNotUploaded():
             return f"training goes on, but its results are not all in the bucket: {event.reason}"
         case events.CommitUnreadable(instead=earlier):
-            use = (
+            replacement = (
                 f"that of step {earlier.step} (epoch {earlier.epoch}) is used" if earlier else "no earlier one is left"
             )
-            return f"commit of step {event.position.step} cannot be used, {use}: {event.reason}"
+            return f"commit of step {event.position.step} cannot be used, {replacement}: {event.reason}"
         case events.Failed():
             return f"job failed: {event.reason}"
         case events.Finished():
             return f"job finished at step {event.position.step}"
         case _:
             fields = event.model_dump(mode="json", exclude={"event", "version", "at"}, exclude_none=True)
-            parts = [part for name, value in fields.items() if (part := _describe_field(name, value))]
-            return f"{_name_of(event)}: {', '.join(parts)}"
+            descriptions = [
+                description for name, value in fields.items() if (description := _describe_field(name, value))
+            ]
+            return f"{_event_name(event)}: {', '.join(descriptions)}"
 
 
 def _describe_field(name: str, value: Any) -> str:
-    """Describe a field; a true flag is described by its name, false flags and empty values by ""."""
+    """Describe a field: a true flag by its name, a false flag or an empty value by ""."""
     if isinstance(value, bool):
         return name if value else ""
     if name == "deadline":
         return f"{name} {datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%SZ}"
-    shown = _format_value(value)
-    return f"{name} {shown}" if shown else ""
+    formatted_value = _format_value(value)
+    return f"{name} {formatted_value}" if formatted_value else ""
 
 
 def _format_value(value: Any) -> str:
@@ -87,9 +89,9 @@ def _format_value(value: Any) -> str:
             return str(value)
 
 
-def _name_of(event: events.Event) -> str:
+def _event_name(event: events.Event) -> str:
     return event.event.replace("_", " ")
 
 
-def _names(instances: Iterable[str]) -> str:
+def _join(instances: Iterable[str]) -> str:
     return ", ".join(instances) or "none"

@@ -9,8 +9,8 @@ from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH, Unreachable
 
 
 @dataclass
-class Reach:
-    """The resources whose last request failed. Times are seconds since the Unix epoch."""
+class UnreachableResources:
+    """The resources whose last request failed. Times are seconds since 1970."""
 
     _unreachable: dict[str, Unreachable] = field(default_factory=dict)
 

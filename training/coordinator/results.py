@@ -1,7 +1,7 @@
 """Uploads a job's results to S3 while the job trains.
 
-A separate program (`dyntrain.training.report.uploads`) uploads them at the end of each epoch and of the job. Training
-does not wait for uploads, and a failed one becomes an event.
+A separate program (`dyntrain.training.report.uploads`) uploads the results at the end of each epoch and of the job.
+Training does not wait for uploads, and a failed upload becomes an event.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dyntrain.training.protocol.results import END_SECONDS, Uploaded
 from dyntrain.training.timeouts import timeout
 from pydantic import ValidationError
 
-AGAIN_SECONDS = 60.0  # from a failure to the next try, unless an epoch ends earlier
-GRACE_SECONDS = 2.0  # in which the program may end by itself
-NICE = "10"  # training on this node has priority
+RETRY_SECONDS = 60.0  # from a failed upload to the next attempt, unless an epoch ends earlier
+GRACE_SECONDS = 2.0  # time for the upload program to end by itself
+NICE = "10"  # niceness of the upload program, as training on this node has priority
 log = logging.getLogger("coordinator")
 
 
-class Results:
+class ResultsUploader:
     """The program that uploads results. `announce` is called with an event for each upload or failure."""
 
     def __init__(self, command: Sequence[str], announce: Callable[[Event], None]) -> None:
@@ -42,45 +42,49 @@ class Results:
         self._due.set()
 
     async def run(self) -> None:
-        """Upload new results until cancelled; then end the program."""
-        retry_after: float | None = None
+        """Upload new results until cancelled; then end the upload program."""
+        retry_seconds: float | None = None
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
-                    async with timeout(retry_after):
+                    async with timeout(retry_seconds):
                         await self._due.wait()
                 self._due.clear()
-                retry_after = None if await self._upload() else AGAIN_SECONDS
+                retry_seconds = None if await self._upload() else RETRY_SECONDS
         finally:
-            await self._end()
+            await self._end_program()
 
     async def finish(self, seconds: float = END_SECONDS) -> None:
-        """Upload the remaining results after the job's end, within `seconds`. Call it while `run` runs."""
+        """Upload the remaining results after the job's end, within `seconds`. Call this while `run` runs."""
         try:
             async with timeout(seconds):
                 await self._upload()
         except TimeoutError:
-            self._failed(f"not all was uploaded within {seconds:.0f} s after the job's end; the rest is on the volume")
+            self._announce_failure(
+                f"not all was uploaded within {seconds:.0f} s after the job's end; the rest is on the volume"
+            )
         finally:
             self.over = True
 
     async def _upload(self) -> bool:
         async with self._asking:
             try:
-                answer = await self._ask()
+                upload_result = await self._request_once()
             except (OSError, ValidationError) as error:
-                await self._end()
-                self._failed(f"the program for uploads gave no answer: {error}")
+                await self._end_program()
+                self._announce_failure(f"the program for uploads gave no answer: {error}")
                 return False
-        if answer.files:
-            uploaded = ResultsUploaded(files=answer.files, size=answer.size, seconds=answer.seconds, at=time.time())
-            self._announce(uploaded)
-        if answer.failed is not None:
-            self._failed(answer.failed)
-        return answer.failed is None
+        if upload_result.files:
+            upload_event = ResultsUploaded(
+                files=upload_result.files, size=upload_result.size, seconds=upload_result.seconds, at=time.time()
+            )
+            self._announce(upload_event)
+        if upload_result.failed is not None:
+            self._announce_failure(upload_result.failed)
+        return upload_result.failed is None
 
-    async def _ask(self) -> Uploaded:
-        """Ask the program to upload, and start it if needed. Raises OSError and ValidationError."""
+    async def _request_once(self) -> Uploaded:
+        """Ask the upload program for an upload, and start the program if needed. Raises OSError and ValidationError."""
         if self._process is None:
             command = (sys.executable, exec_child.__file__, str(os.getpid()), NICE, *self._command)
             # the program's standard error goes to the coordinator's log
@@ -91,14 +95,16 @@ class Results:
         await self._process.stdin.drain()
         line = await self._process.stdout.readline()
         if not line:
-            code = await self._process.wait()
-            raise ChildProcessError(f"it ended with exit code {code}; see its errors in the coordinator's log")
+            exit_code = await self._process.wait()
+            raise ChildProcessError(
+                f"the program ended with exit code {exit_code}; the coordinator's log shows its errors"
+            )
         return Uploaded.model_validate_json(line)
 
-    def _failed(self, reason: str) -> None:
+    def _announce_failure(self, reason: str) -> None:
         self._announce(ResultsNotUploaded(reason=reason, at=time.time()))
 
-    async def _end(self) -> None:
+    async def _end_program(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return

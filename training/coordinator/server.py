@@ -18,17 +18,17 @@ from dyntrain.controller.contract.messages import CoordinatorEndpoint, SignedDoc
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.training.coordinator.control import ControlServer
 from dyntrain.training.coordinator.hosts import Hosts, HostsError
-from dyntrain.training.coordinator.mirror import Mirror
+from dyntrain.training.coordinator.mirror import WorkerListFiles
 from dyntrain.training.coordinator.outbox import Outbox
 from dyntrain.training.coordinator.progress import describe
-from dyntrain.training.coordinator.reach import Reach
-from dyntrain.training.coordinator.results import Results
+from dyntrain.training.coordinator.reach import UnreachableResources
+from dyntrain.training.coordinator.results import ResultsUploader
 from dyntrain.training.coordinator.terms import Overtaken, TermJournal
 from dyntrain.training.events import Takeover
 from dyntrain.training.journal import CommitWritten, Entry, GenerationSettled, JobClosed, JobResumed, Restarted
 from dyntrain.training.layout import JobFolder
 from dyntrain.training.ledger import EventLog, read_events
-from dyntrain.training.protocol.admission import Gate
+from dyntrain.training.protocol.admission import HelloChecker
 from dyntrain.training.protocol.certificate import Certificate, make_certificate
 from dyntrain.training.protocol.node_messages import Workers
 from dyntrain.training.protocol.results import SCRIPTS_SECONDS
@@ -38,16 +38,14 @@ from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
 from dyntrain.training.session.session import Session
 
-TICK_SECONDS = 0.1
-# between reads of the target, multiplied by 1 to 1.4 at random, so that clusters do not read at the same time
-TARGET_SECONDS = 0.7
-REPORT_SECONDS = 5.0  # at most between two reports, which also show that this process is alive
+TICK_SECONDS = 0.1  # between checks of the session's deadlines
+TARGET_SECONDS = 0.7  # between reads of the target, times 1 to 1.4 at random, so that clusters read at different times
+REPORT_SECONDS = 5.0  # maximum between two reports, which also show that this process is alive
 FAREWELL_SECONDS = 15.0  # time for nodes and workers to disconnect after the job
 WORKERS_SECONDS = 0.5  # between updates of the nodes' addresses on all nodes
 CLAIM_SECONDS = 1.0  # between checks of the claim on the shared volume
-# between checks of the published endpoint, which an overtaken coordinator may have replaced late
-PUBLISH_SECONDS = 3.0
-TARGET, ADDRESS, BUS = "its target", "the parameter with its address", "the event bus"
+PUBLISH_SECONDS = 3.0  # between checks of the published endpoint, which an overtaken coordinator may replace late
+TARGET, ADDRESS, BUS = "its target", "the parameter with its address", "the event bus"  # resources, in messages
 log = logging.getLogger("coordinator")
 
 
@@ -55,13 +53,13 @@ class Coordinator:
     """The coordinator of one job.
 
     `keys` verify which instance a node is (`dyntrain.controller.contract.instance_identity`); without keys, nodes are
-    trusted. `term` is the nomination's term, or None if no other node can hold this job. Raises Overtaken if another
+    trusted. `term` is the nomination's term, or None if only this node can hold the job. Raises Overtaken if another
     node holds the job. `identity` proves to the controller which instance sends the reports.
 
-    Events go to the job's folder, and also to the file `events` if given. The training workers are listed as files in
-    the directory of the launch, else in `mirror`; with None no such files are written. `uploads` is the command that
-    uploads results on request (`Results`); with None the results stay on the volume. `resumes`: a person resumes an
-    interrupted or failed job, of which no process is left.
+    Events go to the job's folder, and also to the file `events` if given. The files that list the training workers are
+    in the directory of the launch, else in `mirror`; with None these files are not written. `uploads` is the command
+    that uploads results on request (`ResultsUploader`); with None the results stay on the volume. `resumes`: whether a
+    person resumes an interrupted or failed job, of which no process is left.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class Coordinator:
         self._hosts, self._host, self._instance_id, self._options = hosts, host, instance_id, options
         self._port, self._keys = port, keys
         self._journal, self._events = TermJournal(folder.ledger, instance_id, term), EventLog(folder.events, events)
-        self._chronicle = _chronicle(folder.events)
+        self._chronicle = _read_chronicle(folder.events)
         self._overtaken: Overtaken | None = None
         entries = [
             *self._journal.entries,
@@ -96,35 +94,39 @@ class Coordinator:
         self._session = Session.recovered(options, lambda: secrets.token_urlsafe(24), entries, time.time())
         self._token = secrets.token_urlsafe(32)
         self._server = ControlServer(
-            self._session, options.job, Gate(options.cluster, self._token, keys), self.carry_out
+            self._session, options.job, HelloChecker(options.cluster, self._token, keys), self.carry_out
         )
         self._reported: JobReport | None = None
         self._reported_at = 0.0
-        self._reach = Reach()
+        self._reach = UnreachableResources()
         self._over = asyncio.Event()
-        self._results = Results(uploads, lambda event: self.carry_out([Announce(event)])) if uploads else None
+        self._results = ResultsUploader(uploads, lambda event: self.carry_out([Announce(event)])) if uploads else None
         self._outbox = Outbox(self._volume, self._journal.append, self._events.append, self._carry_out)
 
     def _take_over(self, now: float) -> list[Entry]:
-        """Restart the job if another node's coordinator held it, as that node's ps-lite server is lost.
+        """Restart the job if another node's coordinator held the job, as that node's ps-lite server is lost.
 
         Returns the new journal entries.
         """
-        former, instance = self._journal.taken_over, self._instance_id
-        if former is None:
+        former_holder, instance = self._journal.taken_over, self._instance_id
+        if former_holder is None:
             return []
-        numbers = (entry.number for entry in self._journal.entries if isinstance(entry, GenerationSettled))
-        number = max(numbers, default=0)
-        restarted = Restarted(generation=number, reason=f"{instance} takes over from {former}", at=now)
-        self._journal.append(restarted)
-        self._events.append(takeover := Takeover(instance=instance, former=former, generation=number, at=now))
-        self._chronicle.record_event(takeover)
-        log.warning("%s takes the job over from %s", instance, former)
-        return [restarted]
+        generation_numbers = (entry.number for entry in self._journal.entries if isinstance(entry, GenerationSettled))
+        last_generation = max(generation_numbers, default=0)
+        restart_entry = Restarted(
+            generation=last_generation, reason=f"{instance} takes over from {former_holder}", at=now
+        )
+        self._journal.append(restart_entry)
+        self._events.append(
+            takeover_event := Takeover(instance=instance, former=former_holder, generation=last_generation, at=now)
+        )
+        self._chronicle.record_event(takeover_event)
+        log.warning("%s takes the job over from %s", instance, former_holder)
+        return [restart_entry]
 
     def _resume(self, now: float) -> list[Entry]:
-        self._journal.append(resumed := JobResumed(at=now))
-        return [resumed]
+        self._journal.append(resume_entry := JobResumed(at=now))
+        return [resume_entry]
 
     @property
     def session(self) -> Session:
@@ -153,33 +155,35 @@ class Coordinator:
             )
             async with asyncio.TaskGroup() as tasks:
                 # tasks that start before the endpoint is published, which may take long
-                background = [tasks.create_task(coroutine) for coroutine in (self._report(), self._watch_claim())]
+                background_tasks = [
+                    tasks.create_task(coroutine) for coroutine in (self._send_reports(), self._watch_claim())
+                ]
                 await self._publish(endpoint)
-                loops = (
-                    self._write(),
+                endless_loops = (
+                    self._write_decisions(),
                     self._tick(),
                     self._watch_target(),
-                    self._tell_workers(),
-                    self._show_workers(self._mirror),
+                    self._send_addresses(),
+                    self._list_workers(self._mirror),
                     self._watch_published(endpoint),
                     *([self._results.run()] if self._results is not None else []),
                 )
-                background += [tasks.create_task(coroutine) for coroutine in loops]
+                background_tasks += [tasks.create_task(coroutine) for coroutine in endless_loops]
                 await self._over.wait()
                 if self._overtaken is None:
                     # A node disconnects when its script has ended, which may save its model after the last epoch; nodes
                     # that wait for the next launch stay connected.
-                    scripts = self._results is not None and not self._options.waits
-                    await self._server.drain(SCRIPTS_SECONDS if scripts else FAREWELL_SECONDS)
+                    waits_for_scripts = self._results is not None and not self._options.waits
+                    await self._server.drain(SCRIPTS_SECONDS if waits_for_scripts else FAREWELL_SECONDS)
                     await self._finish_results()
-                for task in background:
+                for task in background_tasks:
                     task.cancel()
             if self._overtaken is not None:
                 raise self._overtaken
             await self._last_report()
 
     def carry_out(self, orders: list[Order]) -> None:
-        """Carry out orders, after all earlier ones; drop them if another coordinator has taken the job over."""
+        """Carry out orders after all earlier orders, or drop them if another coordinator has taken the job over."""
         if self._overtaken is None:
             self._outbox.put(orders)
             if self._results is not None and any(_ends_an_epoch(order) for order in orders):
@@ -189,7 +193,7 @@ class Coordinator:
         if self._results is not None:
             await self._results.finish()
 
-    async def _write(self) -> None:
+    async def _write_decisions(self) -> None:
         try:
             await self._outbox.run()
         except Overtaken as error:
@@ -204,21 +208,21 @@ class Coordinator:
             case DropWorker():
                 self._server.drop_worker(order.instance_id, order.pid, order.reason)
             case Announce():
-                self._outbox.announced(order.event)
+                self._outbox.write_event(order.event)
                 self._chronicle.record_event(order.event)
                 log.info("%s", describe(order.event))
             case Over():
                 self._over.set()
 
     async def _publish(self, endpoint: CoordinatorEndpoint) -> None:
-        delay = 0.5
+        delay_seconds = 0.5
         while self._overtaken is None:
             try:
                 await asyncio.to_thread(self._hosts.publish, endpoint, self._token)
             except HostsError as error:
-                log.warning("%s; again in %.1f s", self._reach.failed(ADDRESS, error, time.time()), delay)
-                await asyncio.sleep(delay)
-                delay = min(10.0, delay * 2)
+                log.warning("%s; again in %.1f s", self._reach.failed(ADDRESS, error, time.time()), delay_seconds)
+                await asyncio.sleep(delay_seconds)
+                delay_seconds = min(10.0, delay_seconds * 2)
             else:
                 self._reach.answered(ADDRESS)
                 log.info(
@@ -242,7 +246,7 @@ class Coordinator:
     async def _watch_claim(self) -> None:
         while True:
             try:
-                await asyncio.to_thread(self._journal.check)
+                await asyncio.to_thread(self._journal.check_claim)
             except Overtaken as error:
                 self._end_as_overtaken(error)
             except OSError as error:
@@ -253,10 +257,10 @@ class Coordinator:
         while True:
             await asyncio.sleep(PUBLISH_SECONDS)
             try:
-                published = await asyncio.to_thread(self._hosts.published)
+                published_endpoint = await asyncio.to_thread(self._hosts.published)
                 self._reach.answered(ADDRESS)
-                if published != endpoint:
-                    await asyncio.to_thread(self._journal.check)
+                if published_endpoint != endpoint:
+                    await asyncio.to_thread(self._journal.check_claim)
                     await self._publish(endpoint)
             except HostsError as error:
                 log.warning("%s; it will be read again", self._reach.failed(ADDRESS, error, time.time()))
@@ -277,49 +281,49 @@ class Coordinator:
             await asyncio.sleep(TICK_SECONDS)
 
     async def _watch_target(self) -> None:
-        failures = 0
+        failed_reads = 0
         while True:
             try:
                 target = await asyncio.to_thread(self._hosts.read_target)
-                failures = 0
+                failed_reads = 0
                 self._reach.answered(TARGET)
             except HostsError as error:
-                failures += 1
+                failed_reads += 1
                 message = self._reach.failed(TARGET, error, time.time())
                 log.warning("%s; the present membership stays in force", message)
             else:
                 if target is not None:
                     self.carry_out(self._session.new_target(target, time.time()))
-            await asyncio.sleep(TARGET_SECONDS * (1 + random.random() * 0.4) * min(8, 2**failures))
+            await asyncio.sleep(TARGET_SECONDS * (1 + random.random() * 0.4) * min(8, 2**failed_reads))
 
-    async def _tell_workers(self) -> None:
+    async def _send_addresses(self) -> None:
         while True:
             addresses = self._session.addresses(self._instance_id)
             if addresses is not None:
-                self._server.tell_workers(Workers(addresses=addresses))
+                self._server.send_addresses(Workers(addresses=addresses))
             await asyncio.sleep(WORKERS_SECONDS)
 
-    async def _show_workers(self, directory: Path | None) -> None:
+    async def _list_workers(self, directory: Path | None) -> None:
         """List the training workers in files, in a thread of its own, as the volume may hang."""
         if directory is None:
             return
-        mirror, job, thread = Mirror(), self._session.job, ThreadPoolExecutor(1, "mirror")
+        mirror, job, executor = WorkerListFiles(), self._session.job, ThreadPoolExecutor(1, "mirror")
         while True:
             if job.launch is not None or not job.options.waits:
                 folder = directory if job.launch is None else Path(job.launch.directory)
                 addresses = dict(job.roster.addresses)
                 arguments = (folder, job.report(), addresses, addresses.get(self._instance_id, ""))
-                await asyncio.get_running_loop().run_in_executor(thread, mirror.show, *arguments)
+                await asyncio.get_running_loop().run_in_executor(executor, mirror.show, *arguments)
             await asyncio.sleep(WORKERS_SECONDS)
 
-    async def _report(self) -> None:
-        """Report every `REPORT_SECONDS`, and at once after a change on which the controller acts."""
+    async def _send_reports(self) -> None:
+        """Send a report every `REPORT_SECONDS`, and at once after a change on which the controller acts."""
         while self._overtaken is None:
             report = self._next_report()
-            changed = _decisive_fields(report) != _decisive_fields(self._reported)
-            if changed or time.monotonic() - self._reported_at > REPORT_SECONDS:
+            report_changed = _decisive_fields(report) != _decisive_fields(self._reported)
+            if report_changed or time.monotonic() - self._reported_at > REPORT_SECONDS:
                 try:
-                    await asyncio.to_thread(self._hosts.report, self._with_history(report))
+                    await asyncio.to_thread(self._hosts.report, self._add_history(report))
                     self._reported, self._reported_at = report, time.monotonic()
                     self._reach.answered(BUS)
                 except HostsError as error:
@@ -328,43 +332,45 @@ class Coordinator:
             await asyncio.sleep(0.05)
 
     async def _last_report(self) -> None:
-        for delay in (0.5, 1, 2, 4, 8):
+        for delay_seconds in (0.5, 1, 2, 4, 8):
             try:
-                last_report = self._with_history(self._next_report()).model_copy(update={"closed": True})
+                last_report = self._add_history(self._next_report()).model_copy(update={"closed": True})
                 await asyncio.to_thread(self._hosts.report, last_report)
-                closed = JobClosed(at=time.time())
-                await asyncio.get_running_loop().run_in_executor(self._volume, self._journal.append, closed)
+                close_entry = JobClosed(at=time.time())
+                await asyncio.get_running_loop().run_in_executor(self._volume, self._journal.append, close_entry)
                 return
             except HostsError as error:
-                log.warning("%s; again in %.1f s", error, delay)
-                await asyncio.sleep(delay)
+                log.warning("%s; again in %.1f s", error, delay_seconds)
+                await asyncio.sleep(delay_seconds)
 
     def _next_report(self) -> JobReport:
         """Return the next report.
 
         While a decision is not on the volume yet, the last report is repeated, because the controller acts on reports.
-        The last report is also repeated until an ended job's results are uploaded, before its end is reported.
+        After the job's end, the last report is repeated until the job's results are uploaded; then the end is reported.
         """
         report = self._session.report(time.time())
-        uploading = self._results is not None and not self._results.over and report.state in ("finished", "failed")
-        if self._reported is not None and (self._outbox.stalled or uploading):
+        upload_pending = self._results is not None and not self._results.over and report.state in ("finished", "failed")
+        if self._reported is not None and (self._outbox.stalled or upload_pending):
             return self._reported.model_copy(update={"sequence": report.sequence})
-        sender = {"instance_id": self._instance_id, "private_ip": self._host, "identity": self._identity}
-        return report.model_copy(update={**sender, "unreachable": self._reach.unreachable})
+        sender_fields = {"instance_id": self._instance_id, "private_ip": self._host, "identity": self._identity}
+        return report.model_copy(update={**sender_fields, "unreachable": self._reach.unreachable})
 
-    def _with_history(self, report: JobReport) -> JobReport:
-        """Add progress and history to a report before it is sent; a change of these alone causes no report."""
-        now, fraction = time.time(), self._session.job.fraction
-        active = sum(member.active for member in report.members)
-        self._chronicle.record_progress(now, fraction, report.epoch, report.step, active, report.samples_per_second)
-        added = {"progress": self._chronicle.progress(fraction, now), "history": self._chronicle.history()}
-        return report.model_copy(update=added)
+    def _add_history(self, report: JobReport) -> JobReport:
+        """Add progress and history to a report before it is sent; their changes alone cause no report."""
+        now, done_fraction = time.time(), self._session.job.fraction
+        active_workers = sum(member.active for member in report.members)
+        self._chronicle.record_progress(
+            now, done_fraction, report.epoch, report.step, active_workers, report.samples_per_second
+        )
+        added_fields = {"progress": self._chronicle.progress(done_fraction, now), "history": self._chronicle.history()}
+        return report.model_copy(update=added_fields)
 
 
-def _chronicle(file: Path) -> Chronicle:
-    """Read the job's history from the events of its earlier coordinators.
+def _read_chronicle(file: Path) -> Chronicle:
+    """Read the job's history from the events that earlier coordinators wrote.
 
-    If the events are unreadable, only the curves begin anew.
+    If the events are unreadable, the curves begin anew, and nothing else is lost.
     """
     try:
         return Chronicle.of(read_events(file))

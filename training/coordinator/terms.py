@@ -1,9 +1,10 @@
 """The claim on the shared volume, which names the job's coordinator, and a journal for each term of a coordinator.
 
-A coordinator on another machine may still be alive when the next one takes over, so each writes a journal of its own.
-The successor replaces the claim before it reads the earlier journals. A coordinator reads the claim again after it has
-written a decision, and before it sends anything about it. So each decision of an overtaken coordinator was either read
-by its successor or is void. This holds over NFS too, as opening a file by name asks the server.
+A coordinator may still be alive when another machine's coordinator takes over, so each coordinator writes a journal of
+its own. The successor replaces the claim before it reads the earlier journals. A coordinator reads the claim again
+after it has written a decision, and before it sends orders about the decision. So each decision of an overtaken
+coordinator was either read by its successor or is void. This protocol also works over NFS, as opening a file by name
+asks the NFS server.
 
     journal.jsonl            term 0
     journal-<term>.jsonl     begins with `TermBegun`: the instance, and the bytes that count of each earlier journal
@@ -23,27 +24,30 @@ from dyntrain.training.records import Format, Record, Unreadable
 from pydantic import TypeAdapter
 
 CLAIM = "claim.json"
-_NAME = re.compile(r"journal-(\d+)\.jsonl")
+_JOURNAL_NAME = re.compile(r"journal-(\d+)\.jsonl")
 
 
 class TermClaim(Record):
     """The instance that holds the job, until a later term is claimed."""
 
     version: int = 1
-    term: int
-    instance: str
+    term: int  # number of the nomination
+    instance: str  # EC2 instance id of the coordinator's node
 
 
-_CLAIM: Format[TermClaim] = Format("claim to a job", 1, TypeAdapter(TermClaim))
+_CLAIM_FORMAT: Format[TermClaim] = Format("claim to a job", 1, TypeAdapter(TermClaim))
 
 
 class Overtaken(RuntimeError):
-    """Another node holds the job in this or a later term; the message names the node."""
+    """Another node holds the job, in this term or a later term; the message names the node."""
 
 
 def read_journal(ledger: Path) -> list[Entry]:
-    """Return the entries that count, of all terms in order; empty without a journal. Raises `records.Unreadable`."""
-    return _entries(_counted(ledger))
+    """Return the journal entries that count, of all terms in order; empty without a journal.
+
+    Raises `records.Unreadable`.
+    """
+    return _read_all(_counted_sizes(ledger))
 
 
 def holder(entries: list[Entry]) -> str | None:
@@ -52,10 +56,10 @@ def holder(entries: list[Entry]) -> str | None:
 
 
 class TermJournal:
-    """The journal of the present term. `term` is None if no other machine can hold this job, as with `launch`.
+    """The journal of the present term. `term` is None if only this machine can hold the job, as with `launch`.
 
-    `entries` are the earlier entries that count. `taken_over` is the node that wrote the last journal, if it was
-    another node. Raises Overtaken if another node holds the job, `records.Unreadable`, OSError.
+    `entries` are the earlier entries that count. `taken_over` is the node that wrote the last journal, or None if this
+    node wrote it. Raises Overtaken if another node holds the job, `records.Unreadable`, OSError.
     """
 
     def __init__(self, ledger: Path, instance: str, term: int | None) -> None:
@@ -64,25 +68,31 @@ class TermJournal:
         read_journal(ledger)  # a job that this release cannot read must not be claimed
         if term is not None:
             self._claim_job(term, instance)
-        counted = _counted(ledger)
-        self.entries = _entries(counted)
+        counted_sizes = _counted_sizes(ledger)
+        self.entries = _read_all(counted_sizes)
         last_holder = holder(self.entries)
         self.taken_over = last_holder if term is not None and last_holder not in (None, instance) else None
-        own_journal = _journal(ledger, term or 0)
-        if any(_term_of(path) > _term_of(own_journal) for path in counted):
-            raise Overtaken(f"{last_holder} holds the job in a later term than {term}")
+        own_journal = _journal_path(ledger, term or 0)
+        if any(_term_of(path) > _term_of(own_journal) for path in counted_sizes):
+            raise Overtaken(f"this node is nominated for term {term}, but {last_holder} holds the job in a later term")
         self._log = LineLog(own_journal, sync=True)
-        if term is not None and not any(isinstance(entry, TermBegun) for entry in _read(own_journal)):
-            sizes = {path.name: size for path, size in counted.items() if path != own_journal}
+        if term is not None and not any(isinstance(entry, TermBegun) for entry in _read_entries(own_journal)):
+            sizes = {path.name: size for path, size in counted_sizes.items() if path != own_journal}
             self._log.write(TermBegun(term=term, instance=instance, of=sizes).line())
 
     def append(self, entry: Entry) -> None:
-        """Write an entry to disk; the entry counts on return. Raises Overtaken if the entry may not count."""
-        self._log.write(entry.line())
-        self.check()
+        """Write an entry to disk.
 
-    def check(self) -> None:
-        """Check that this coordinator still holds the claim. Raises Overtaken if another one does."""
+        The entry counts when this function returns. Raises Overtaken if the entry may not count.
+        """
+        self._log.write(entry.line())
+        self.check_claim()
+
+    def check_claim(self) -> None:
+        """Check that this coordinator still holds the claim.
+
+        Raises Overtaken if another coordinator holds the claim.
+        """
         try:
             claim = _read_claim(self._ledger)
         except Unreadable as error:  # this coordinator had written a readable claim
@@ -107,38 +117,38 @@ def _read_claim(ledger: Path) -> tuple[int, str] | None:
     """Read the claim as (term, instance), or return None if there is no claim. Raises `records.Unreadable`."""
     path = ledger / CLAIM
     try:
-        claim = _CLAIM.parse(json.loads(path.read_text()), path)
+        claim = _CLAIM_FORMAT.parse(json.loads(path.read_text()), path)
     except FileNotFoundError:
         return None
     return claim.term, claim.instance
 
 
-def _counted(ledger: Path) -> dict[Path, int]:
-    """Return the journals that count, oldest first, with the number of bytes that count.
+def _counted_sizes(ledger: Path) -> dict[Path, int]:
+    """Return the journals that count, oldest first, with the number of bytes that count in each.
 
-    The latest journal that has a `TermBegun` determines these numbers for the earlier ones.
+    The latest journal with a `TermBegun` says how many bytes of each earlier journal count.
     """
     journals = sorted(
-        (path for path in ledger.glob("journal*.jsonl") if path.name == JOURNAL or _NAME.fullmatch(path.name)),
+        (path for path in ledger.glob("journal*.jsonl") if path.name == JOURNAL or _JOURNAL_NAME.fullmatch(path.name)),
         key=_term_of,
     )
     while journals:
-        latest = journals.pop()
-        first_entry = next(_read(latest), None)
-        if _term_of(latest) == 0:
-            return {latest: _complete_size(latest)}
+        latest_journal = journals.pop()
+        first_entry = next(_read_entries(latest_journal), None)
+        if _term_of(latest_journal) == 0:
+            return {latest_journal: _complete_size(latest_journal)}
         if isinstance(first_entry, TermBegun):
-            counted = {path: first_entry.of[path.name] for path in journals if path.name in first_entry.of}
-            return {**counted, latest: _complete_size(latest)}
+            counted_sizes = {path: first_entry.of[path.name] for path in journals if path.name in first_entry.of}
+            return {**counted_sizes, latest_journal: _complete_size(latest_journal)}
     return {}
 
 
-def _journal(ledger: Path, term: int) -> Path:
+def _journal_path(ledger: Path, term: int) -> Path:
     return ledger / (f"journal-{term:012d}.jsonl" if term else JOURNAL)
 
 
 def _term_of(path: Path) -> int:
-    match = _NAME.fullmatch(path.name)
+    match = _JOURNAL_NAME.fullmatch(path.name)
     return int(match[1]) if match else 0
 
 
@@ -147,9 +157,9 @@ def _complete_size(path: Path) -> int:
     return path.read_bytes().rfind(b"\n") + 1
 
 
-def _entries(counted: dict[Path, int]) -> list[Entry]:
-    return [entry for path, size in counted.items() for entry in _read(path, size)]
+def _read_all(counted_sizes: dict[Path, int]) -> list[Entry]:
+    return [entry for path, size in counted_sizes.items() for entry in _read_entries(path, size)]
 
 
-def _read(path: Path, size: int | None = None) -> Iterator[Entry]:
+def _read_entries(path: Path, size: int | None = None) -> Iterator[Entry]:
     return (FORMAT.parse(line, path) for line in read_lines(path, size))

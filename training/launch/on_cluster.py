@@ -22,7 +22,7 @@ from dyntrain.training.coordinator.progress import describe
 from dyntrain.training.launch.launcher_lines import LauncherLines
 from dyntrain.training.launch.plan import LaunchError, OnCluster
 from dyntrain.training.ledger import EventTail
-from dyntrain.training.protocol.launch_desk import SOCKET, VARIABLE, Reply, ToEnd, ToLaunch, ask
+from dyntrain.training.protocol.launch_desk import SOCKET, VARIABLE, EndQuestion, LaunchQuestion, Reply, ask
 
 LOOK_SECONDS = 0.2
 RETRY_SECONDS = 1.0
@@ -57,7 +57,7 @@ def launch_on_cluster(path: Path, plan: OnCluster) -> int:
     """
     request = uuid.uuid4().hex
     directory_here = Path.cwd()
-    question = ToLaunch(
+    question = LaunchQuestion(
         request=request,
         command=plan.command,
         directory=str(directory_here),
@@ -70,10 +70,10 @@ def launch_on_cluster(path: Path, plan: OnCluster) -> int:
         _say(f"{directory_here} is not on the shared volume: the job runs in {directory}")
     _say(f"Created worker host file {directory / HOST_FILE}")
     _say(f"Created worker host log file {directory / HOST_LOG}")
-    return _follow(_JobStreams(reply), lambda: _ask_repeatedly(path, ToEnd(request=request)))
+    return _follow(_JobStreams(reply), lambda: _ask_repeatedly(path, EndQuestion(request=request)))
 
 
-def _ask_repeatedly(path: Path, question: ToLaunch | ToEnd, patience: float = 0.0) -> Reply:
+def _ask_repeatedly(path: Path, question: LaunchQuestion | EndQuestion, patience: float = 0.0) -> Reply:
     """Ask the node's program; repeat for `patience` seconds while the refusal is temporary. Raises LaunchError."""
     deadline = time.monotonic() + patience
     last_refusal = ""
@@ -87,7 +87,7 @@ def _ask_repeatedly(path: Path, question: ToLaunch | ToEnd, patience: float = 0.
     return reply
 
 
-def _answer(path: Path, question: ToLaunch | ToEnd) -> Reply:
+def _answer(path: Path, question: LaunchQuestion | EndQuestion) -> Reply:
     """Ask once. Raises LaunchError."""
     try:
         return ask(path, question)

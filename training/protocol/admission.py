@@ -1,9 +1,9 @@
 """Admission to the control channel: checks the proofs in a peer's first message, the hello. Pure.
 
-The coordinator opens each connection with a nonce. The hello answers with a keyed hash over the nonce and the names it
-claims, so the token itself is never sent, and a hello is useless on another connection. The token proves that the
-sender belongs to the cluster; the signed instance identity document proves which node it is, if the job has keys to
-verify it.
+The coordinator opens each connection with a nonce. The hello answers with a keyed hash over the nonce and the names
+that the hello claims, so the token itself is never sent, and a hello is useless on another connection. The token proves
+that the sender belongs to the cluster; the signed instance identity document proves which node it is, if the job has
+keys to verify it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class HelloRefusal(Enum):
 
 
 @dataclass(frozen=True)
-class Gate:
-    """Checks hellos. Without `keys` a hello need not prove its instance."""
+class HelloChecker:
+    """Checks hellos. Without `keys` a hello need not prove from which instance it comes."""
 
     cluster: str
     token: str
-    keys: Keys = ()
+    keys: Keys = ()  # public keys that verify instance identity documents
 
     def refusal(self, hello: Hello, nonce: str) -> tuple[HelloRefusal, str] | None:
         """Return the reason to refuse a hello that answers `nonce`, with a detail for the log, or None to accept it."""
@@ -57,7 +57,9 @@ class Gate:
 def proof(token: str, nonce: str, hello: Hello) -> str:
     """HMAC-SHA256 (RFC 2104), keyed by the token, of nonce, sender's kind and claimed names, each with its length."""
     fields: list[str] = [nonce, type(hello).__name__, hello.cluster, hello.instance_id, hello.private_ip]
-    message = b"".join(len(part).to_bytes(4) + part for part in (text.encode() for text in fields))
+    message = b"".join(
+        len(encoded_field).to_bytes(4) + encoded_field for encoded_field in (text.encode() for text in fields)
+    )
     return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
 
 

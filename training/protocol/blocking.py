@@ -1,8 +1,8 @@
-"""A blocking connection to the coordinator, for a worker's threads: several send messages and one receives them.
+"""A blocking connection to the coordinator, for a worker's threads: several threads send, one thread receives.
 
 An event loop in a thread of its own owns the connection. OpenSSL forbids one thread to read from a TLS session while
 another writes to it (https://github.com/openssl/openssl/issues/20446), but websockets' own blocking connection does so.
-If a session ticket arrives while the first request is written, both sides may then wait forever.
+If a TLS session ticket arrives while the first request is written, client and server may then wait forever.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class BlockingConnection:
-    """A connection for all threads but the event loop's own, while the loop runs. Raises the errors of `connection`."""
+    """A connection for all threads except the event loop's, while the loop runs. Raises the errors of `connection`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection) -> None:
         self.connection = connection
         self._loop = loop
 
     def send(self, text: str) -> None:
-        """Send a message. Pings bound the time, as they close a connection whose other side reads nothing."""
+        """Send a message. The time is bounded, as pings close a connection whose peer reads nothing."""
         self._run(self.connection.send(text))
 
     def recv(self, seconds: float | None = None) -> str | bytes:
@@ -39,7 +39,7 @@ class BlockingConnection:
         return self._run(asyncio.wait_for(self.connection.recv(), seconds))
 
     def __iter__(self) -> Iterator[str | bytes]:
-        """Yield messages until the other side closes the connection."""
+        """Yield messages until the peer closes the connection."""
         while True:
             try:
                 yield self.recv()
@@ -49,15 +49,18 @@ class BlockingConnection:
     def close(self) -> None:
         self._run(self.connection.close())
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
 
 @contextmanager
 def connected(
     url: str, certificate: str, clocks: Clocks = DEFAULT, seconds: float = ANSWER_SECONDS
 ) -> Iterator[BlockingConnection]:
-    """Connect within `seconds`; raises as `channel.connect` does. After the block no thread may use the connection."""
+    """Connect within `seconds`.
+
+    Raises as `channel.connect`. After the `with` block no thread may use the connection.
+    """
     future: Future[tuple[BlockingConnection, asyncio.Event]] = Future()
 
     async def hold_connection() -> None:
@@ -68,17 +71,17 @@ def connected(
             future.set_result((BlockingConnection(asyncio.get_running_loop(), connection), close_event))
             await close_event.wait()
 
-    def run() -> None:
-        work = hold_connection()
+    def run_event_loop() -> None:
+        coroutine = hold_connection()
         try:
-            asyncio.run(work)
+            asyncio.run(coroutine)
         except BaseException as error:
-            work.close()  # prevents a warning if no event loop could be made
+            coroutine.close()  # prevents a warning if no event loop could be made
             if future.done():
                 raise
             future.set_exception(error)  # ends the caller's wait
 
-    thread = threading.Thread(target=run, name="line", daemon=True)
+    thread = threading.Thread(target=run_event_loop, name="line", daemon=True)
     thread.start()
     blocking_connection, close_event = future.result()
     try:

@@ -1,4 +1,4 @@
-"""The coordinator's TLS certificate, which each process makes at its start and publishes through SSM."""
+"""The coordinator's TLS certificate, which each coordinator makes at its start and publishes through SSM."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ VALID_DAYS = 90
 
 @dataclass(frozen=True)
 class Certificate:
-    """Certificate and key as PEM; `key` is a secret."""
+    """Certificate and secret private key, as PEM."""
 
     pem: str
-    key: str
+    key: str  # private key
 
     def __repr__(self) -> str:
         return "Certificate(...)"
@@ -31,13 +31,13 @@ class Certificate:
     def server_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        handle, name = tempfile.mkstemp()  # mode 0600; ssl reads keys only from files
+        descriptor, file_name = tempfile.mkstemp()  # mode 0600; ssl reads keys only from files
         try:
-            os.write(handle, (self.pem + self.key).encode())
-            os.close(handle)
-            context.load_cert_chain(name)
+            os.write(descriptor, (self.pem + self.key).encode())
+            os.close(descriptor)
+            context.load_cert_chain(file_name)
         finally:
-            Path(name).unlink()
+            Path(file_name).unlink()
         return context
 
 

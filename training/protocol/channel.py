@@ -1,7 +1,7 @@
 """Connection of nodes and workers to the coordinator: a WebSocket over TLS that trusts one pinned certificate.
 
-Each coordinator makes a new self-signed certificate, published through SSM. So no other certificate is trusted, and
-the host name is not checked, as addresses change.
+Each coordinator makes a new self-signed certificate, published through SSM. Nodes and workers trust only this
+certificate, and do not check the host name, as addresses change.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async_client
 from websockets.uri import parse_uri
 
-REACH_SECONDS = 10.0  # in which the coordinator's machine must accept the connection
+REACH_SECONDS = 10.0  # limit until the coordinator's machine accepts the connection
 # Limit for each of three steps from the accepted connection to the coordinator's first message. If hundreds connect at
 # once, the last ones wait long; an earlier retry would make the coordinator do the same work twice.
 ANSWER_SECONDS = 30.0
 # Some scripts set the level DEBUG globally. Then websockets logs parts of each frame, and frames contain tokens.
-QUIET = logging.getLogger("dyntrain.websockets")
-QUIET.setLevel(logging.WARNING)
+QUIET_LOGGER = logging.getLogger("dyntrain.websockets")
+QUIET_LOGGER.setLevel(logging.WARNING)
 
 
 def client_context(certificate: str) -> ssl.SSLContext:
@@ -43,7 +43,7 @@ def client_context(certificate: str) -> ssl.SSLContext:
 async def connect(url: str, certificate: str, clocks: Clocks = DEFAULT) -> AsyncConnection:
     """Connect in an event loop; threads use `blocking.connected`.
 
-    Raises OSError, TimeoutError, ssl.SSLError or websockets.WebSocketException within `REACH_SECONDS` and
+    Raises OSError, TimeoutError, ssl.SSLError or websockets.WebSocketException, within the limits `REACH_SECONDS` and
     `ANSWER_SECONDS`.
     """
     address = parse_uri(url)
@@ -64,25 +64,28 @@ async def connect(url: str, certificate: str, clocks: Clocks = DEFAULT) -> Async
         ping_interval=clocks.ping,
         ping_timeout=clocks.pong,
         proxy=None,
-        logger=QUIET,
+        logger=QUIET_LOGGER,
     )
 
 
 def answer_seconds(clocks: Clocks) -> float:
-    """Time limit for an answer; at most half of `Clocks.patience`, as another coordinator may appear meanwhile."""
+    """Time limit for an answer; at most half of `Clocks.patience`, as a new coordinator may appear meanwhile."""
     return min(ANSWER_SECONDS, clocks.patience / 2)
 
 
 async def greet(connection: AsyncConnection, hello: NodeHello, token: SecretStr, clocks: Clocks = DEFAULT) -> None:
-    """Answer the coordinator's challenge. Raises the errors of `connect`, and ValueError without a challenge."""
+    """Answer the coordinator's challenge. Raises the errors of `connect`, and ValueError for another first message."""
     async with timeout(answer_seconds(clocks)):
-        first = await connection.recv()
-    await connection.send(encode(answer(first, hello, token)))
+        first_message = await connection.recv()
+    await connection.send(encode(answer_challenge(first_message, hello, token)))
 
 
-def answer(first: str | bytes, hello: H, token: SecretStr) -> H:
-    """Return the hello that answers the coordinator's first message. Raises ValueError if that is no challenge."""
-    match decode(first):
+def answer_challenge(first_message: str | bytes, hello: H, token: SecretStr) -> H:
+    """Return the hello that answers the coordinator's first message.
+
+    Raises ValueError if that message is no challenge.
+    """
+    match decode(first_message):
         case Challenge(nonce=nonce):
             return with_proof(hello, token.get_secret_value(), nonce)
         case Refused(reason=reason):
@@ -98,5 +101,5 @@ def encode(message: ToCoordinator) -> str:
 
 
 def decode(text: str | bytes) -> FromCoordinator:
-    """Parse a message. Raises pydantic.ValidationError if the coordinator speaks another protocol."""
+    """Parse a message. Raises pydantic.ValidationError if the coordinator speaks another version of the protocol."""
     return parse_from_coordinator(text)

@@ -5,29 +5,32 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
-MOST_CHECKS = 1000  # with two names each, a message with so many stays below MAX_BYTES
-NAME_LENGTH = 80  # characters
+MOST_CHECKS = 1000  # maximum in one message, which so stays below MAX_BYTES
+NAME_LENGTH = 80  # maximum for an array's name, in characters
 
-Checks = tuple[tuple[str, str], ...]
+Checks = tuple[tuple[str, str], ...]  # (name, checksum) of each array
 
 
 def limit_checks(checks: Sequence[tuple[str, str]]) -> Checks:
-    """Return at most `MOST_CHECKS` checksums: neighbouring arrays may share one, named after the first and the last.
+    """Return at most `MOST_CHECKS` checksums: neighbouring arrays may share one, named after the first and last array.
 
     The grouping is the same on all workers, which have the same number of arrays.
     """
-    size = -(-len(checks) // MOST_CHECKS) or 1
-    return tuple(_combine(checks[start : start + size]) for start in range(0, len(checks), size))
+    group_size = -(-len(checks) // MOST_CHECKS) or 1
+    return tuple(_combine_checksums(checks[start : start + group_size]) for start in range(0, len(checks), group_size))
 
 
-def _combine(group: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    (first, checksum), (last, _) = group[0], group[-1]
+def _combine_checksums(group: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    (first_name, checksum), (last_name, _) = group[0], group[-1]
     if len(group) == 1:
-        return _short(first), checksum
-    return f"{_short(first)} to {_short(last)}", f"{zlib.crc32(repr([part for _, part in group]).encode()):08x}"
+        return _shorten(first_name), checksum
+    return (
+        f"{_shorten(first_name)} to {_shorten(last_name)}",
+        f"{zlib.crc32(repr([checksum for _, checksum in group]).encode()):08x}",
+    )
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     """Shorten a name at its start, as names of parameters differ at their ends."""
-    plain = name.encode("ascii", "backslashreplace").decode()
-    return plain if len(plain) <= NAME_LENGTH else f"...{plain[3 - NAME_LENGTH :]}"
+    ascii_name = name.encode("ascii", "backslashreplace").decode()
+    return ascii_name if len(ascii_name) <= NAME_LENGTH else f"...{ascii_name[3 - NAME_LENGTH :]}"

@@ -1,29 +1,28 @@
 """All time limits of coordinator, nodes and workers, derived from two options.
 
-One option says after how long a silent process counts as hung, the other after how long a live one without progress
-counts as stuck. `spread` keeps retries of many processes apart in time.
+`--liveness-seconds` says after how long a silent process counts as hung, and `--progress-seconds` after how long a live
+process without progress counts as stuck. `spread` distributes the retries of many processes over time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-SHORTEST_LIVENESS = 2.0
-LEAST_RATIO = 3.0
-# Minimum speed, in bytes per second, of a large state from storage or another node: 0.4 Gb/s.
-LEAST_SPEED = 50e6
+SHORTEST_LIVENESS = 2.0  # minimum of --liveness-seconds
+LEAST_RATIO = 3.0  # minimum of --progress-seconds divided by --liveness-seconds
+LEAST_SPEED = 50e6  # minimum speed of a large state from storage or another node, in bytes per second (0.4 Gb/s)
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """Time limits in seconds. Raises ValueError, with a message for the command line, for options that do not fit.
+    """Time limits in seconds. Raises ValueError, with a message for the command line, for limits that are too short.
 
     `liveness`: after so long without an answer to a ping, a process counts as hung, and its connection is closed.
     `progress`: after so long without a step or a boundary of any worker, a job counts as stuck.
     """
 
-    liveness: float = 20.0
-    progress: float = 600.0
+    liveness: float = 20.0  # --liveness-seconds
+    progress: float = 600.0  # --progress-seconds
 
     def __post_init__(self) -> None:
         if not self.liveness >= SHORTEST_LIVENESS:
@@ -50,7 +49,7 @@ class Clocks:
 
     @property
     def reconnect(self) -> float:
-        """How long a worker may be disconnected before it counts as lost, if its supervisor does not report its end."""
+        """Time after which a disconnected worker counts as lost, if its supervisor does not report its end."""
         return self.liveness * 0.15
 
     @property
@@ -70,17 +69,17 @@ class Clocks:
 
     @property
     def release(self) -> float:
-        """Limit from a loss until all surviving workers are free; when it has passed, their processes are restarted."""
+        """Limit from a loss until all surviving workers are free; after the limit the survivors are restarted."""
         return self.liveness / 2
 
     @property
     def formation(self) -> float:
-        """Limit until all members are prepared, and again until all have formed; includes the state's transfer."""
+        """Limit until all members are prepared, and again until all have joined, including the state's transfer."""
         return max(self.progress / 10, self.liveness)  # long enough to detect a hung process
 
     @property
     def boundary(self) -> float:
-        """How long the first worker at a boundary waits for the last, including validation at an epoch's end."""
+        """How long the first worker at a boundary waits for the last worker, including validation at an epoch's end."""
         return self.progress
 
 
@@ -88,5 +87,5 @@ DEFAULT = Clocks()
 
 
 def spread(delay: float, chance: float, share: float = 0.2) -> float:
-    """Vary `delay` by up to `share` of it, up or down; `chance` is the caller's random number in [0, 1)."""
+    """Lengthen or shorten `delay` by at most the fraction `share`. `chance` is the caller's random number in [0, 1)."""
     return delay * (1.0 + share * (2.0 * chance - 1.0))

@@ -1,6 +1,6 @@
-"""Messages between `dyntrain launch` and the program of a base node: one JSON line as request, one as reply.
+"""Messages between `dyntrain launch` and the program of a base node: one JSON line as request, one JSON line as reply.
 
-The messages use a Unix socket that root and the users who may log in can open.
+The messages go through a Unix socket that root and the users who may log in can open.
 """
 
 from __future__ import annotations
@@ -24,61 +24,58 @@ class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ToLaunch(_Line):
-    """Request to launch a command. `directory`: the current one, used if it is on the shared volume."""
+class LaunchQuestion(_Line):
+    """Request to launch a command."""
 
-    ask: Literal["launch"] = "launch"
-    request: str
+    ask: Literal["launch"] = "launch"  # kind of the request
+    request: str  # id of the request
     command: tuple[str, ...] = Field(min_length=1)
-    directory: str
+    directory: str  # current directory, in which the command runs if it is on the shared volume
     environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
-    dt_scripts: bool = False
+    dt_scripts: bool = False  # whether scripts of AWS Dynamic Training run unchanged
 
 
-class ToEnd(_Line):
+class EndQuestion(_Line):
     """Request to end the launch with this `request` id."""
 
-    ask: Literal["end"] = "end"
-    request: str
+    ask: Literal["end"] = "end"  # kind of the request
+    request: str  # id of the launch
 
 
 class Reply(_Line):
-    """Reply to a request. `refused`: the reason, else ""; `passing`: the same request may soon be accepted.
+    """Reply to a request, with the paths of the job's files."""
 
-    `events`: the job's event log on the volume; `log`: the worker's log on this node.
-    """
-
-    refused: str = ""
-    passing: bool = False
-    job: str = ""
-    directory: str = ""
-    events: str = ""
-    log: str = ""
+    refused: str = ""  # reason of a refusal
+    passing: bool = False  # whether the refused request may soon be accepted
+    job: str = ""  # name of the launched job
+    directory: str = ""  # in which the command runs
+    events: str = ""  # path of the job's event log, on the volume
+    log: str = ""  # path of the worker's log, on this node
 
 
-Ask = ToLaunch | ToEnd
-ASK: TypeAdapter[Ask] = TypeAdapter(Annotated[Ask, Field(discriminator="ask")])
+Question = LaunchQuestion | EndQuestion
+QUESTION_ADAPTER: TypeAdapter[Question] = TypeAdapter(Annotated[Question, Field(discriminator="ask")])
 
 
 @contextlib.contextmanager
 def reachable(path: Path) -> Iterator[str]:
     """Yield a short path of the socket, as the kernel accepts at most 107 bytes. Raises OSError."""
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    folder_descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
+        yield f"/proc/self/fd/{folder_descriptor}/{path.name}"
     finally:
-        os.close(folder)
+        os.close(folder_descriptor)
 
 
-def ask(path: Path, question: Ask) -> Reply:
+def ask(path: Path, question: Question) -> Reply:
     """Send a request and return the reply. Raises OSError and ValueError."""
     request_line = question.model_dump_json().encode() + b"\n"
     if len(request_line) > MAX_LINE:
         raise ValueError(f"the command and its environment are longer than {MAX_LINE >> 10} KiB")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(2 * ANSWER_SECONDS)
-        with reachable(path) as name:
-            connection.connect(name)
+        with reachable(path) as socket_path:
+            connection.connect(socket_path)
         connection.sendall(request_line)
         with connection.makefile("rb") as file:
             return Reply.model_validate_json(file.readline(MAX_LINE))

@@ -1,7 +1,7 @@
 """Messages between the coordinator and worker processes, and the base classes of all control-channel messages.
 
 The messages of node supervisors are in `node_messages`. Each message is one JSON text of at most `MAX_BYTES`, with its
-kind in `type`. `PROTOCOL` is in all hellos; the coordinator refuses other versions. The coordinator opens each
+kind in `type`. Each hello names its `PROTOCOL`; the coordinator refuses other versions. The coordinator opens each
 connection with a challenge, which a hello must answer (`admission` says what the hello proves). Times are seconds since
 1970.
 
@@ -18,9 +18,9 @@ from dyntrain.training.protocol.engines import EngineName
 from dyntrain.training.protocol.slots import MOST_SLOTS, name_of
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
-PROTOCOL = 5
-MAX_BYTES = 256 * 1024
-MODULE = "module"  # the batching of a job whose script divides its data itself
+PROTOCOL = 5  # version of the control channel's protocol
+MAX_BYTES = 256 * 1024  # maximum size of a message
+MODULE = "module"  # value of `batching` for a job whose script divides its data itself
 
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]  # a metric may be NaN if the loss diverges, a time may not
@@ -35,13 +35,13 @@ class Message(BaseModel):
 class Position(Message):
     """A point between two steps: `offset` samples of `epoch` are done, and `step` steps since the job began."""
 
-    epoch: int = Field(ge=0)
-    offset: int = Field(ge=0)
-    step: int = Field(ge=0)
+    epoch: int = Field(ge=0)  # counted from 0
+    offset: int = Field(ge=0)  # samples of the epoch that are done
+    step: int = Field(ge=0)  # steps since the job began
 
     @property
     def next_loop(self) -> Position:
-        """The first position of a following loop: a new epoch, even if the present loop ended within an epoch."""
+        """The first position of the next loop: a new epoch, even if the present loop ended within an epoch."""
         return Position(epoch=self.epoch + (self.offset > 0), offset=0, step=self.step)
 
 
@@ -51,14 +51,14 @@ COMMITS_KEPT = 3  # number of newest commits that are kept, besides the commit t
 
 
 class SafeCopy(Message):
-    """A safe state: a complete copy in memory of a node's supervisor, with the checksum `name`.
+    """A safe state: a complete copy of the training state, in the memory of a node's supervisor.
 
-    The state is that at `position`, where `generation` began or reached a boundary.
+    The copy was made at `position`, where `generation` began or reached a boundary.
     """
 
     generation: int
     position: Position
-    name: str = Field(max_length=100)
+    name: str = Field(max_length=100)  # checksum of the copy
 
 
 class Hello(Message):
@@ -70,10 +70,8 @@ class Hello(Message):
     private_ip: str = Field(max_length=100)
     slot: int = Field(0, ge=0, lt=MOST_SLOTS, description="number of the worker process on its node")
     slots: int = Field(1, ge=1, le=MOST_SLOTS, description="number of the node's worker processes")
-    identity: SignedDocument | None = None
-    proof: str = Field(
-        "", max_length=100, repr=False, description="proof for one connection that the sender knows the token"
-    )
+    identity: SignedDocument | None = None  # signed instance identity document
+    proof: str = Field("", max_length=100, repr=False, description="proves that the sender knows the token")
 
     @property
     def name(self) -> str:
@@ -101,22 +99,18 @@ class Refused(Message):
 # ---- from a worker process
 
 
-Stage = Literal["stands", "prepares", "creates", "formed", "trains", "waits", "aborted", "free"]
+Stage = Literal["stands", "prepares", "creates", "formed", "trains", "waits", "aborted", "free"]  # of a WorkerHello
 
 
 class LoopTerms(Message):
-    """Settings that must be equal on all workers in a loop over epochs; `epochs` counts over the whole job."""
+    """Settings that must be equal on all workers in a loop over epochs."""
 
-    epochs: int = Field(ge=1)
-    samples: int = Field(ge=1)
-    drawn_from: int | None = Field(
-        None, ge=1, description="samples of the dataset, if each epoch omits those that fill no batch"
-    )
-    global_batch: int = Field(ge=1)
+    epochs: int = Field(ge=1)  # number of epochs, over the whole job
+    samples: int = Field(ge=1)  # samples in an epoch
+    drawn_from: int | None = Field(None, ge=1, description="samples of the dataset, if an epoch omits some of them")
+    global_batch: int = Field(ge=1)  # samples of a step, over all workers
     seed: int
-    batching: str = Field(
-        "fixed-global", description="how batch and rate follow the number of workers, in words, or MODULE"
-    )
+    batching: str = Field("fixed-global", description="how batch and rate follow the number of workers, or MODULE")
     layout: str = Field(description="digest of the parameters' names, shapes and types: members must agree")
     summed_bytes: int = Field(0, ge=0, description="bytes that a worker sends to all servers in a step")
     loop: int = Field(0, ge=0, description="index of the script's loop over epochs")
@@ -126,23 +120,21 @@ class LoopTerms(Message):
 class WorkerHello(Hello, LoopTerms):
     """State of a worker, for a coordinator that lost the connection or has just started.
 
-    `generation` is the last one that the worker was ordered to form, None before the first. `stage`: the worker
-    "stands" by; "prepares" its generation; "creates" the group after the order to go, perhaps inside ps-lite; has
-    "formed"; "trains"; "waits" at a boundary; was "aborted" by an order; or is "free" of its broken group. If free,
-    `position` is the verdict's, otherwise that of the last order to proceed. `safe`: the node's newest safe state.
+    `generation` is the last generation that the worker was ordered to form, or None. `stage`: the worker "stands" by;
+    "prepares" its generation; "creates" the group after the order to go, perhaps inside ps-lite; has "formed";
+    "trains"; "waits" at a boundary; was "aborted" by an order; or is "free" of its broken group. The `position` of a
+    free worker is the verdict's, otherwise the last Proceed's. `safe`: the node's newest safe state.
     """
 
     type: Literal["worker_hello"] = "worker_hello"
     pid: int
     state_port: int = Field(ge=1, le=65535, description="port at which joiners get this worker's state")
     engine: EngineName = "pslite"
-    passed: int = Field(
-        0, ge=0, description="number of loops that the worker knows to be over; more than `loop` between loops"
-    )
-    generation: int | None = None
-    stage: Stage = "stands"
+    passed: int = Field(0, ge=0, description="number of loops known to be over; between loops more than `loop`")
+    generation: int | None = None  # the last generation that the worker was ordered to form
+    stage: Stage = "stands"  # what the worker does now
     position: Position | None = None
-    safe: SafeCopy | None = None
+    safe: SafeCopy | None = None  # newest safe state of the worker's node
 
 
 class Prepared(Message):
@@ -160,12 +152,15 @@ class Fetching(Message):
 
     type: Literal["fetching"] = "fetching"
     generation: int
-    received: int = Field(ge=0)
-    size: int = Field(ge=1)
+    received: int = Field(ge=0)  # bytes
+    size: int = Field(ge=1)  # bytes of the whole state
 
 
 class CheckIn(Message):
-    """The worker is at a boundary (or at the job's end) and waits for the coordinator's order."""
+    """The worker is at a boundary (or at the job's end) and waits for the coordinator's order.
+
+    The job's value of a metric is the sum of all workers' sums, divided by the sum of their counts.
+    """
 
     type: Literal["check_in"] = "check_in"
     generation: int
@@ -174,15 +169,9 @@ class CheckIn(Message):
     samples: int = Field(0, description="samples that this worker took since its last check-in")
     seconds: float = Field(0.0, description="time since the last check-in without waiting at the boundary")
     stop: bool = Field(False, description="whether this worker's script ends the job here, successfully")
-    metrics: dict[str, tuple[float, float]] = Field(
-        {}, description="name: (sum, count) over this worker's share; the job's value is all sums / all counts"
-    )
-    silenced: dict[str, str] = Field(
-        {}, description="how rules of the script's checks were silenced, by code or `all`", max_length=100
-    )
-    checks: tuple[tuple[str, str], ...] = Field(
-        (), description="(name, checksum of a few values) of each array that must be equal on all workers"
-    )
+    metrics: dict[str, tuple[float, float]] = Field({}, description="(sum, count) of each metric on this worker")
+    silenced: dict[str, str] = Field({}, max_length=100, description="how check rules were silenced, by code or `all`")
+    checks: tuple[tuple[str, str], ...] = Field((), description="(name, checksum) of arrays to compare between workers")
 
 
 class Formed(Message):
@@ -190,20 +179,16 @@ class Formed(Message):
 
     type: Literal["formed"] = "formed"
     generation: int
-    digest: str
+    digest: str  # checksum of the state
     checks: tuple[tuple[str, str], ...] = Field((), description="(name, checksum) of each array in the digest")
-    phases: dict[str, float] = Field(
-        {}, description="seconds of consecutive parts: teardown, safe, wait, create, init, state"
-    )
-    background: dict[str, float] = Field(
-        {}, description="seconds of parallel parts: copy and seal, or transfer and install; digest"
-    )
+    phases: dict[str, float] = Field({}, description="seconds of parts in sequence: teardown, safe, wait, create, ...")
+    background: dict[str, float] = Field({}, description="seconds of parallel parts: copy, seal, transfer, digest, ...")
 
 
 class Entered(LoopTerms):
     """The script has reached its next loop over epochs.
 
-    `generation`: the last one that the worker was ordered to form, or None if the worker holds no state.
+    `generation`: the last generation that the worker was ordered to form, or None if the worker holds no state.
     """
 
     type: Literal["entered"] = "entered"
@@ -227,14 +212,14 @@ class Left(Message):
 class FirstStep(Message):
     """The first step of the generation is applied.
 
-    `pause`: time from the last step before the change to the first one after it, less one step, or None for a joiner.
-    `phases`: consecutive parts that add up to the pause; the step is subtracted from the part `first_step`.
+    `pause`: seconds from the last step of the old generation to this step, less one step's duration. `phases`: seconds
+    of consecutive parts that add up to the pause; the step's duration is subtracted from the part `first_step`.
     """
 
     type: Literal["first_step"] = "first_step"
     generation: int
-    pause: float | None = None
-    phases: dict[str, float] = {}
+    pause: float | None = None  # seconds; None for a worker that joins
+    phases: dict[str, float] = {}  # seconds of each part of the pause
 
 
 class Committed(Message):
@@ -260,7 +245,7 @@ class CommitUnreadable(Message):
 
     type: Literal["commit_unreadable"] = "commit_unreadable"
     generation: int
-    name: str
+    name: str  # name of the commit or safe state
     reason: str
 
 
@@ -282,29 +267,27 @@ class Progress(Message):
     generation: int
     position: Position
     samples_per_second: float
-    own_seconds: float | None = Field(
-        None, ge=0, description="of one step, without waits for other workers; None: not measured yet"
-    )
+    own_seconds: float | None = Field(None, ge=0, description="of one step, without waiting for other workers")
 
 
 class Whereabouts(Message):
-    """Answer to Where: whether the worker `waits` inside a step for its sums, or runs its script.
+    """Answer to Where: whether the worker `waits` inside a step for the summed gradients, or runs its script.
 
-    `position` is that after the last step that the worker applied.
+    `position` follows the last step that the worker applied.
     """
 
     type: Literal["whereabouts"] = "whereabouts"
     generation: int
-    waits: bool
+    waits: bool  # whether the worker waits inside a step
     position: Position
 
 
 class StepStatus(Message):
-    """Answer to Abort: the worker's phase within its step. `position` is after the last step that the worker applied.
+    """Answer to Abort: the worker's phase within its step. `position` follows the last step that the worker applied.
 
     `phase`: "out" of a step, the worker can leave its group at any time; in "wait", it waits for sums; "held", it has
     the sums and waits for the verdict; "failed", it waits for the verdict without sums. `answered`: number of gradients
-    that have been summed in the step. In "wait" the worker sends this as soon as the servers have all its gradients,
+    that have been summed in the step. In "wait" the worker sends this message when the servers have all its gradients,
     with the numbers `keys`. Workers that have not pushed these keys fill them with zeros, in `windows` parts.
     """
 
@@ -312,10 +295,10 @@ class StepStatus(Message):
     generation: int
     phase: Literal["out", "wait", "held", "failed"]
     position: Position
-    answered: int = Field(ge=0)
+    answered: int = Field(ge=0)  # number of the step's gradients that have been summed
     exchanges: int = Field(0, ge=0, description="number of this generation's exchanges that ended on this worker")
-    keys: tuple[int, ...] = ()
-    windows: int = Field(1, ge=1)
+    keys: tuple[int, ...] = ()  # numbers of the worker's gradients
+    windows: int = Field(1, ge=1)  # number of parts in which other workers push zeros
 
 
 class Pumped(Message):
@@ -326,13 +309,13 @@ class Pumped(Message):
 
     type: Literal["pumped"] = "pumped"
     generation: int
-    number: int = 0
-    rounds: int
-    seconds: float
+    number: int = 0  # number of the Pump
+    rounds: int  # number of repeated pushes
+    seconds: float  # duration
 
 
 class Broken(Message):
-    """The worker's sums have failed, which shows before any message that another worker is lost."""
+    """The summation of the worker's gradients has failed, an early sign that another worker is lost."""
 
     type: Literal["broken"] = "broken"
     generation: int
@@ -343,17 +326,16 @@ class Broken(Message):
 
 
 class Proceed(Message):
-    """Order to continue from `position`; at another position, this is an outdated repetition.
+    """Order to continue from `position`; for a worker at another position, this is an outdated repetition.
 
-    `commit`: first copy the state at this boundary, then write it in the background and send Committed. `keep`: commits
-    that are not deleted; None: unspecified, the newest ones are kept.
+    With `commit`, the worker first copies the state, then writes the copy in the background and sends Committed.
     """
 
     type: Literal["proceed"] = "proceed"
     generation: int
     position: Position
-    commit: bool = False
-    keep: tuple[str, ...] | None = None
+    commit: bool = False  # whether to write a commit of the state at `position`
+    keep: tuple[str, ...] | None = None  # commits that are not deleted; None: the newest commits
 
 
 class Source(Message):
@@ -367,55 +349,52 @@ class Source(Message):
 class LoopOver(Message):
     """A loop over epochs has ended on all workers: the script continues to loop `loop`, which begins at `position`.
 
-    `holds`: the worker's memory has the state for that loop. `writes`: this worker writes the files for all workers.
+    `holds`: the worker's memory contains the state for the next loop. `writes`: this worker writes files for all
+    workers.
     """
 
     type: Literal["loop_over"] = "loop_over"
     generation: int
-    loop: int = Field(ge=1)
+    loop: int = Field(ge=1)  # index of the next loop
     position: Position
-    holds: bool
-    writes: bool = False
+    holds: bool  # whether the worker's memory contains the state
+    writes: bool = False  # whether this worker writes files for all workers
 
 
 class Form(Message):
     """Order to join a generation, as number `number` of `workers`: send Prepared, wait for Go, join, send Formed.
 
-    Then wait for Proceed. Before Go, another order to form may replace this one, because a member was lost.
+    Then wait for Proceed. Before Go, a new order to form may replace this order, because a member was lost.
 
     The state comes from the instance `source`, which has the state in memory, or first loads `commit` or the safe state
-    `safe`. Each other member whose node has this safe state loads it too. A member without the state fetches it from
-    the first of its `sources` that answers, with `transfer_token`, and passes it on.
+    `safe`. Each member whose node has this safe state loads it. A member without the state fetches the state from the
+    first of its `sources` that answers, with `transfer_token`, and passes the state on.
     """
 
     type: Literal["form"] = "form"
     generation: int
-    number: int = Field(ge=0)
-    workers: int = Field(ge=1)
+    number: int = Field(ge=0)  # rank of the worker
+    workers: int = Field(ge=1)  # size of the generation
     cross_rank: int = Field(0, ge=0, description="number of the worker's node, in Horovod's terms")
-    environment: dict[str, str]
+    environment: dict[str, str]  # variables for joining the group
     position: Position
-    source: str
-    transfer_token: SecretStr
-    sources: tuple[Source, ...] = Field(
-        (), description="members to ask for the state, in this order; empty: it is here"
-    )
+    source: str  # instance from which the state comes
+    transfer_token: SecretStr  # secret for fetching the state
+    sources: tuple[Source, ...] = Field((), description="members to ask for the state, in order; empty: it is here")
     receivers: int = Field(0, ge=0, description="number of members without the state")
     clear: bool = Field(False, description="whether the state goes from node to node unencrypted")
-    commit: str | None = None
-    safe: str | None = None
+    commit: str | None = None  # commit to load
+    safe: str | None = None  # safe state to load
     checkpoint_dir: str | None = Field(None, description="folder of this job's commits; None: in the job's folder")
-    segment_steps: int | None = Field(
-        None, ge=1, description="steps between boundaries in mid-epoch; None: boundaries at epoch ends only"
-    )
+    segment_steps: int | None = Field(None, ge=1, description="steps between boundaries; None: only at epoch ends")
 
     @property
     def fetch(self) -> bool:
-        """Whether this worker needs the state."""
+        """Whether this worker must fetch the state."""
         return bool(self.sources)
 
     @field_serializer("transfer_token", when_used="json")
-    def _in_the_clear(self, token: SecretStr) -> str:
+    def _token_in_clear_text(self, token: SecretStr) -> str:
         return token.get_secret_value()
 
 
@@ -429,7 +408,8 @@ class Go(Message):
 class Leave(Message):
     """Order to drop the kvstore and exit with code 0: at a boundary, or when the job is over.
 
-    At the job's end a worker of another generation does not have the job's result, and must not save its own.
+    At the job's end a worker of another generation does not have the job's result, and must not save a result of its
+    own.
     """
 
     type: Literal["leave"] = "leave"
@@ -447,7 +427,7 @@ class Where(Message):
 
 
 class Abort(Message):
-    """A member is lost: begin no further step, push all gradients of the present one, and send StepStatus.
+    """A member is lost: begin no further step, push all gradients of the present step, and send StepStatus.
 
     This order may be repeated.
     """
@@ -459,25 +439,22 @@ class Abort(Message):
 class Pump(Message):
     """Order to push zeros in place of gradients, in the exchange (sum over all workers) in which a worker was lost.
 
-    The gradients have the numbers `keys` (empty: those that this worker waits for), in this `window` of the
-    StepStatus's `windows`; None: in all. With `fills`, this worker has not reached the exchange: it pushes its own
-    zeros for each key, until the servers have them. Otherwise it pushes the zeros that the lost workers owe for its
-    share of the keys, at most `count` for a key, until the servers answer. `workers`: size of the generation, with the
-    lost ones.
+    The gradients have the numbers `keys` (empty: the gradients for which this worker waits), in this `window` of the
+    StepStatus's `windows` (None: in all windows). With `fills`, this worker has not reached the exchange, and pushes
+    its own zeros for each key, until the servers have these zeros. Without `fills`, this worker pushes the zeros that
+    the lost workers owe for its share of the keys, at most `count` for a key, until the servers answer.
     """
 
     type: Literal["pump"] = "pump"
     generation: int
-    count: int = Field(1, ge=1)
+    count: int = Field(1, ge=1)  # the most zeros for a key
     number: int = Field(0, ge=0, description="number of the order in this release")
-    fills: bool = False
-    keys: tuple[int, ...] = ()
-    window: int | None = Field(None, ge=0)
-    share: int = Field(
-        0, ge=0, description="index of this worker's part of the keys, which are divided into `shares` parts"
-    )
-    shares: int = Field(1, ge=1)
-    workers: int = Field(0, ge=0, description="0: unknown")
+    fills: bool = False  # whether this worker has not reached the exchange
+    keys: tuple[int, ...] = ()  # numbers of gradients
+    window: int | None = Field(None, ge=0)  # part of the exchange; None: all parts
+    share: int = Field(0, ge=0, description="index of this worker's part, if the keys are divided into `shares` parts")
+    shares: int = Field(1, ge=1)  # number of parts into which the keys are divided
+    workers: int = Field(0, ge=0, description="size of the generation, with the lost workers; 0: unknown")
 
 
 class StepVerdict(Message):

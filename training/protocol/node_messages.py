@@ -9,16 +9,13 @@ from pydantic import Field
 
 
 class Launch(Message):
-    """A person's launch on a cluster that waits for one: command (without a shell), directory, extra environment.
+    """The command that a person launches on a cluster which waits for a launch."""
 
-    A repeated launch has the same `request`.
-    """
-
-    request: str = Field(max_length=100)
-    command: tuple[str, ...] = Field(min_length=1)
-    directory: str = Field(max_length=4096)
-    environment: dict[str, str] = Field({})
-    dt_scripts: bool = False
+    request: str = Field(max_length=100)  # id of the launch, the same when it is repeated
+    command: tuple[str, ...] = Field(min_length=1)  # program and arguments, run without a shell
+    directory: str = Field(max_length=4096)  # in which the command runs
+    environment: dict[str, str] = Field({})  # extra environment variables
+    dt_scripts: bool = False  # whether scripts of AWS Dynamic Training run unchanged
 
 
 # ---- from a node's supervisor
@@ -28,8 +25,8 @@ class NodeHello(Hello):
     """First message of a prepared node, sent on every connection, so that a restarted coordinator knows the node."""
 
     type: Literal["node_hello"] = "node_hello"
-    attempt: int = Field(ge=1)
-    base: bool
+    attempt: int = Field(ge=1)  # number of the bootstrap's run on this node
+    base: bool  # whether it is a base node
     worker_pid: int | None = None
     life: str = Field("", max_length=100, description="id of the supervisor's process")
 
@@ -37,13 +34,13 @@ class NodeHello(Hello):
 class GroupReady(Message):
     """A node has blank ps-lite processes (without a role yet) and a free scheduler port; sent again after each use.
 
-    `base`: whether it is a base node by now; it may have become one after its hello.
+    `base`: whether the node is a base node now; a node may become a base node after its hello.
     """
 
     type: Literal["group_ready"] = "group_ready"
     scheduler_port: int = Field(ge=1, le=65535)
-    blanks: int = Field(ge=0)
-    base: bool = True
+    blanks: int = Field(ge=0)  # number of ps-lite processes without a role
+    base: bool = True  # whether the node is a base node now
 
 
 class GroupFailed(Message):
@@ -55,15 +52,15 @@ class GroupFailed(Message):
 
 
 class WorkerStarted(Message):
-    """A worker process was started on the node, which must connect in time. `spare`: it was a warm spare before."""
+    """A worker process was started on the node. The process must connect in time."""
 
     type: Literal["worker_started"] = "worker_started"
     pid: int
-    spare: bool = False
+    spare: bool = False  # whether the process was a warm spare, started in advance
 
 
 REFUSED = 78  # exit code of a worker whose script the job refuses before it joins: EX_CONFIG of sysexits.h
-FACE_WANTED = 79  # exit code of a script that needs --dt-scripts; above those of sysexits.h
+FACE_WANTED = 79  # exit code of a script that needs --dt-scripts; not a code of sysexits.h
 
 
 class WorkerExited(Message):
@@ -71,7 +68,7 @@ class WorkerExited(Message):
 
     type: Literal["worker_exited"] = "worker_exited"
     pid: int
-    code: int
+    code: int  # exit code
     reason: str
 
 
@@ -79,8 +76,8 @@ class NodeNotice(Message):
     """The node's machine will be interrupted at `deadline` (Spot, maintenance)."""
 
     type: Literal["node_notice"] = "node_notice"
-    kind: str
-    deadline: Finite
+    kind: str  # kind of the interruption
+    deadline: Finite  # in seconds since 1970
 
 
 class LaunchRequest(Message):
@@ -101,7 +98,7 @@ class EndRequest(Message):
 
 
 class Welcome(Message):
-    """Answer to a node's hello. `launch`: the launch to train, if the nodes' configuration has no command."""
+    """Answer to a node's hello. `launch`: the command to run, if the nodes' configuration has no command."""
 
     type: Literal["welcome"] = "welcome"
     job: str
@@ -109,20 +106,20 @@ class Welcome(Message):
 
 
 class Launched(Message):
-    """A person's launch was accepted; sent to every node."""
+    """A person's launch was accepted. This message goes to every node."""
 
     type: Literal["launched"] = "launched"
     launch: Launch
 
 
 class LaunchAnswer(Message):
-    """Answer to a request. `refused`: the reason, else ""; `passing`: the same request may soon be accepted."""
+    """Answer to a LaunchRequest or an EndRequest."""
 
     type: Literal["launch_answer"] = "launch_answer"
     request: str
-    job: str
-    refused: str = ""
-    passing: bool = False
+    job: str  # name of the launched job
+    refused: str = ""  # reason of a refusal
+    passing: bool = False  # whether the refused request may soon be accepted
 
 
 class Listed(Message):
@@ -133,7 +130,7 @@ class Listed(Message):
 
 
 class Workers(Message):
-    """Known addresses of the target's nodes, the coordinator's own last; sent after each welcome and at each change.
+    """Known addresses of the target's nodes, the coordinator's node last; sent after each Welcome and each change.
 
     The addresses are for people's commands that loop over the nodes.
     """
@@ -158,16 +155,16 @@ class StartGroup(Message):
 
 
 class StopGroup(Message):
-    """Kill the ps-lite processes of this and of earlier generations."""
+    """Kill the ps-lite processes of the generation and of earlier generations."""
 
     type: Literal["stop_group"] = "stop_group"
     generation: int
 
 
 class RestartWorker(Message):
-    """Kill the worker process `pid` if it still runs, and start another.
+    """Kill the worker process `pid` if it still runs, and start another worker.
 
-    If `pid` is not the current worker's, do nothing. With `pid` None, start a worker if the last one left.
+    If `pid` is not the current worker's, do nothing. With `pid` None, start a worker if the last worker left.
     """
 
     type: Literal["restart_worker"] = "restart_worker"
@@ -178,13 +175,13 @@ class RestartWorker(Message):
 class CoolDown(Message):
     """Do not restart the ended worker `pid` for `seconds`, as it failed too often. Repeated after each Welcome.
 
-    `given_up`: the job does not wait for the node, which the controller should know.
+    `given_up`: the job does not wait for the node, and the controller should learn that.
     """
 
     type: Literal["cool_down"] = "cool_down"
     pid: int
-    seconds: Finite
-    given_up: bool = False
+    seconds: Finite  # duration of the pause
+    given_up: bool = False  # whether the job does not wait for the node
 
 
 class Retire(Message):

@@ -9,25 +9,25 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 
 
 class NodeSpec(BaseModel):
-    """The settings. `servers`: number of ps-lite servers that the node offers. `slots`: number of its workers."""
+    """The settings of a launched node."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     instance_id: str
     private_ip: str
-    endpoint: CoordinatorEndpoint
+    endpoint: CoordinatorEndpoint  # address and certificate of the coordinator
     token: SecretStr
-    mount: str
-    base: bool
-    servers: int = 0
-    warm_spares: int = 0
-    slots: int = 1
+    mount: str  # directory of the shared volume
+    base: bool  # whether it is a base node
+    servers: int = 0  # number of ps-lite servers that the node offers
+    warm_spares: int = 0  # number of workers to start in advance
+    slots: int = 1  # number of its workers
     liveness_seconds: float
     progress_seconds: float
     command: tuple[str, ...]
     worker_environment: dict[str, str] = {}
     server_environment: dict[str, str] = {}
-    dt_scripts: bool = False
+    dt_scripts: bool = False  # whether scripts of AWS Dynamic Training run unchanged
 
     def to_json(self) -> str:
         """Serialise the settings with the token in clear text, only for the pipe to the node."""

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-SCRIPTS_SECONDS = 150.0  # limit for the scripts' end; a node gives its script two minutes
+SCRIPTS_SECONDS = 150.0  # time for the nodes' scripts to end after the job; a node gives its script two minutes
 END_SECONDS = 400.0  # limit for the last upload; machines end ten minutes after the job (`after_job`)
 
 
 class Uploaded(BaseModel):
-    """Result of an upload. `failed`: why files are missing; the next request uploads them."""
+    """Result of an upload. `failed`: why files are missing; the next request uploads the missing files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    files: int
-    size: int  # bytes
-    seconds: float
-    failed: str | None = None
+    files: int  # number of uploaded files
+    size: int  # bytes of these files
+    seconds: float  # duration of the upload
+    failed: str | None = None  # why files are missing

@@ -1,8 +1,8 @@
 """Several worker processes on a node, such as one for each GPU: the node's slots, in Horovod's terms. Pure.
 
-The first process has the name of its instance. The others also have `:` and their slot, such as `i-0123:1`. The
-coordinator treats each process as a node with one worker. Membership is decided by instance, so the processes of an
-instance join and leave together.
+A node's first process has the name of its instance. The name of a further process is the instance, `:` and the slot,
+such as `i-0123:1`. The coordinator treats each process as a node with one worker. Membership is decided by instance, so
+the processes of an instance join and leave together.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-MOST_SLOTS = 64
+MOST_SLOTS = 64  # maximum of worker processes on a node
 
 
 @dataclass(frozen=True)
 class Place:
     """Ranks and sizes of a process, in Horovod's terms."""
 
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
+    rank: int  # number of the process among all processes
+    size: int  # number of all processes
+    local_rank: int  # number of the process on its instance
+    local_size: int  # number of the instance's processes
+    cross_rank: int  # number of the instance among instances with a process of this local rank
+    cross_size: int  # number of these instances
 
 
 def name_of(instance: str, slot: int) -> str:
@@ -42,12 +42,12 @@ def names_of(instance: str, slots: int) -> tuple[str, ...]:
 
 
 def nodes_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The instances of the processes, each once, in order."""
+    """The instances of the named processes, each instance once, in the order of `names`."""
     return tuple(dict.fromkeys(map(node_of, names)))
 
 
 def places(names: Sequence[str]) -> dict[str, Place]:
-    """Return each process's place; `names` are in the order of ranks.
+    """Return each process's place. `names` are in the order of ranks.
 
     The local rank counts an instance's processes, the cross rank the instances with a process of that local rank.
     """
@@ -57,10 +57,10 @@ def places(names: Sequence[str]) -> dict[str, Place]:
     cross_size: dict[int, int] = {}
     for name in names:
         instance = node_of(name)
-        local = local_rank[name] = local_size.get(instance, 0)
-        local_size[instance] = local + 1
-        cross_rank[name] = cross_size.get(local, 0)
-        cross_size[local] = cross_rank[name] + 1
+        rank_on_node = local_rank[name] = local_size.get(instance, 0)
+        local_size[instance] = rank_on_node + 1
+        cross_rank[name] = cross_size.get(rank_on_node, 0)
+        cross_size[rank_on_node] = cross_rank[name] + 1
     return {
         name: Place(
             rank,

@@ -1,4 +1,4 @@
-"""Which side may send which message of the control channel, and how to parse them."""
+"""The messages that each side of the control channel may send, and functions that parse messages."""
 
 from __future__ import annotations
 

@@ -1,32 +1,30 @@
-"""The coordinator's state machine. Pure: it gets events with the time `now`, and returns orders.
+"""The coordinator's state machine. Pure: its functions get events with the time `now`, and return orders.
 
 A generation is the group of workers between two changes of the membership. The membership may change at a boundary, a
 point between two steps. A commit is a checkpoint; a safe state is a node's copy of the training state in memory.
 
 The cost of a worker's loss for the other workers:
 
-| the worker is lost | what happens |
-| --- | --- |
-| while it stands by, or after it finished its last step before a boundary | the others continue without it |
-| between two loops over epochs | the same; if all are lost, training resumes at the earlier loop's last boundary |
-| it was started and does not connect in `--progress-seconds` | it is killed and started again; nobody waits for it |
-| while the next generation prepares, before the order to go | *taken back*: another generation is formed |
-| while the others train: killed, crashed, hung, cut off | *release*: the others lose at most one step |
-| the same, on a node with several workers | the node's workers leave at the formation and join again |
-| it is alive, and keeps the others waiting inside a step | release; it is restarted if it does not prepare |
-| it is alive, and does not reach a boundary where others wait | it alone is restarted |
-| inside a formation, after the order to go | *restart* from the safe state; no step is repeated |
-| a ps-lite server or scheduler is lost too, or a release takes too long | *restart* from safe state or commit |
+| the worker is lost | what happens | | --- | --- | | while it stands by, or after it finished its last step before a
+boundary | the other workers continue without it | | between two loops over epochs | the other workers continue without
+it; if all are lost, training resumes at the earlier loop's last boundary | | it was started and does not connect in
+`--progress-seconds` | it is killed and started again; nobody waits for it | | while the next generation prepares,
+before the order to go | *taken back*: another generation is formed | | while the others train: killed, crashed, hung,
+cut off | *release*: the other workers lose at most one step | | the same, on a node with several workers | the node's
+workers leave at the formation and join again | | it is alive, and keeps the others waiting inside a step | release; it
+is restarted if it does not prepare | | it is alive, and does not reach a boundary where others wait | it alone is
+restarted | | inside a formation, after the order to go | *restart* from the safe state; no step is repeated | | a
+ps-lite server or scheduler is lost too, or a release takes too long | *restart* from safe state or commit |
 
-A few values of the workers' states are compared at each boundary, and all in a formation. If they differ, the workers
-are restarted from the last state that they had in common; the fourth time, the job fails. Twenty restarts in a row
-without progress fail the job too. A node whose worker fails too often cools down: its worker is not restarted for a
-while, longer each time. The cause of the failures does not matter, as each costs the other workers the same. A node
-that would cool down for more than ten minutes is given up: an elastic node is released, a base node is tried again. An
-announced interruption of a machine does not count as a failure. With fewer workers than the minimum the job pauses,
-reports the pause, and fails after `--pause-seconds`.
+A few values of the workers' states are compared at each boundary, and all values in a formation. If values differ, the
+workers are restarted from the last state that the workers had in common; the fourth time, the job fails. Twenty
+restarts in a row without progress fail the job too. A node whose worker fails too often cools down: its worker is not
+restarted for a while, longer each time. The cause of a failure does not matter, as each failure costs the other workers
+the same. A node that would cool down for more than ten minutes is given up: an elastic node is released, a base node is
+tried again. An announced interruption of a machine does not count as a failure. With fewer workers than the minimum the
+job pauses, reports the pause, and fails after `--pause-seconds`.
 
-`recovery.stalls` reports workers that keep the others waiting for half a minute, without further effect.
+`recovery.stalls` reports workers that keep other workers waiting for half a minute; a report has no further effect.
 
 A supervisor reports the end of a worker's process. A lost connection counts as a loss after a grace period. A hung
 process is found by unanswered pings (`--liveness-seconds`), and a live process without progress by
@@ -34,10 +32,10 @@ process is found by unanswered pings (`--liveness-seconds`), and a live process 
 (`training/protocol/clocks.py`).
 
 If no worker holds the state when a generation starts, `origin` chooses the furthest safe state of the connected nodes,
-unless a commit is as far. If that safe state is damaged or gone, the next one is used, and the commit last. A safe
-state with steps that were undone later is never used.
+unless a commit is as far. If that safe state is damaged or gone, the next furthest safe state is used, and the commit
+last. A safe state with steps that were undone later is never used.
 
-Messages are lost only with a connection, so orders are repeated to each process that connects, and
+Messages are lost only when a connection is lost, so orders are repeated to each process that connects, and
 `worker/membership/dialogue.py` obeys each order once. A random-schedule test of the whole protocol breaks connections,
 processes and the coordinator at any point, in a job of one loop.
 """

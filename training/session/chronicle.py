@@ -22,7 +22,7 @@ from dyntrain.controller.contract.job_history import (
 from dyntrain.controller.contract.reports import MAX_TEXT_LENGTH
 from dyntrain.training import events
 
-POINTS, MARKS = 96, 40
+MAX_POINTS, MAX_MARKS = 96, 40  # limits of the history: points of its curves, and marks
 LIVE_SECONDS = 15.0  # between two points of a curve if no boundary is reached
 ENDS_STALL = (  # events that end an earlier stall
     events.StallOver,
@@ -35,9 +35,9 @@ ENDS_STALL = (  # events that end an earlier stall
     events.Finished,
     events.Failed,
 )
-PACE_SECONDS = 600.0  # of recent progress, from which the pace is computed
-NAME, REASON, PHASES = 40, 120, 10  # limits of a mark: characters, characters, entries
-MARKED = (
+PACE_SECONDS = 600.0  # duration of recent progress from which the pace is computed
+MAX_NAME, MAX_REASON, MAX_PHASES = 40, 120, 10  # limits of a mark: characters of name and reason, number of phases
+MARKED_EVENTS = (  # events that become marks of the history
     events.Forming,
     events.Pause,
     events.Joined,
@@ -66,9 +66,9 @@ class Chronicle:
     """The job's history, of bounded size."""
 
     points: list[HistoryPoint] = field(default_factory=list)
-    marks: deque[HistoryMark] = field(default_factory=lambda: deque(maxlen=MARKS))
+    marks: deque[HistoryMark] = field(default_factory=lambda: deque(maxlen=MAX_MARKS))
     counts: Counter[str] = field(default_factory=Counter)
-    paused: float = 0.0
+    paused: float = 0.0  # seconds of all pauses
     metrics: Metrics = field(default_factory=dict)
     metrics_epoch: int | None = None
     silenced: dict[str, str] = field(default_factory=dict)  # how rules of the script's checks were silenced
@@ -91,11 +91,11 @@ class Chronicle:
             metrics = _rounded_metrics(event.metrics)
             if metrics:
                 self.metrics, self.metrics_epoch = metrics, event.epoch
-            self._add(event.at, event.epoch, event.end.step, event.workers, event.rate, metrics)
+            self._add_point(event.at, event.epoch, event.end.step, event.workers, event.rate, metrics)
         elif isinstance(event, events.ChecksSilenced):
-            silenced = {code[:NAME]: how[:REASON] for code, how in event.rules.items()}
-            self.silenced = dict([*(self.silenced | silenced).items()][:MARKS])
-        elif isinstance(event, MARKED):
+            silenced = {code[:MAX_NAME]: silencing[:MAX_REASON] for code, silencing in event.rules.items()}
+            self.silenced = dict([*(self.silenced | silenced).items()][:MAX_MARKS])
+        elif isinstance(event, MARKED_EVENTS):
             self.counts[event.event] += 1
             if isinstance(event, events.Pause):
                 self.paused += event.seconds
@@ -106,9 +106,9 @@ class Chronicle:
     ) -> None:
         """Record the progress between two boundaries; may be called at any rate."""
         if fraction is not None:
-            self._pace(at, fraction)
+            self._record_pace(at, fraction)
         if rate > 0 and (not self.points or at - self.points[-1].at >= LIVE_SECONDS):
-            self._add(at, epoch, step, workers, rate, {})
+            self._add_point(at, epoch, step, workers, rate, {})
 
     def progress(self, fraction: float | None, now: float) -> JobProgress:
         eta = None if fraction is None else eta_seconds(tuple(self.pace), fraction, now)
@@ -131,15 +131,15 @@ class Chronicle:
                 counts=dict(self.counts),
                 paused_seconds=round(self.paused, 3),
             )
-            size = len(history.model_dump_json().encode())
-            if size <= HISTORY_BYTES:
+            size_bytes = len(history.model_dump_json().encode())
+            if size_bytes <= HISTORY_BYTES:
                 return history
             if len(marks) * 3 > len(points):
                 marks = marks[1:]
             else:
                 _merge_closest(points)
 
-    def _add(self, at: float, epoch: int, step: int, workers: int, rate: float, metrics: Metrics) -> None:
+    def _add_point(self, at: float, epoch: int, step: int, workers: int, rate: float, metrics: Metrics) -> None:
         self.points.append(
             HistoryPoint(
                 at=round(at, 1),
@@ -150,10 +150,10 @@ class Chronicle:
                 metrics=metrics,
             )
         )
-        if len(self.points) > POINTS:
+        if len(self.points) > MAX_POINTS:
             _merge_closest(self.points)
 
-    def _pace(self, at: float, fraction: float) -> None:
+    def _record_pace(self, at: float, fraction: float) -> None:
         while self.pace and self.pace[-1][1] > fraction:  # rolled back
             self.pace.pop()
         if not self.pace or self.pace[-1][1] < fraction:
@@ -165,7 +165,7 @@ class Chronicle:
 
 
 def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float) -> float | None:
-    """Estimate the remaining seconds; a pause counts once it exceeds the mean time between the points of `pace`."""
+    """Estimate the remaining seconds; a pause counts when it is longer than the mean time between points of `pace`."""
     if fraction >= 1.0:
         return 0.0
     if pace and not pace[0][1]:  # the time before the first step does not show the pace
@@ -174,52 +174,60 @@ def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float
         return None
     (first_time, first_fraction), (last_time, last_fraction) = pace[0], pace[-1]
     mean_interval = (last_time - first_time) / (len(pace) - 1)
-    stalled = max(0.0, now - last_time - mean_interval)
+    stalled_seconds = max(0.0, now - last_time - mean_interval)
     if last_fraction <= first_fraction or last_time <= first_time:
         return None
-    rate = (last_fraction - first_fraction) / (last_time - first_time + stalled)
+    rate = (last_fraction - first_fraction) / (last_time - first_time + stalled_seconds)
     return max(0.0, (1.0 - last_fraction) / rate - min(max(0.0, now - last_time), mean_interval))
 
 
 def mark_of(event: events.Event) -> HistoryMark:
     """Make a mark from an event's fields, with texts cut to a bounded length."""
-    fields = event.model_dump(
+    event_fields = event.model_dump(
         include={"instance", "generation", "number", "seconds", "reason", "cause", "kind", "phases"}
     )
-    generation = fields.get("generation", fields.get("number"))
-    cause = " ".join(str(fields.get("reason") or fields.get("cause") or fields.get("kind") or "").split())
-    phases = {name[:NAME]: round(seconds, 4) for name, seconds in list(fields.get("phases", {}).items())[:PHASES]}
-    seconds = fields.get("seconds")
+    generation = event_fields.get("generation", event_fields.get("number"))
+    cause = " ".join(
+        str(event_fields.get("reason") or event_fields.get("cause") or event_fields.get("kind") or "").split()
+    )
+    phases = {
+        name[:MAX_NAME]: round(seconds, 4)
+        for name, seconds in list(event_fields.get("phases", {}).items())[:MAX_PHASES]
+    }
+    seconds = event_fields.get("seconds")
     return HistoryMark(
         at=round(event.at, 1),
         event=event.event,
-        instance=fields.get("instance", "")[:NAME],
+        instance=event_fields.get("instance", "")[:MAX_NAME],
         generation=generation,
         seconds=None if seconds is None else round(seconds, 3),
-        reason=cause if len(cause) <= REASON else cause[: REASON - 3] + "...",
+        reason=cause if len(cause) <= MAX_REASON else cause[: MAX_REASON - 3] + "...",
         phases=phases,
     )
 
 
 def _merge_closest(points: list[HistoryPoint]) -> None:
-    """Merge the two neighbours that together cover the shortest time, so that the resolution stays even.
+    """Merge the two neighbouring points that together cover the shortest time, so that the resolution stays even.
 
-    The first and the latest point stay.
+    The first and the latest point are never merged.
     """
-    index = min(range(2, len(points) - 1), key=lambda i: points[i].at - points[i - 2].at)
-    start, previous, point = points[index - 2 : index + 1]
-    span, total = point.at - previous.at, point.at - start.at
-    share = span / total if total > 0 else 0.5
-    rate = previous.samples_per_second * (1 - share) + point.samples_per_second * share
-    merged = point.model_copy(
-        update={"samples_per_second": _round_to_six_digits(rate), "metrics": {**previous.metrics, **point.metrics}}
+    closest_index = min(range(2, len(points) - 1), key=lambda i: points[i].at - points[i - 2].at)
+    start_point, middle_point, end_point = points[closest_index - 2 : closest_index + 1]
+    later_seconds, total_seconds = end_point.at - middle_point.at, end_point.at - start_point.at
+    weight = later_seconds / total_seconds if total_seconds > 0 else 0.5
+    rate = middle_point.samples_per_second * (1 - weight) + end_point.samples_per_second * weight
+    merged_point = end_point.model_copy(
+        update={
+            "samples_per_second": _round_to_six_digits(rate),
+            "metrics": {**middle_point.metrics, **end_point.metrics},
+        }
     )
-    points[index - 1 : index + 1] = [merged]
+    points[closest_index - 1 : closest_index + 1] = [merged_point]
 
 
 def _rounded_metrics(metrics: dict[str, float]) -> Metrics:
     return {
-        name[:NAME]: None if finite(value) is None else _round_to_six_digits(value)
+        name[:MAX_NAME]: None if finite(value) is None else _round_to_six_digits(value)
         for name, value in list(metrics.items())[:METRICS_SHOWN]
     }
 

@@ -24,7 +24,7 @@ class ToWorker:
 
 @dataclass(frozen=True)
 class DropWorker:
-    """Close the connection of the worker's process `pid`; messages that still arrive on it are ignored."""
+    """Close the connection of the worker's process `pid`; messages that still arrive on the connection are ignored."""
 
     instance_id: str
     pid: int

@@ -2,12 +2,12 @@
 
 Phases of a generation: WAITING (no worker holds the state) or PARKED (the state's holders wait for a group) ->
 PREPARING (orders to form are sent) -> FORMING (the order to go is sent) -> TRAINING -> at each boundary TRAINING again,
-or PREPARING the next one -> OVER. The loss of a worker in mid-epoch leads through RELEASING to PARKED. A loss that may
-leave others blocked inside ps-lite leads to WAITING: the supervisors kill and restart the workers, and the next
-generation starts from a safe state or commit (`origin`). Messages are lost only with connections, so after each
-(re)connection messages that may have been lost are sent again.
+or PREPARING the next generation -> OVER. The loss of a worker in mid-epoch leads through RELEASING to PARKED. A loss
+that may leave other workers blocked inside ps-lite leads to WAITING: the supervisors kill and restart the workers, and
+the next generation starts from a safe state or commit (`origin`). Messages are lost only when a connection is lost, so
+after each new connection the messages that may have been lost are sent again.
 
-`JobState` holds the state of the job, and its `Round` that of the present generation (package `job`). The other
+`JobState` holds the state of the job, and its `Round` the state of the present generation (package `job`). The further
 packages are functions of a JobState: `handlers` for messages, `recovery` for losses, missed deadlines and a restarted
 coordinator, `phases` for decisions. The functions of `generation` need no JobState.
 """
@@ -55,7 +55,7 @@ from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Order, ToNode
 from dyntrain.training.session.phases.decisions import advance, call_back
-from dyntrain.training.session.phases.wanted import refuse
+from dyntrain.training.session.phases.wanted import refuse_target
 from dyntrain.training.session.recovery import losses, stalls
 from dyntrain.training.session.recovery.from_journal import recovered
 
@@ -64,7 +64,7 @@ from dyntrain.training.session.recovery.from_journal import recovered
 class Session:
     """The state machine of one job.
 
-    Callers pass each event to its method, with `now` in seconds, and carry out the returned orders in order.
+    Callers pass each event to its method, with `now` in seconds since 1970, and carry out the returned orders in order.
     """
 
     job: JobState
@@ -80,12 +80,15 @@ class Session:
     def launch(self) -> Launch | None:
         """The person's launch, whose command the nodes run.
 
-        Without a launch, after its end, or with a command in the nodes' configuration, this is None.
+        None if there was no launch, after the launch's end, or if the nodes' configuration contains the command.
         """
         return None if self.job.phase is Phase.OVER else self.job.launch
 
     def report(self, now: float) -> JobReport:
-        """Make the next report to the controller. Its sequence number also grows over restarts of the coordinator."""
+        """Make the next report to the controller.
+
+        The reports' sequence number also grows over restarts of the coordinator.
+        """
         self.job.sequence = max(self.job.sequence + 1, int(now * 1000))
         return self.job.report()
 
@@ -99,14 +102,15 @@ class Session:
     def new_target(self, target: Target, now: float) -> list[Order]:
         """Adopt a new target.
 
-        A lower revision than that of the target in force is ignored, as a stale read. The same revision with other
-        content is refused: the parameter has a second writer, and only a higher revision can settle the conflict.
+        A target with a lower revision than the target in force is ignored, as a stale read. A target with the same
+        revision but different content is refused: the parameter has a second writer, and only a higher revision settles
+        this.
         """
         job = self.job
         if job.target is not None and target.revision < job.target.revision:
             return []
         if job.target is not None and target.contradicts(job.target):
-            return refuse(job, target, now)
+            return refuse_target(job, target, now)
         old_members = set(job.target.members or ()) if job.target else set()
         new_members = set(target.members or ())
         changed = [
@@ -122,7 +126,7 @@ class Session:
         return orders + call_back(job) + advance(job, now)
 
     def addresses(self, last_instance: str) -> tuple[str, ...] | None:
-        """The addresses of the target's nodes, with that of `last_instance` at the end.
+        """The addresses of the target's nodes, with the address of `last_instance` at the end.
 
         Before the first target, and while a restarted coordinator waits for its nodes, the result is None.
         """

@@ -53,7 +53,7 @@ from dyntrain.training.trial.verdict import (
     with_findings,
     with_script_error,
 )
-from dyntrain.training.trial_files import VARIABLE, Order, taken
+from dyntrain.training.trial_files import VARIABLE, Order, saved_steps
 from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
 
 ONE, NUDGED, AGAIN, DRAWS, MEMBERS, RULES = "one-process", "nudged", "again", "other-draws", "members", "rules"
@@ -132,7 +132,10 @@ class Experiment:
         ended = await self._run_members(command)
         course = course_of(self._order(MEMBERS), len(first) - len(loops))
         if ended.code:
-            step = max((saved_step.step for saved_step, _ in taken(self._order(MEMBERS).steps_folder)), default=0) + 1
+            step = (
+                max((saved_step.step for saved_step, _ in saved_steps(self._order(MEMBERS).steps_folder)), default=0)
+                + 1
+            )
             return verdict_on_stop(step, failure_reason(ended), course.workers, course)
         verdict = await self._judge(command, first, nudged, course)
         error = script_error(self._order(MEMBERS), ended)
@@ -222,7 +225,7 @@ class Experiment:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             last = max(
-                (saved_step for saved_step, _ in taken(order.steps_folder)),
+                (saved_step for saved_step, _ in saved_steps(order.steps_folder)),
                 key=lambda saved_step: (saved_step.step, saved_step.generation),
                 default=None,
             )

@@ -22,7 +22,7 @@ from dyntrain.training.launch.command import launch
 from dyntrain.training.launch.host_file import FileHosts, instance_of
 from dyntrain.training.launch.plan import parse as parse_launch
 from dyntrain.training.trial.plan import Plan, parse
-from dyntrain.training.trial_files import VARIABLE, Order, taken
+from dyntrain.training.trial_files import VARIABLE, Order, saved_steps
 
 LOOK_SECONDS = 0.05
 READS = 2  # reads of the target after which the coordinator has obeyed the first target
@@ -76,11 +76,11 @@ async def conduct(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
         hosts.reads, lost = 0, sum(each.step <= step for each in plan.kills)
         instances = [instance_of(host) for host in hosts.hosts]
         await _wait_until(partial(_is_ready, order, hosts, instances, lost))
-        order.gate(step).touch()
+        order.gate_file(step).touch()
 
 
 def _is_done(order: Order, step: int) -> bool:
-    return any(saved_step.step == step for saved_step, _ in taken(order.steps_folder))
+    return any(saved_step.step == step for saved_step, _ in saved_steps(order.steps_folder))
 
 
 def _is_ready(order: Order, hosts: PlannedHosts, instances: Sequence[str], lost: int) -> bool:

@@ -11,7 +11,7 @@ from dyntrain.training.trial.differences import EPOCH, Arrays, Key
 from dyntrain.training.trial.members import events_of
 from dyntrain.training.trial.processes import LONGEST, EndedRun
 from dyntrain.training.trial.verdict import Course
-from dyntrain.training.trial_files import SUFFIX, Order, Taken, taken
+from dyntrain.training.trial_files import SUFFIX, Order, SavedStep, saved_steps
 
 REFUSED = re.compile(r"\.Refused\w*: (?P<why>(.|\n)*)")  # ends the log of a script that the job refuses
 RAISED = re.compile(r"^Traceback .*\n(?:[ \t].*\n)+(?P<why>[A-Za-z].*)", re.MULTILINE)
@@ -26,7 +26,7 @@ def load(path: Path) -> Arrays:
 
 def step_arrays(order: Order) -> dict[Key, Arrays]:
     """Return the arrays of each step of a run in one process."""
-    return {(saved_step.loop, saved_step.step): load(path) for saved_step, path in taken(order.steps_folder)}
+    return {(saved_step.loop, saved_step.step): load(path) for saved_step, path in saved_steps(order.steps_folder)}
 
 
 def loops_of(keys: Iterable[Key]) -> list[list[int]]:
@@ -47,10 +47,10 @@ def epoch_ends(run: Mapping[Key, Arrays]) -> set[int]:
     }
 
 
-def member_files(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
+def member_files(order: Order) -> dict[Key, list[tuple[SavedStep, Path]]]:
     """Return the files of all workers at each step, from the last generation that made the step."""
-    latest: dict[Key, list[tuple[Taken, Path]]] = {}
-    for saved_step, path in taken(order.steps_folder):
+    latest: dict[Key, list[tuple[SavedStep, Path]]] = {}
+    for saved_step, path in saved_steps(order.steps_folder):
         step_files = latest.setdefault((saved_step.loop, saved_step.step), [])
         if step_files and step_files[0][0].generation < saved_step.generation:
             step_files.clear()

@@ -22,13 +22,13 @@ def plan_formation(
     segment_steps: int | None,
     clear: bool = False,
 ) -> dict[str, Form]:
-    """Make each member's order. `holders` have the state, in memory or safe on their node; the others fetch it."""
+    """Make each member's order. `holders` have the state, in memory or safe on their node; other members fetch it."""
     place_of = places(generation.instances)
     other_holders = [
         instance for instance in generation.instances if instance in holders and instance != generation.source
     ]
-    lacking = [instance for instance in generation.instances if instance not in holders]
-    chains = plan_chains([generation.source, *other_holders], lacking)
+    receivers = [instance for instance in generation.instances if instance not in holders]
+    sources_of = plan_chains([generation.source, *other_holders], receivers)
     sources = {
         instance: Source(instance_id=instance, host=hello.private_ip, port=hello.state_port)
         for instance, hello in workers.items()
@@ -36,22 +36,22 @@ def plan_formation(
     return {
         instance: Form(
             generation=generation.number,
-            number=number,
+            number=rank,
             workers=len(generation.members),
             cross_rank=place_of[instance].cross_rank,
             environment=environment_of(instance),
             position=generation.position,
             source=generation.source,
             transfer_token=token,
-            sources=tuple(sources[other] for other in chains.get(instance, ())),
-            receivers=len(lacking),
+            sources=tuple(sources[source_name] for source_name in sources_of.get(instance, ())),
+            receivers=len(receivers),
             clear=clear,
             commit=origin.commit if instance == generation.source else None,
             safe=origin.safe if instance in holders else None,
             checkpoint_dir=checkpoint_dir,
             segment_steps=segment_steps,
         )
-        for number, instance in enumerate(generation.instances)
+        for rank, instance in enumerate(generation.instances)
     }
 
 
@@ -61,12 +61,12 @@ def members_with_copies(
     origin: Origin,
     unreadable_copies: Collection[tuple[str, str]],
 ) -> set[str]:
-    """Return the source and the members whose node keeps the same safe state, which need not fetch the state."""
-    copies = {
+    """Return the members that need not fetch the state: the source, and members whose node keeps its safe state."""
+    members_with_copy = {
         instance
         for instance in generation.instances
-        if (safe := workers[instance].safe) is not None
-        and safe.name == origin.safe
-        and (instance, safe.name) not in unreadable_copies
+        if (safe_copy := workers[instance].safe) is not None
+        and safe_copy.name == origin.safe
+        and (instance, safe_copy.name) not in unreadable_copies
     }
-    return copies | {generation.source}
+    return members_with_copy | {generation.source}

@@ -1,4 +1,4 @@
-"""A generation, the group of workers between two changes, and the decision on the next generation's members."""
+"""A generation (group of workers between two changes of membership), and the choice of the next members."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from dyntrain.training.session.generation.origin import Origin
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of a generation. Its index in `Generation.members` is its number, which is not ps-lite's rank."""
+    """A worker of a generation.
+
+    The member's index in `Generation.members` is its number, which is not ps-lite's rank.
+    """
 
     instance_id: str
     joined_epoch: int
@@ -25,7 +28,7 @@ class Generation:
     number: int
     members: tuple[Member, ...]
     position: Position
-    source: str
+    source: str  # member from which the other members get the state
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -63,7 +66,8 @@ class Cause(Enum):
 def cause_of(previous: Collection[str], holders: Collection[str], leaving: Collection[str], origin: Origin) -> Cause:
     """Determine why a new generation is formed.
 
-    Members of `previous` that neither hold the state nor leave have been lost, even if a new process of theirs joins.
+    Members of `previous` that neither hold the state nor leave have been lost, even if their node joins with a new
+    process.
     """
     if not holders:
         return Cause.SAFE if origin.safe else Cause.COMMIT if origin.commit else Cause.START
@@ -75,7 +79,7 @@ def describe_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, 
     counts = Counter(causes[instance] for instance in changed if instance in causes)
     if cause is not Cause.CHANGE or not counts:
         return cause.value
-    return ", ".join(word if len(changed) == 1 else f"{count} {word}" for word, count in counts.items())
+    return ", ".join(text if len(changed) == 1 else f"{count} {text}" for text, count in counts.items())
 
 
 @dataclass(frozen=True)
@@ -94,27 +98,28 @@ def settle(
     group_ready: bool,
     intact: bool = True,
 ) -> Settlement:
-    """Decide the membership at a boundary: workers in `current` have arrived there, those in `standing` can join.
+    """Decide the membership at a boundary: workers in `current` have arrived, and workers in `standing` can join.
 
     Remaining members keep their order, and joiners follow in the target's order. If no ps-lite processes are ready for
-    a new group (not `group_ready`), the present members continue. If all members are to leave at once, the first one
+    a new group (not `group_ready`), the present members continue. If all members are to leave at once, the first member
     stays for one more generation, so that the state survives. An empty `current` means a start or a restart. If a
     member is lost (not `intact`), the present group cannot continue, so without `group_ready` the job pauses.
     """
-    unchanged = tuple(current) if current and intact else None
+    unchanged_members = tuple(current) if current and intact else None
     if target is None:
-        return Settlement(unchanged, SettlementReason.NO_TARGET)
+        return Settlement(unchanged_members, SettlementReason.NO_TARGET)
     survivors = [instance for instance in current if instance in target]
     joiners = [instance for instance in target if instance in standing and instance not in survivors]
     if len(survivors) + len(joiners) < limits.min_workers:
         return Settlement(None, SettlementReason.BELOW_MINIMUM)
     state_keeper = [] if survivors else list(current[:1])
-    wanted = [*survivors, *state_keeper, *joiners]
-    members = tuple(wanted[: limits.max_workers])
-    if members == unchanged:
+    wanted_members = [*survivors, *state_keeper, *joiners]
+    members = tuple(wanted_members[: limits.max_workers])
+    if members == unchanged_members:
         return Settlement(
-            members, SettlementReason.ABOVE_MAXIMUM if len(wanted) > len(members) else SettlementReason.UNCHANGED
+            members,
+            SettlementReason.ABOVE_MAXIMUM if len(wanted_members) > len(members) else SettlementReason.UNCHANGED,
         )
     if not group_ready:
-        return Settlement(unchanged, SettlementReason.NO_GROUP)
+        return Settlement(unchanged_members, SettlementReason.NO_GROUP)
     return Settlement(members, SettlementReason.CARRIED if state_keeper else SettlementReason.CHANGED)

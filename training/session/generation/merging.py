@@ -11,7 +11,7 @@ from dyntrain.training.protocol.messages import CheckIn, Position
 def segment(
     generation: int, start: Position, end: Position, check_ins: Mapping[str, CheckIn], now: float
 ) -> events.Segment:
-    """Merge the workers' check-ins at a boundary: sum of samples, longest seconds, metrics weighted by their counts."""
+    """Merge the workers' check-ins at a boundary: sum of samples, longest duration, metrics weighted by counts."""
     totals: dict[str, tuple[float, float]] = {}
     for check_in in check_ins.values():
         for name, (total, count) in check_in.metrics.items():
@@ -32,7 +32,7 @@ def segment(
 
 
 def slowest(phases: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The longest time of each phase, in the order in which the phases first appear."""
+    """The longest duration of each phase, in the order in which the phases first appear."""
     longest: dict[str, float] = {}
     for member_phases in phases:
         for name, seconds in member_phases.items():

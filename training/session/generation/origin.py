@@ -1,9 +1,9 @@
 """Chooses the state from which a generation starts if no worker holds the state in memory. Pure.
 
 At each change of the membership, before a worker can be lost inside ps-lite, every remaining worker copies the state
-into its supervisor's memory: a safe state. The worker that writes commits (checkpoints) also does this at each
+into its supervisor's memory: a safe state. The worker that writes commits (checkpoints) also makes a safe state at each
 boundary, before its next step (`dyntrain.training.worker.state.safe_state`). So the next processes on these nodes find
-the state, and fewer steps are repeated than from the last commit, which may be old on slow storage.
+the state, and fewer steps are repeated than after a start from the last commit, which may be old on slow storage.
 """
 
 from __future__ import annotations
@@ -15,51 +15,53 @@ from types import MappingProxyType
 
 from dyntrain.training.protocol.messages import START, Position, SafeCopy, WorkerHello
 
-GENERATIONS = 100  # number that is kept; any commit is further than older safe states
+GENERATIONS = 100  # most generations in a lineage; any commit is further than older safe states
 
 
 @dataclass(frozen=True)
 class Origin:
     """The state at `position`, in the commit named `commit`, or in the safe state `safe` on the node `source`.
 
-    Without such a name, a worker initializes the state or holds it in memory. `loop` is the loop over epochs to which
-    the state belongs; a process in another loop cannot use it.
+    Without commit and safe state, a worker initializes the state or holds it in memory. `loop` is the loop over epochs
+    to which the state belongs; a process in another loop cannot use the state.
     """
 
     position: Position
-    commit: str | None = None
-    safe: str | None = None
-    source: str | None = None
-    loop: int = 0
+    commit: str | None = None  # name of a commit
+    safe: str | None = None  # name of a safe state
+    source: str | None = None  # node of the safe state
+    loop: int = 0  # index of the loop over epochs
 
 
 @dataclass(frozen=True)
 class Lineage:
     """The generations whose steps still count, oldest first, with their first positions, which never decrease.
 
-    A new generation undoes all earlier generations that begin after its first position, and the previous one's steps
-    beyond this position.
+    A new generation undoes all earlier generations that begin after its first position, and the previous generation's
+    steps beyond this position.
     """
 
-    starts: tuple[tuple[int, Position], ...] = ()
+    starts: tuple[tuple[int, Position], ...] = ()  # number and first position of each generation
 
-    def settled(self, number: int, position: Position) -> Lineage:
-        valid = [(earlier, start) for earlier, start in self.starts if start.step <= position.step]
-        return Lineage((*valid[1 - GENERATIONS :], (number, position)))
+    def add_generation(self, number: int, position: Position) -> Lineage:
+        valid_starts = [(earlier_number, start) for earlier_number, start in self.starts if start.step <= position.step]
+        return Lineage((*valid_starts[1 - GENERATIONS :], (number, position)))
 
-    def without(self, number: int) -> Lineage:
-        """Leave a generation out, because the safe states that were kept in it may be wrong."""
-        return Lineage(tuple((earlier, start) for earlier, start in self.starts if earlier != number))
+    def without_generation(self, number: int) -> Lineage:
+        """Leave a generation out, because its safe states may be wrong."""
+        return Lineage(
+            tuple((earlier_number, start) for earlier_number, start in self.starts if earlier_number != number)
+        )
 
-    def has(self, copy: SafeCopy) -> bool:
+    def contains(self, copy: SafeCopy) -> bool:
         """Whether all steps that a safe state contains still count.
 
-        If one worker kept the state, all workers had reached its position.
+        A worker keeps a state only after all workers have reached its position.
         """
-        for (number, start), following in zip_longest(self.starts, self.starts[1:]):
+        for (number, start), next_start in zip_longest(self.starts, self.starts[1:]):
             if number == copy.generation:
                 return start.step <= copy.position.step and (
-                    following is None or copy.position.step <= following[1].step
+                    next_start is None or copy.position.step <= next_start[1].step
                 )
         return False
 
@@ -74,15 +76,15 @@ def choose_origin(
 ) -> Origin:
     """Choose the furthest safe state if it is further than the last commit, else the commit, else the job's start.
 
-    The source is the first worker in `ready` whose node has that safe state, without those (instance, name) that are
-    in `unreadable_copies`. `loops` maps generations to their loops over epochs, except to the first loop.
-    `commit_loop` is the commit's loop.
+    The source is the first worker in `ready` whose node has that safe state, except the pairs (instance, name) in
+    `unreadable_copies`. `loops` maps generations to their loops over epochs, except to the first loop. `commit_loop` is
+    the commit's loop.
     """
-    best = Origin(*commit, loop=commit_loop) if commit else Origin(START)
+    best_origin = Origin(*commit, loop=commit_loop) if commit else Origin(START)
     for instance, hello in ready.items():
         if (copy := hello.safe) is None:
             continue
-        is_further = copy.position.step > best.position.step or best == Origin(START)
-        if is_further and lineage.has(copy) and (instance, copy.name) not in unreadable_copies:
-            best = Origin(copy.position, safe=copy.name, source=instance, loop=loops.get(copy.generation, 0))
-    return best
+        is_further = copy.position.step > best_origin.position.step or best_origin == Origin(START)
+        if is_further and lineage.contains(copy) and (instance, copy.name) not in unreadable_copies:
+            best_origin = Origin(copy.position, safe=copy.name, source=instance, loop=loops.get(copy.generation, 0))
+    return best_origin

@@ -18,31 +18,31 @@ SERVER_MEMORY_AT_MOST = 1 << 30
 
 @dataclass
 class ConnectedNode:
-    """A connected supervisor. `group` is its offer of blank ps-lite processes, or None after use."""
+    """A connected supervisor. `group` is the node's offer of blank (unused) ps-lite processes, or None after use."""
 
     hello: NodeHello
     group: GroupReady | None = None
 
-    def holds(self, blanks: int) -> bool:
-        return self.group is not None and self.group.blanks >= blanks
+    def has_blanks(self, count: int) -> bool:
+        return self.group is not None and self.group.blanks >= count
 
     @property
     def can_schedule(self) -> bool:
-        """Whether this is a base node with one blank process for ps-lite's scheduler and one for a server."""
-        return self.hello.base and self.holds(2)
+        """Whether this is a base node with two blank processes, for ps-lite's scheduler and a server."""
+        return self.hello.base and self.has_blanks(2)
 
 
 @dataclass(frozen=True)
 class Group:
     """The engine's processes in a generation: `orders` start them on `hosts`.
 
-    `environment` holds the variables that all workers need; `own_variables` holds those of single workers, by name.
+    The environment variables for workers are common to all workers, or a worker's own.
     """
 
-    environment: dict[str, str]
+    environment: dict[str, str]  # variables for all workers
     hosts: tuple[str, ...]
-    orders: tuple[ToNode, ...]
-    own_variables: Mapping[str, dict[str, str]] = field(default_factory=dict)
+    orders: tuple[ToNode, ...]  # that start the processes on `hosts`
+    own_variables: Mapping[str, dict[str, str]] = field(default_factory=dict)  # each worker's own variables
 
     def environment_of(self, worker: str) -> dict[str, str]:
         return {**self.environment, **self.own_variables.get(worker, {})}
@@ -62,7 +62,7 @@ def plan_group(
     workers: Sequence[str],
     summed_bytes: int = 0,
 ) -> Group:
-    """Plan the engine's processes. `summed_bytes` is how much each worker sends in a step."""
+    """Plan the engine's processes. `summed_bytes` is the number of bytes that each worker sends in a step."""
     if engine == "horovod":
         return plan_rendezvous(number, nodes[scheduler], workers)
     return plan_servers(number, nodes, scheduler, len(workers), summed_bytes)
@@ -72,14 +72,14 @@ def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) ->
     """Plan Horovod's rendezvous, a process that is needed only during the formation.
 
     The variables are Horovod's own: see `horovod.runner.gloo_run`. Each node counts as a host of its own, even if
-    several run on one machine.
+    several nodes run on one machine.
     """
     assert host.group is not None
     variables = {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": host.hello.private_ip,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(host.group.scheduler_port),
     }
-    ranks = {
+    rank_variables = {
         worker: {
             "HOROVOD_HOSTNAME": node_of(worker),
             **{f"HOROVOD_{name.upper()}": str(value) for name, value in asdict(place).items()},
@@ -88,7 +88,7 @@ def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) ->
     }
     process = PsProcess(role="rendezvous", environment=variables)
     order = ToNode(host.hello.name, StartGroup(generation=number, processes=(process,)))
-    return Group(variables, (host.hello.name,), (order,), ranks)
+    return Group(variables, (host.hello.name,), (order,), rank_variables)
 
 
 def plan_servers(
@@ -96,28 +96,28 @@ def plan_servers(
 ) -> Group:
     """Plan ps-lite's processes: a scheduler on one base node, and a server on each of `nodes` with a blank process.
 
-    A server's memory is sized for the gradients of all workers, which it may hold at once in a step.
+    A server's memory is sized for the gradients of all workers, as a server may hold all of them at once.
     """
-    root = nodes[scheduler]
-    assert root.group is not None
-    hosts = tuple(name for name, node in sorted(nodes.items()) if node.holds(2 if name == scheduler else 1))
+    scheduler_node = nodes[scheduler]
+    assert scheduler_node.group is not None
+    hosts = tuple(name for name, node in sorted(nodes.items()) if node.has_blanks(2 if name == scheduler else 1))
     environment = {
-        "DMLC_PS_ROOT_URI": root.hello.private_ip,
-        "DMLC_PS_ROOT_PORT": str(root.group.scheduler_port),
+        "DMLC_PS_ROOT_URI": scheduler_node.hello.private_ip,
+        "DMLC_PS_ROOT_PORT": str(scheduler_node.group.scheduler_port),
         "DMLC_NUM_WORKER": str(workers),
         "DMLC_NUM_SERVER": str(len(hosts)),
     }
     roles: dict[str, list[Literal["scheduler", "server"]]] = {host: ["server"] for host in hosts}
     roles[scheduler].insert(0, "scheduler")
-    memory = min(SERVER_MEMORY_AT_MOST, workers * summed_bytes // len(hosts))
-    extra = {"server": {SERVER_MEMORY: str(memory)}, "scheduler": {}}
+    server_memory = min(SERVER_MEMORY_AT_MOST, workers * summed_bytes // len(hosts))
+    role_variables = {"server": {SERVER_MEMORY: str(server_memory)}, "scheduler": {}}
     orders = tuple(
         ToNode(
             host,
             StartGroup(
                 generation=number,
                 processes=tuple(
-                    PsProcess(role=role, environment={**environment, **extra[role]}) for role in roles[host]
+                    PsProcess(role=role, environment={**environment, **role_variables[role]}) for role in roles[host]
                 ),
             ),
         )

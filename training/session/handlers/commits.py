@@ -11,7 +11,7 @@ from dyntrain.training.session.phases.rollback import take_back
 
 
 def handle_committed(job: JobState, instance: str, message: Committed) -> list[Order]:
-    # Of two commits of the same step, that of the later generation counts as newer, as when old commits are deleted.
+    # Of two commits of the same step, the later generation's commit is newer, as when old commits are deleted.
     if message.generation <= job.void_until or (job.commit and message.position.step < job.commit[0].step):
         return []
     if instance != job.committer and message.generation < job.committer_since:
@@ -30,7 +30,7 @@ def handle_commit_failed(instance: str, message: CommitFailed, now: float) -> li
 def handle_unreadable(job: JobState, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
     """Handle a damaged safe state or commit that the source was to load.
 
-    Another holder's safe state is used, or the previous commit with its position; the steps in between are void.
+    Another holder's safe state is used, or the previous commit with its position; steps after this position are void.
     """
     if not job.is_current(instance, message.generation) or job.phase is not Phase.PREPARING:
         return []

@@ -1,4 +1,4 @@
-"""Handles a person's requests on a node: to launch training on a cluster that waits for it, and to end it. Pure."""
+"""Handles a person's requests to launch training on a cluster that waits for a launch, or to end it. Pure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ MOST_SHOWN = 200  # the most characters of a command in a message
 
 
 def handle_launch_request(job: JobState, instance: str, launch: Launch, now: float) -> list[Order]:
-    """Accept or refuse a launch; a job has only one. A request is repeated if its answer was lost."""
+    """Accept or refuse a launch, as a job has only one launch.
+
+    People's commands repeat a request if its answer was lost.
+    """
     is_repeated = job.launch is not None and job.launch.request == launch.request
-    refused = "" if is_repeated else _refusal(job, instance)
-    ending = job.options.waits and job.phase is Phase.OVER
+    refusal = "" if is_repeated else _refusal(job, instance)
+    launch_is_ending = job.options.waits and job.phase is Phase.OVER
     message = LaunchAnswer(
-        request=launch.request, job=job.options.job, refused=refused, passing=bool(refused) and ending
+        request=launch.request, job=job.options.job, refused=refusal, passing=bool(refusal) and launch_is_ending
     )
-    answer = ToNode(instance, message)
-    if refused or is_repeated:
-        return [answer]
+    answer_order = ToNode(instance, message)
+    if refusal or is_repeated:
+        return [answer_order]
     job.launch, job.since = launch, now  # the wait for workers begins
     notices = [ToNode(node, Launched(launch=launch)) for node in job.roster.nodes]
-    return [Journal(journal.JobLaunched(launch=launch, at=now)), *notices, answer]
+    return [Journal(journal.JobLaunched(launch=launch, at=now)), *notices, answer_order]
 
 
 def _refusal(job: JobState, instance: str) -> str:
@@ -47,10 +50,10 @@ def _refusal(job: JobState, instance: str) -> str:
 
 
 def handle_end_request(job: JobState, instance: str, message: EndRequest, now: float) -> list[Order]:
-    """End the launch of the request, if no other launch is in force by now."""
+    """End the launch of the request, unless another launch is in force now."""
     is_current = job.launch is not None and job.launch.request == message.request
-    refused = "" if is_current else "that launch is not in force any more"
-    answer = ToNode(instance, LaunchAnswer(request=message.request, job=job.options.job, refused=refused))
-    if refused or job.phase is Phase.OVER:
-        return [answer]
-    return [answer, *fail(job, "a person ended it", now)]
+    refusal = "" if is_current else "that launch is not in force any more"
+    answer_order = ToNode(instance, LaunchAnswer(request=message.request, job=job.options.job, refused=refusal))
+    if refusal or job.phase is Phase.OVER:
+        return [answer_order]
+    return [answer_order, *fail(job, "a person ended it", now)]

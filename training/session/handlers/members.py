@@ -58,14 +58,14 @@ def handle_first_step(job: JobState, instance: str, message: FirstStep, now: flo
         return []
     job.round.progress_at = now
     orders = _mark_active(job, instance, message.generation, now)
-    steps = job.round.first_steps
-    steps[instance] = message
-    paused = [step for step in steps.values() if step.pause is not None]
-    if len(steps) == len(job.roster.members) and paused:
-        longest = max(paused, key=lambda step: step.pause or 0.0)
-        seconds = longest.pause or 0.0
-        pause = events.Pause(generation=message.generation, seconds=seconds, phases=longest.phases, at=now)
-        orders.append(Announce(pause))
+    first_steps = job.round.first_steps
+    first_steps[instance] = message
+    paused_steps = [step for step in first_steps.values() if step.pause is not None]
+    if len(first_steps) == len(job.roster.members) and paused_steps:
+        longest_step = max(paused_steps, key=lambda step: step.pause or 0.0)
+        seconds = longest_step.pause or 0.0
+        pause_event = events.Pause(generation=message.generation, seconds=seconds, phases=longest_step.phases, at=now)
+        orders.append(Announce(pause_event))
     return orders
 
 
@@ -94,13 +94,13 @@ def handle_check_in(job: JobState, instance: str, message: CheckIn, now: float) 
     if not job.is_current(instance, message.generation) or job.phase not in (Phase.TRAINING, Phase.RECOVERING):
         return []
     current_round.progress_at = now
-    silenced = _silenced(job, instance, message, now)
-    return silenced + _check_in_at_boundary(job, instance, message, now)
+    silenced_orders = _announce_silenced(job, instance, message, now)
+    return silenced_orders + _check_in_at_boundary(job, instance, message, now)
 
 
-def _silenced(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
-    """Announce silenced rules, each only once for all workers."""
-    rules = {code: how for code, how in message.silenced.items() if code not in job.silenced}
+def _announce_silenced(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
+    """Announce silenced rules of the script's checks, each rule only once for all workers."""
+    rules = {code: silencing for code, silencing in message.silenced.items() if code not in job.silenced}
     job.silenced |= set(rules)
     return [Announce(events.ChecksSilenced(instance=instance, rules=rules, at=now))] if rules else []
 
@@ -121,7 +121,7 @@ def _check_in_at_boundary(job: JobState, instance: str, message: CheckIn, now: f
 def handle_script_failed(job: JobState, instance: str, message: ScriptFailed, now: float) -> list[Order]:
     """Handle an exception of the script on any worker that was a member when the generation was formed.
 
-    The first member may count as lost before the last one's message arrives.
+    The first member may count as lost before the last member's message arrives.
     """
     members = job.round.instances
     if instance not in members or message.generation != job.number:
@@ -143,7 +143,7 @@ def handle_step_status(job: JobState, instance: str, message: StepStatus, now: f
     release = job.round.release
     if release is None or not job.is_current(instance, message.generation):
         return []
-    return release.answered(instance, message, job.roster.members) + advance(job, now)
+    return release.record_status(instance, message, job.roster.members) + advance(job, now)
 
 
 def handle_broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:

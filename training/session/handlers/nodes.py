@@ -23,28 +23,28 @@ from dyntrain.training.session.orders import Announce, Order, ToNode
 from dyntrain.training.session.phases.decisions import advance, call_back, joined_nowhere, refused_everywhere
 from dyntrain.training.session.phases.ending import close_when_all_left, fail
 from dyntrain.training.session.phases.formation import start_group_again
-from dyntrain.training.session.phases.wanted import wanted
+from dyntrain.training.session.phases.wanted import wanted_instances
 from dyntrain.training.session.recovery.from_journal import recover
 from dyntrain.training.session.recovery.losses import group_lost, replace_worker, worker_lost
 
 
 def handle_hello(job: JobState, hello: NodeHello, now: float) -> list[Order]:
     instance, group = hello.name, job.round.group
-    earlier_life = group.hosts.get(instance, hello.attempt) != hello.attempt
+    node_restarted = group.hosts.get(instance, hello.attempt) != hello.attempt
     if group.absent.pop(instance, None) is not None:
         job.roster.returned_at = now
     job.roster.addresses[instance] = hello.private_ip
     job.roster.record_supervisor(instance, hello.life)
     job.roster.nodes[instance], job.roster.connected_at = ConnectedNode(hello), now
     orders: list[Order] = [
-        ToNode(instance, Listed(listed=node_of(instance) in (wanted(job) or ()))),
+        ToNode(instance, Listed(listed=node_of(instance) in (wanted_instances(job) or ()))),
         Announce(
             events.NodeReady(
                 instance=instance, attempt=hello.attempt, address=hello.private_ip, base=hello.base, at=now
             )
         ),
     ]
-    orders += job.roster.end_again(instance, hello.worker_pid)
+    orders += job.roster.repeat_replacement(instance, hello.worker_pid)
     if job.phase is Phase.OVER:
         if hello.worker_pid is None:
             job.awaited.discard(instance)
@@ -53,7 +53,7 @@ def handle_hello(job: JobState, hello: NodeHello, now: float) -> list[Order]:
         if hello.worker_pid != job.round.pids.get(instance) and instance not in job.roster.members:
             job.round.lost.add(instance)
         orders += recover(job, now)
-    elif earlier_life:
+    elif node_restarted:
         orders += group_lost(job, f"{instance} started again without its ps-lite processes", now)
     else:
         orders += start_group_again(job, instance)
@@ -61,17 +61,17 @@ def handle_hello(job: JobState, hello: NodeHello, now: float) -> list[Order]:
 
 
 def _record_worker(job: JobState, hello: NodeHello, now: float) -> list[Order]:
-    """Record the worker that the node's hello names; if there is none, an order to start one may have been lost."""
+    """Record the worker that the node's hello names; without a worker, an order to start one may have been lost."""
     if hello.worker_pid is None:
         job.roster.left.setdefault(hello.name, None)
         return call_back(job)
-    job.roster.expect(hello.name, hello.worker_pid, job.options.clocks.start, now)
+    job.roster.expect_connection(hello.name, hello.worker_pid, job.options.clocks.start, now)
     return []
 
 
 def handle_worker_started(job: JobState, instance: str, message: WorkerStarted, now: float) -> list[Order]:
     """Record a started worker and its time limit to connect: a worker that hangs at its start sends no message."""
-    job.roster.expect(instance, message.pid, job.options.clocks.start, now, message.spare)
+    job.roster.expect_connection(instance, message.pid, job.options.clocks.start, now, message.spare)
     return [Announce(events.WorkerStarted(instance=instance, pid=message.pid, spare=message.spare, at=now))]
 
 
@@ -105,7 +105,7 @@ def handle_worker_exited(job: JobState, instance: str, message: WorkerExited, no
 def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
     """Handle a member whose script ended with exit code 0 before its last epoch.
 
-    If the same happens to all members again after a restart, the script itself is the cause, and the job fails.
+    If this happens to all members again after a restart, the script itself is the cause, and the job fails.
     """
     position, error = job.position, f"the script ends in epoch {job.position.epoch} of {job.roster.epochs}, by itself"
     orders: list[Order] = []
@@ -117,13 +117,18 @@ def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list
 def _ended_without_joining(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
     """Handle a process that never connected and ended with exit code 0.
 
-    Its script does not join the job, or was run with --help, so no connection will follow. Members from before a
-    coordinator's restart are excepted, as they may have trained.
+    The process's script does not join the job, or was run with --help, so no connection will follow. Members from
+    before a coordinator's restart are excepted, as they may have trained.
     """
-    entry = job.roster.unconnected.get(instance)
-    if entry is None or entry.pid != pid or entry.stood_by or pid == job.round.pids.get(instance):
+    unconnected_entry = job.roster.unconnected.get(instance)
+    if (
+        unconnected_entry is None
+        or unconnected_entry.pid != pid
+        or unconnected_entry.stood_by
+        or pid == job.round.pids.get(instance)
+    ):
         return []
-    reason = f"it ended after {now - entry.since:.0f} s, with exit code 0"
+    reason = f"it ended after {now - unconnected_entry.since:.0f} s, with exit code 0"
     job.roster.never_joined[instance] = reason
     orders: list[Order] = [Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))]
     if failure_orders := joined_nowhere(job, now):
@@ -132,7 +137,7 @@ def _ended_without_joining(job: JobState, instance: str, pid: int, now: float) -
 
 
 def _announce_early_death(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
-    """Announce why a worker died before it connected, already at the first try.
+    """Announce why a worker died before it connected, already after its first attempt.
 
     Nothing is announced if a node that connects again repeats its message.
     """
@@ -159,7 +164,7 @@ def handle_group_failed(job: JobState, instance: str, message: GroupFailed, now:
 def handle_notice(job: JobState, instance: str, message: NodeNotice, now: float) -> list[Order]:
     """Announce an interruption notice, for people and programs.
 
-    The controller gets it from the node too, and puts the deadline into the target.
+    The controller gets the notice from the node too, and puts the deadline into the target.
     """
     job.roster.interrupted.add(instance)
     return [Announce(events.NodeNotice(instance=instance, kind=message.kind, deadline=message.deadline, at=now))]

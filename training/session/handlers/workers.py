@@ -1,4 +1,4 @@
-"""Handles workers that connect: returning members, newcomers, and those that are no longer needed. Pure."""
+"""Handles workers that connect: returning members, new workers, and workers that are no longer needed. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dyntrain.training import events
 from dyntrain.training.protocol.messages import Entered, Leave, LoopTerms, StepVerdict, WorkerHello
 from dyntrain.training.protocol.slots import node_of
 from dyntrain.training.session.generation.agreement import disagreement
-from dyntrain.training.session.job.roster import Unconnected
+from dyntrain.training.session.job.roster import UnconnectedWorker
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Order, ToWorker
 from dyntrain.training.session.phases.decisions import advance, call_back, refused_everywhere
 from dyntrain.training.session.phases.ending import close_when_all_left
 from dyntrain.training.session.phases.loops import TOO_FAR, loop_over_order, skip_loop, start_afresh
-from dyntrain.training.session.phases.wanted import wanted
+from dyntrain.training.session.phases.wanted import wanted_instances
 from dyntrain.training.session.recovery.from_journal import member_returned, recover
 from dyntrain.training.session.recovery.losses import worker_lost
 
@@ -24,18 +24,18 @@ def handle_hello(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
         # No DropWorker: the earlier connection is closed already, and the new one must stay open.
         loss_orders = worker_lost(job, instance, roster.pid(instance), "another worker of the node connected", now)
         orders += [order for order in loss_orders if not isinstance(order, DropWorker) or order.instance_id != instance]
-    entry = roster.connected(instance, now)
+    unconnected_entry = roster.record_connection(instance, now)
     if job.phase is Phase.RECOVERING and member_returned(job, hello):
         return orders + recover(job, now)
     if instance in roster.leaving:
-        return [*orders, _leave(job, instance)]
+        return [*orders, _leave_order(job, instance)]
     if instance in roster.members:
         return orders + _repeat_orders(job, hello, now)
-    return orders + _newcomer(job, hello, entry, now) + recover(job, now)
+    return orders + _handle_newcomer(job, hello, unconnected_entry, now) + recover(job, now)
 
 
 def _repeat_orders(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
-    """Repeat to a returning member the orders that may be lost; the member repeats its own unanswered messages."""
+    """Repeat to a returning member the orders that may be lost; it repeats its own unanswered messages."""
     instance, release = hello.name, job.round.release
     if hello.loop == job.loop != job.roster.members[instance].loop:
         return _enter_loop(job, hello, now)
@@ -52,8 +52,8 @@ def _repeat_orders(job: JobState, hello: WorkerHello, now: float) -> list[Order]
     return orders + advance(job, now)
 
 
-def _newcomer(job: JobState, hello: WorkerHello, entry: Unconnected | None, now: float) -> list[Order]:
-    """Handle a worker that is not a member, or no longer one.
+def _handle_newcomer(job: JobState, hello: WorkerHello, entry: UnconnectedWorker | None, now: float) -> list[Order]:
+    """Handle a worker that is not a member, or no longer a member.
 
     A worker that may be inside a dissolved group must start afresh; any other worker gets an order.
     """
@@ -68,16 +68,16 @@ def _newcomer(job: JobState, hello: WorkerHello, entry: Unconnected | None, now:
             return _refuse(job, hello, TOO_FAR)
         job.roster.passing[instance] = hello
         return []
-    listed = node_of(instance) in (wanted(job) or ())
-    if job.phase is Phase.OVER or (hello.stage in ("waits", "free") and not listed):
+    is_wanted = node_of(instance) in (wanted_instances(job) or ())
+    if job.phase is Phase.OVER or (hello.stage in ("waits", "free") and not is_wanted):
         job.awaited.discard(instance)
         job.roster.leaving[instance] = hello
-        return [_leave(job, instance)]
+        return [_leave_order(job, instance)]
     if hello.loop != job.loop and job.phase is not Phase.WAITING:
         return skip_loop(job, hello) if hello.loop < job.loop else _refuse(job, hello, TOO_FAR)
-    if problem := (conflict := job.roster.problem(hello)) or job.changed_terms(hello):
-        refused = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
-        orders: list[Order] = [DropWorker(instance, hello.pid, problem), refused]
+    if problem := (conflict := job.roster.conflict_of(hello)) or job.changed_terms(hello):
+        refusal_event = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
+        orders: list[Order] = [DropWorker(instance, hello.pid, problem), refusal_event]
         if conflict:
             return orders
         job.roster.refused[instance] = problem
@@ -88,10 +88,10 @@ def _newcomer(job: JobState, hello: WorkerHello, entry: Unconnected | None, now:
     return [Announce(event), *advance(job, now)]
 
 
-def _leave(job: JobState, instance: str) -> Order:
+def _leave_order(job: JobState, instance: str) -> Order:
     """Make the order to leave.
 
-    `finished` is set only after the job's end, as even the steps of a worker at the last sample may have been undone.
+    `finished` is set only after the job's end, as even steps of a worker at the last sample may have been undone.
     """
     generation = job.number if job.outcome == "finished" else 0
     reason = f"job {job.outcome}" if job.outcome else "not in the target"
@@ -109,11 +109,11 @@ def handle_entered(job: JobState, instance: str, message: Entered, now: float) -
     """Handle a worker whose script reached the next loop. A repeated message changes nothing."""
     roster, terms = job.roster, {name: getattr(message, name) for name in LoopTerms.model_fields}
     if job.phase is Phase.OVER:
-        return [_leave(job, instance)]
+        return [_leave_order(job, instance)]
     passing_hello = roster.passing.pop(instance, None)
     if passing_hello is not None and instance not in roster.members:
-        fresh = {"stage": "stands", "generation": None, "position": None}
-        return _newcomer(job, passing_hello.model_copy(update={**terms, **fresh}), None, now)
+        fresh_fields = {"stage": "stands", "generation": None, "position": None}
+        return _handle_newcomer(job, passing_hello.model_copy(update={**terms, **fresh_fields}), None, now)
     member = roster.members.get(instance)
     if member is None or member.loop == message.loop or not job.between_loops:
         return []
@@ -123,26 +123,28 @@ def handle_entered(job: JobState, instance: str, message: Entered, now: float) -
 def _enter_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
     """Record that a member, which has the state, reached the loop.
 
-    Standing workers with other settings are refused.
+    Standing workers whose settings differ are refused.
     """
     instance, roster = hello.name, job.roster
-    if all(other.loop != job.loop for other in roster.members.values()):
+    if all(other_worker.loop != job.loop for other_worker in roster.members.values()):
         job.since = now  # from now on, the members in the loop wait for the others
-    if problem := disagreement(hello, [other for other in roster.members.values() if other.loop == hello.loop]):
-        refused = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
-        return [refused, *worker_lost(job, instance, hello.pid, problem, now)]
+    if problem := disagreement(
+        hello, [other_worker for other_worker in roster.members.values() if other_worker.loop == hello.loop]
+    ):
+        refusal_event = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
+        return [refusal_event, *worker_lost(job, instance, hello.pid, problem, now)]
     roster.members[instance] = hello
     orders: list[Order] = []
-    for other in [worker for worker in roster.standing.values() if worker.loop == hello.loop]:
-        if problem := disagreement(other, [hello]):
-            del roster.standing[other.name]
-            orders.append(DropWorker(other.name, other.pid, problem))
-            orders.append(Announce(events.WorkerRefused(instance=other.name, reason=problem, at=now)))
+    for other_worker in [worker for worker in roster.standing.values() if worker.loop == hello.loop]:
+        if problem := disagreement(other_worker, [hello]):
+            del roster.standing[other_worker.name]
+            orders.append(DropWorker(other_worker.name, other_worker.pid, problem))
+            orders.append(Announce(events.WorkerRefused(instance=other_worker.name, reason=problem, at=now)))
     return orders + advance(job, now)
 
 
 def handle_script_ended(job: JobState, instance: str, now: float) -> list[Order]:
-    """Handle a script that ended without an error, and without another loop after the last one."""
+    """Handle a script that ended without an error and without a further loop over epochs."""
     if instance in job.roster.members and job.between_loops:
         job.script_ended.add(instance)
         job.roster.absent.pop(instance, None)
@@ -152,7 +154,7 @@ def handle_script_ended(job: JobState, instance: str, now: float) -> list[Order]
     if instance in job.roster.passing and job.phase is not Phase.OVER:
         hello = job.roster.passing.pop(instance)
         return _refuse(job, hello, "its script has ended, but other workers' scripts go on to another loop over epochs")
-    return [_leave(job, instance)] if job.phase is Phase.OVER else []
+    return [_leave_order(job, instance)] if job.phase is Phase.OVER else []
 
 
 def handle_left(job: JobState, instance: str, now: float) -> list[Order]:

@@ -7,9 +7,9 @@ from typing import Literal
 
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.session.generation.generation import Limits
-from dyntrain.training.session.job.roster import Budget
+from dyntrain.training.session.job.roster import FailureBudget
 
-PAUSE_SECONDS = 3600.0
+PAUSE_SECONDS = 3600.0  # default of --pause-seconds
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,12 @@ class Options:
     limits: Limits
     workers: int  # number of workers in the first generation
     waits: bool = False  # whether the job waits for launches, which run one after another
-    segment_steps: int | None = None
+    segment_steps: int | None = None  # steps between boundaries; None: only at epoch ends
     checkpoint_dir: str | None = None  # folder of this job's commits; None: in the job's folder
-    # where voluntary membership changes happen; a node with a deadline leaves at the next segment in any case
-    boundary: Literal["epoch", "segment"] = "epoch"
+    boundary: Literal["epoch", "segment"] = "epoch"  # where the membership changes if no node has a deadline
     state_transfer: Literal["encrypted", "clear"] = "encrypted"
     servers: Literal["base", "all"] = "base"  # which nodes run ps-lite's processes
-    recovery: Literal["release", "restart"] = "release"
+    recovery: Literal["release", "restart"] = "release"  # what follows the loss of a worker
     clocks: Clocks = field(default_factory=Clocks)
-    # how long a job without enough workers, or without ps-lite processes, waits for them before it fails
-    pause_seconds: float = PAUSE_SECONDS
-    budget: Budget = field(default_factory=Budget)
+    pause_seconds: float = PAUSE_SECONDS  # after which a job without enough workers or ps-lite processes fails
+    budget: FailureBudget = field(default_factory=FailureBudget)  # limits of a worker's failures

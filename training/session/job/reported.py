@@ -18,32 +18,32 @@ def report_members(
 ) -> tuple[JobMember, ...]:
     """Return the nodes that train, form a generation, or have not left yet.
 
-    For a node with several processes, the rank is that of the first process, the step time that of the slowest one.
+    A node with several processes has the rank of its first process, and the step time of its slowest process.
     """
     processes: dict[str, list[tuple[int, Member]]] = {}
     for rank, member in enumerate(generation.members if generation else ()):
         processes.setdefault(node_of(member.instance_id), []).append((rank, member))
-    members = [_of_node(node, ranked_members, active, progress) for node, ranked_members in processes.items()]
-    listed = {member.instance_id for member in members}
-    for instance in sorted(set(nodes_of(leaving)) - listed):
+    members = [_node_member(node, ranked_members, active, progress) for node, ranked_members in processes.items()]
+    listed_instances = {member.instance_id for member in members}
+    for instance in sorted(set(nodes_of(leaving)) - listed_instances):
         leaving_fields = {"active": True, "leaving": True, "joined_epoch": 0, "joined_at": 0.0}
         members.append(JobMember.model_validate({"instance_id": instance, "rank": len(members), **leaving_fields}))
     return tuple(members)
 
 
-def _of_node(
+def _node_member(
     node: str, processes: Sequence[tuple[int, Member]], active: Collection[str], progress: Mapping[str, Progress]
 ) -> JobMember:
-    rank, first = processes[0]
+    rank, first_member = processes[0]
     names = [member.instance_id for _, member in processes]
-    reported = [progress[name].own_seconds for name in names if name in progress]
-    seconds = [value for value in reported if value is not None]
+    reported_seconds = [progress[name].own_seconds for name in names if name in progress]
+    step_seconds = [value for value in reported_seconds if value is not None]
     return JobMember(
         instance_id=node,
         rank=rank,
         active=all(name in active for name in names),
         processes=len(names),
-        joined_epoch=first.joined_epoch,
-        joined_at=first.joined_at,
-        step_seconds=max(seconds) if seconds else None,
+        joined_epoch=first_member.joined_epoch,
+        joined_at=first_member.joined_at,
+        step_seconds=max(step_seconds) if step_seconds else None,
     )

@@ -1,4 +1,4 @@
-"""The nodes and workers of a job: ready, training, leaving or disconnected; and the failures of each node."""
+"""The nodes and workers of a job: ready, training, leaving or disconnected. Also records each node's failures."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from dyntrain.training.session.orders import Announce, Order, ToNode
 
 
 @dataclass(frozen=True)
-class Budget:
-    """The number of failures of a node's worker within `window` seconds that lead to an immediate restart.
+class FailureBudget:
+    """Limits of the failures of a node's worker.
 
-    After one more failure, the node cools down: its worker is not restarted for a while. Failures count for longer
-    while no worker of the node has connected, because a worker that hangs at its start takes a while to fail.
+    After `restarts` immediate restarts within `window` seconds the node cools down: its worker is not restarted.
+    Failures count for longer than `window` while no worker of the node has connected, because a worker that hangs at
+    its start takes a while to fail.
 
-    The first cool-down takes `cool_down` seconds, each further one twice as long as the previous one. The count starts
-    from zero after a time without failures as long as the last cool-down and a window together. While too few workers
-    are left to train, a cool-down takes only `cool_down` seconds. A node that needs a cool-down longer than `keep`
-    seconds is given up: an elastic node is released, a base node is tried again.
+    Each further cool-down takes twice as long as the previous cool-down. Cool-downs are counted from zero again after a
+    time without failures as long as the last cool-down and a window together. While too few workers are left to train,
+    a cool-down takes only `cool_down` seconds. A node that needs a cool-down longer than `keep` seconds is given up: an
+    elastic node is released, a base node is tried again.
     """
 
-    restarts: int = 5
-    window: float = 600.0
-    cool_down: float = 60.0
-    longest: float = 3600.0
-    keep: float = 600.0
+    restarts: int = 5  # number of immediate restarts within `window`
+    window: float = 600.0  # seconds for which a failure counts
+    cool_down: float = 60.0  # seconds of the first cool-down
+    longest: float = 3600.0  # seconds of the longest cool-down
+    keep: float = 600.0  # cool-down in seconds beyond which a node is given up
 
-    def cooling(self, earlier_count: int) -> float:
+    def cool_down_seconds(self, earlier_count: int) -> float:
         """Return the seconds of a node's next cool-down after `earlier_count` cool-downs."""
         return min(self.longest, self.cool_down * 2.0 ** min(earlier_count, 30))
 
@@ -42,64 +43,53 @@ class Budget:
 class FailureRecord:
     """A node's failures, without announced interruptions of its machine."""
 
-    failures: list[float] = field(default_factory=list)
+    failures: list[float] = field(default_factory=list)  # times of the failures
     connected: float = 0.0  # when a worker of the node last connected
     cooled: int = 0  # number of cool-downs so far
     since: float = 0.0  # start of the last cool-down
-    until: float = 0.0  # its end
+    until: float = 0.0  # end of the last cool-down
     pid: int | None = None  # pid of the worker that is restarted after the present cool-down
     reason: str = ""
 
 
 @dataclass(frozen=True)
-class Unconnected:
+class UnconnectedWorker:
     """A worker that has been running without a connection since `since`, and must connect until `until`."""
 
     pid: int
-    since: float
-    until: float
-    spare: bool = False
+    since: float  # start of the time without a connection
+    until: float  # time limit to connect
+    spare: bool = False  # whether the worker was a warm spare, started in advance
     stood_by: bool = False  # whether the worker had connected and stood by before
 
 
 @dataclass
 class Roster:
-    budget: Budget
+    budget: FailureBudget
     nodes: dict[str, ConnectedNode] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)  # addresses of all nodes that ever connected
-    standing: dict[str, WorkerHello] = field(default_factory=dict)
+    standing: dict[str, WorkerHello] = field(default_factory=dict)  # workers that wait for a generation
     members: dict[str, WorkerHello] = field(default_factory=dict)  # connected workers of the generation
-    leaving: dict[str, WorkerHello] = field(default_factory=dict)
-    passing: dict[str, WorkerHello] = field(
-        default_factory=dict
-    )  # workers without the state that have not reached the job's loop
-    # nodes whose worker left, with the worker's pid if known: these nodes may be wanted again
-    left: dict[str, int | None] = field(default_factory=dict)
-    replaced: dict[str, int] = field(
-        default_factory=dict
-    )  # pid of the worker that the node was last ordered to replace
-    supervisor_ids: dict[str, str] = field(
-        default_factory=dict
-    )  # id of the node's supervisor process that connected last
-    interrupted: set[str] = field(
-        default_factory=set
-    )  # machines with an interruption notice: failures there do not count
+    leaving: dict[str, WorkerHello] = field(default_factory=dict)  # workers that were ordered to leave
+    passing: dict[str, WorkerHello] = field(default_factory=dict)  # workers that skip loops, without the state
+    left: dict[str, int | None] = field(default_factory=dict)  # pid of the worker that left, for each node
+    replaced: dict[str, int] = field(default_factory=dict)  # pid of the worker that a node was last ordered to replace
+    supervisor_ids: dict[str, str] = field(default_factory=dict)  # id of each node's last connected supervisor process
+    interrupted: set[str] = field(default_factory=set)  # machines with an interruption notice: no failure counts there
     records: dict[str, FailureRecord] = field(default_factory=dict)
     absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, with the time of its loss
     connected_at: float = 0.0  # when a node or a worker connected last
     returned_at: float = 0.0  # when a disconnected node or worker last connected again
-    unconnected: dict[str, Unconnected] = field(default_factory=dict)
+    unconnected: dict[str, UnconnectedWorker] = field(default_factory=dict)  # started workers that must still connect
     any_stood_by: bool = False  # whether any worker ever stood by
     refused: dict[str, str] = field(default_factory=dict)  # nodes whose worker's script was refused, with the reason
-    never_joined: dict[str, str] = field(
-        default_factory=dict
-    )  # nodes whose script ended without connecting, with the reason
+    never_joined: dict[str, str] = field(default_factory=dict)  # nodes whose script never connected, with the reason
 
     def record_supervisor(self, instance: str, life: str) -> None:
         """Record the supervisor process (`life`) of the node that connected.
 
         A new supervisor means that none of the node's earlier processes is left. So a pid that recurs, as after a boot,
-        is another process.
+        belongs to a new process.
         """
         if life and self.supervisor_ids.get(instance, life) != life:
             self.replaced.pop(instance, None)
@@ -108,19 +98,19 @@ class Roster:
         self.supervisor_ids[instance] = life
 
     def pid(self, instance: str) -> int | None:
-        for group in (self.members, self.standing, self.leaving, self.passing):
-            if instance in group:
-                return group[instance].pid
+        for workers in (self.members, self.standing, self.leaving, self.passing):
+            if instance in workers:
+                return workers[instance].pid
         return None
 
     @property
     def epochs(self) -> int:
         return max((hello.epochs for hello in [*self.members.values(), *self.standing.values()]), default=0)
 
-    def problem(self, hello: WorkerHello) -> str | None:
-        """Return the reason why the worker cannot train with the others of its loop, or None."""
-        others = [*self.members.values(), *self.standing.values()]
-        return disagreement(hello, [other for other in others if other.loop == hello.loop])
+    def conflict_of(self, hello: WorkerHello) -> str | None:
+        """Return the reason why the worker cannot train with the other workers of its loop, or None."""
+        other_workers = [*self.members.values(), *self.standing.values()]
+        return disagreement(hello, [other_worker for other_worker in other_workers if other_worker.loop == hello.loop])
 
     def add_standing(self, hello: WorkerHello) -> None:
         self.standing[hello.name] = hello
@@ -130,32 +120,32 @@ class Roster:
         self.never_joined.pop(hello.name, None)
         self.any_stood_by = True
 
-    def ready(self, loop: int | None = None, besides: Collection[str] = ()) -> list[str]:
-        """Return the nodes whose processes can all join the next generation: each is ready or in `besides`.
+    def ready_nodes(self, loop: int | None = None, besides: Collection[str] = ()) -> list[str]:
+        """Return the nodes whose processes can all join the next generation: each process is ready or in `besides`.
 
         With `loop`, only processes that have reached this loop over epochs count.
         """
-        standing = [name for name, hello in self.standing.items() if loop is None or hello.loop == loop]
-        available = dict.fromkeys([*(name for name in standing if not self.cools(name)), *besides])
-        return [node for node in nodes_of(available) if self.all_of(node, available)]
+        standing_names = [name for name, hello in self.standing.items() if loop is None or hello.loop == loop]
+        available = dict.fromkeys([*(name for name in standing_names if not self.is_cooling_down(name)), *besides])
+        return [node for node in nodes_of(available) if self.has_all_processes(node, available)]
 
-    def all_of(self, node: str, available: Collection[str]) -> bool:
-        return all(name in available for name in self.processes([node]))
+    def has_all_processes(self, node: str, available: Collection[str]) -> bool:
+        return all(name in available for name in self.process_names([node]))
 
-    def processes(self, nodes: Iterable[str]) -> tuple[str, ...]:
+    def process_names(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """The names of all workers of the nodes, in order."""
-        return tuple(name for node in nodes for name in names_of(node, self._slots(node)))
+        return tuple(name for node in nodes for name in names_of(node, self._slot_count(node)))
 
-    def _slots(self, node: str) -> int:
+    def _slot_count(self, node: str) -> int:
         entry = self.nodes.get(node)
         hello = entry.hello if entry else self.members.get(node) or self.standing.get(node)
         return hello.slots if hello else 1
 
-    def cooling(self, node: str) -> FailureRecord | None:
+    def cooling_record(self, node: str) -> FailureRecord | None:
         """Return the failure record of a worker of the node that cools down, or None."""
-        return next((self.records[name] for name in self.processes([node]) if self.cools(name)), None)
+        return next((self.records[name] for name in self.process_names([node]) if self.is_cooling_down(name)), None)
 
-    def overdue(self, grace: float, patience: float, now: float) -> str | None:
+    def find_overdue_worker(self, grace: float, patience: float, now: float) -> str | None:
         """Return a worker that has been disconnected for too long, or None."""
         self.absent = {instance: since for instance, since in self.absent.items() if self.pid(instance) is not None}
         return next((name for name, since in self.absent.items() if self.is_overdue(since, grace, patience, now)), None)
@@ -163,22 +153,22 @@ class Roster:
     def is_overdue(self, since: float, grace: float, patience: float, now: float) -> bool:
         """Whether a process that was disconnected at `since` has been away for too long.
 
-        If hundreds of processes are disconnected at once, they return one after another. None is late while others
-        still return, for `patience` seconds at most.
+        If hundreds of processes are disconnected at once, they return one after another. While processes return, no
+        process is late, for `patience` seconds at most.
         """
         return now > min(max(since, self.returned_at) + grace, since + patience)
 
-    def expect(self, instance: str, pid: int, seconds: float, now: float, spare: bool = False) -> None:
+    def expect_connection(self, instance: str, pid: int, seconds: float, now: float, spare: bool = False) -> None:
         """Give a process of the node `seconds` to connect, unless it is connected or has left.
 
-        A repeated call does not extend this time.
+        A repeated call does not extend the time limit.
         """
         entry = self.unconnected.get(instance)
         if pid not in (self.pid(instance), self.left.get(instance), entry and entry.pid):
-            self.unconnected[instance] = Unconnected(pid, now, now + seconds, spare)
+            self.unconnected[instance] = UnconnectedWorker(pid, now, now + seconds, spare)
 
-    def connected(self, instance: str, now: float) -> Unconnected | None:
-        """Record that a worker connected; returns its entry in `unconnected`, or None."""
+    def record_connection(self, instance: str, now: float) -> UnconnectedWorker | None:
+        """Record that a worker connected; remove and return its entry in `unconnected`, if any."""
         self.connected_at = now
         if self.absent.pop(instance, None) is not None:
             self.returned_at = now
@@ -187,7 +177,7 @@ class Roster:
             record.connected = now
         return self.unconnected.pop(instance, None)
 
-    def missed_connection(self, now: float) -> tuple[str, Unconnected] | None:
+    def find_missed_connection(self, now: float) -> tuple[str, UnconnectedWorker] | None:
         """Return a worker whose process did not connect in time, or None."""
         return next(((instance, entry) for instance, entry in self.unconnected.items() if now > entry.until), None)
 
@@ -195,64 +185,64 @@ class Roster:
         self.connected_at += seconds
         self.returned_at += seconds
         self.absent = {instance: since + seconds for instance, since in self.absent.items()}
-        extended = {
+        extended_entries = {
             instance: replace(entry, until=entry.until + seconds) for instance, entry in self.unconnected.items()
         }
-        self.unconnected = extended
+        self.unconnected = extended_entries
 
-    def cools(self, instance: str) -> bool:
+    def is_cooling_down(self, instance: str) -> bool:
         record = self.records.get(instance)
         return record is not None and record.pid is not None
 
     def replace_worker(self, instance: str, pid: int, reason: str, now: float) -> list[Order]:
         """Order the supervisor to replace the worker, within the node's budget.
 
-        A loss may be reported several times, by the connection and by the supervisor. It counts once, and each report
-        repeats the order.
+        A loss may be reported several times, by the connection and by the supervisor. The loss counts once, and each
+        report repeats the order.
         """
         self.unconnected.pop(instance, None)
         if instance not in self.nodes:
             return []
         record = self.records.setdefault(instance, FailureRecord())
-        restart: list[Order] = [ToNode(instance, RestartWorker(pid=pid, reason=reason))]
+        restart_orders: list[Order] = [ToNode(instance, RestartWorker(pid=pid, reason=reason))]
         if self.replaced.get(instance) == pid:
-            return [self._cool(instance, record, now)] if self.cools(instance) else restart
+            return [self._cool_down_order(instance, record, now)] if self.is_cooling_down(instance) else restart_orders
         self.replaced[instance] = pid
         if node_of(instance) in self.interrupted:
-            return restart
-        if self.cools(instance):
+            return restart_orders
+        if self.is_cooling_down(instance):
             record.pid = pid  # the node has started this worker by itself
-            return [self._cool(instance, record, now)]
-        if record.cooled and now - record.until > self.budget.window + self.budget.cooling(record.cooled - 1):
+            return [self._cool_down_order(instance, record, now)]
+        if record.cooled and now - record.until > self.budget.window + self.budget.cool_down_seconds(record.cooled - 1):
             record.cooled = 0
-        recent = [
+        recent_failures = [
             failed_at
             for failed_at in record.failures
             if (now - failed_at < self.budget.window or failed_at > record.connected) and failed_at >= record.until
         ]
-        record.failures = [*recent, now]
+        record.failures = [*recent_failures, now]
         record.reason = reason
-        allowed = self.budget.restarts if not record.cooled else 0
-        if len(record.failures) <= allowed:
-            return restart
-        seconds = self.budget.cooling(record.cooled)
-        record.pid, record.since, record.until, record.cooled = pid, now, now + seconds, record.cooled + 1
-        excess = (
+        allowed_restarts = self.budget.restarts if not record.cooled else 0
+        if len(record.failures) <= allowed_restarts:
+            return restart_orders
+        cool_down_seconds = self.budget.cool_down_seconds(record.cooled)
+        record.pid, record.since, record.until, record.cooled = pid, now, now + cool_down_seconds, record.cooled + 1
+        failure_text = (
             f"{len(record.failures)} failures in {now - record.failures[0]:.0f} s"
-            if allowed
+            if allowed_restarts
             else "it failed again after its cool-down"
         )
-        full_reason = f"{excess}; last: {reason}"
-        cooling = events.CoolingDown(instance=instance, seconds=seconds, reason=full_reason, at=now)
-        return [Announce(cooling), self._cool(instance, record, now)]
+        full_reason = f"{failure_text}; last: {reason}"
+        cooling_event = events.CoolingDown(instance=instance, seconds=cool_down_seconds, reason=full_reason, at=now)
+        return [Announce(cooling_event), self._cool_down_order(instance, record, now)]
 
-    def _cool(self, instance: str, record: FailureRecord, now: float) -> Order:
-        """Make the order to cool down; without it the node would assume that the order to restart was lost."""
+    def _cool_down_order(self, instance: str, record: FailureRecord, now: float) -> Order:
+        """Make the order to cool down, without which the node would take the order to restart for lost."""
         assert record.pid is not None
         given_up = record.until - record.since > self.budget.keep
         return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=given_up))
 
-    def readmit(self, now: float, needed: bool) -> list[Order]:
+    def readmit_nodes(self, now: float, needed: bool) -> list[Order]:
         """Start new workers on nodes whose cool-down is over. `needed`: the job cannot run without these nodes."""
         orders: list[Order] = []
         for instance, record in self.records.items():
@@ -263,26 +253,28 @@ class Roster:
                 record.pid, record.until = None, now
         return orders
 
-    def end_again(self, instance: str, pid: int | None, reason: str = "the order to end was lost") -> list[Order]:
-        """Repeat the order to replace a process that still runs, perhaps because its node was disconnected then."""
-        ordered = (
+    def repeat_replacement(
+        self, instance: str, pid: int | None, reason: str = "the order to end was lost"
+    ) -> list[Order]:
+        """Repeat the order to replace a process that still runs, perhaps because its node missed the order."""
+        was_ordered = (
             pid is not None
             and self.replaced.get(instance) == pid
             and instance in self.nodes
-            and not self.cools(instance)
+            and not self.is_cooling_down(instance)
         )
-        return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if ordered and pid is not None else []
+        return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if was_ordered and pid is not None else []
 
-    def call_back(self, wanted: Collection[str]) -> list[Order]:
-        """Start a new worker on each connected node whose worker left and which is wanted again."""
-        returning = [instance for instance in self.left if node_of(instance) in wanted and instance in self.nodes]
+    def call_back_nodes(self, wanted: Collection[str]) -> list[Order]:
+        """Start a new worker on each connected node that is wanted again after its worker left."""
+        returning_nodes = [instance for instance in self.left if node_of(instance) in wanted and instance in self.nodes]
         return [
             ToNode(instance, RestartWorker(pid=self.left.pop(instance), reason="wanted again"))
-            for instance in returning
+            for instance in returning_nodes
         ]
 
-    def dissolve(self) -> dict[str, WorkerHello]:
-        """Remove all members and those that are leaving, and return them."""
-        removed = {**self.members, **self.leaving}
+    def remove_members(self) -> dict[str, WorkerHello]:
+        """Remove and return all members, and all workers that are leaving."""
+        removed_workers = {**self.members, **self.leaving}
         self.members, self.leaving, self.absent = {}, {}, {}
-        return removed
+        return removed_workers

@@ -25,7 +25,7 @@ class PsGroup:
     """The generation's ps-lite processes: none before the first generation, and after their loss."""
 
     hosts: Mapping[str, int] = field(default_factory=dict)  # nodes that run the processes, with the node's attempt
-    orders: tuple[ToNode, ...] = ()  # that started the processes: repeated to a node that connects again
+    orders: tuple[ToNode, ...] = ()  # orders that started the processes, to repeat to a node that connects again
     absent: dict[str, float] = field(default_factory=dict)  # disconnected hosts, with the time of the disconnection
 
 
@@ -42,14 +42,14 @@ class Round:
     waits: frozenset[str] = frozenset()  # holders whose script was waiting before the formation
     pids: Mapping[str, int] = field(default_factory=dict)  # pids of the members, as in the journal
     group: PsGroup = field(default_factory=PsGroup)
-    forms: Mapping[str, Form] = field(default_factory=dict)  # the orders to form, to repeat those that were lost
+    forms: Mapping[str, Form] = field(default_factory=dict)  # orders to form, to repeat lost orders
 
-    prepared: set[str] = field(default_factory=set)
+    prepared: set[str] = field(default_factory=set)  # members that wait for the order to go
     fetching: dict[str, Fetching] = field(default_factory=dict)  # each member's last report on its state transfer
-    formed: dict[str, Formed] = field(default_factory=dict)
+    formed: dict[str, Formed] = field(default_factory=dict)  # members that have joined the group
     active: set[str] = field(default_factory=set)  # members that have trained, in this generation or an earlier one
-    first_steps: dict[str, FirstStep] = field(default_factory=dict)
-    progress: dict[str, Progress] = field(default_factory=dict)
+    first_steps: dict[str, FirstStep] = field(default_factory=dict)  # the members' reports on their first step
+    progress: dict[str, Progress] = field(default_factory=dict)  # each member's last report on its progress
     earlier_pace: float = 0.0  # the previous generation's pace, until a member reports its speed
     checked_in: dict[str, CheckIn] = field(default_factory=dict)  # members that wait at the boundary
     proceed_position: Position | None = None  # the position of the last order to proceed
@@ -66,7 +66,7 @@ class Round:
 
     @property
     def pace(self) -> float:
-        """Mean samples a second of one worker, over the members that reported it; 0.0 if none ever did."""
+        """Mean samples a second of one worker, over all members that reported their speed; 0.0 without reports."""
         rates = [progress.samples_per_second for progress in self.progress.values()]
         return sum(rates) / len(rates) if rates else self.earlier_pace
 
@@ -78,8 +78,8 @@ class Round:
     def parked(self, holders: Iterable[str], waits: Iterable[str]) -> Round:
         """The same generation after the `holders` have left its group with the state.
 
-        The members' training still counts; their messages about a formation or boundary do not. `waits` are the members
-        whose script has no lines left to run before the next formation.
+        The members' training still counts; their messages about a formation or boundary do not count. `waits` are the
+        members whose script has no lines left to run before the next formation.
         """
         return Round(
             generation=self.generation,

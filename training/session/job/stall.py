@@ -1,4 +1,4 @@
-"""A reported stall: workers that wait for others. Pure."""
+"""A reported stall: workers that wait for other workers. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stall:
-    """Workers in `waiting` that wait for those in `stalled`, which is empty if all are inside the step.
+    """Workers in `waiting` that wait for the workers in `stalled`."""
 
-    `at_what` distinguishes stalls. `since` is in seconds since the Unix epoch.
-    """
-
-    at_what: tuple[str, int, str]
-    stalled: tuple[str, ...]
-    waiting: tuple[str, ...]
+    at_what: tuple[str, int, str]  # phase, generation and place, which distinguish stalls
+    stalled: tuple[str, ...]  # workers that keep others waiting; empty if all are inside the step
+    waiting: tuple[str, ...]  # workers that wait
     reason: str
-    since: float
+    since: float  # start, in seconds since 1970

@@ -19,7 +19,7 @@ from dyntrain.training.session.job.reported import report_members
 from dyntrain.training.session.job.roster import Roster
 from dyntrain.training.session.job.round import Round
 from dyntrain.training.session.job.stall import Stall
-from dyntrain.training.session.job.trouble import Trouble
+from dyntrain.training.session.job.trouble import FailureCounts
 
 
 class Phase(Enum):
@@ -36,39 +36,37 @@ class Phase(Enum):
 @dataclass
 class JobState:
     options: Options
-    transfer_token: Callable[[], str]  # returns a new secret; the pure code makes none itself
+    transfer_token: Callable[[], str]  # returns a new secret, as pure code makes no secrets
     roster: Roster
     since: float = 0.0  # start of the phase, or first check-in at a boundary
     phase: Phase = Phase.WAITING
     round: Round = field(default_factory=Round)
     launch: Launch | None = None  # a person's launch, if the job waits for one
     number: int = 0  # number of the latest generation, counted over restarts
-    loop: int = 0  # index of the present one of the script's loops over epochs
-    between_loops: bool = False  # whether the members have not all reached that loop yet
-    starts: dict[int, Position] = field(default_factory=dict)  # first positions of all loops but the first
-    loops: dict[int, int] = field(default_factory=dict)  # loops by generation, except the first loop
-    commit_loops: dict[str, int] = field(default_factory=dict)  # loops by commit's name, except the first loop
+    loop: int = 0  # index of the script's present loop over epochs
+    between_loops: bool = False  # whether some members have not reached the present loop yet
+    starts: dict[int, Position] = field(default_factory=dict)  # first positions of the loops, except the first loop
+    loops: dict[int, int] = field(default_factory=dict)  # loop of each generation after the first loop
+    commit_loops: dict[str, int] = field(default_factory=dict)  # loop of each commit after the first loop
     script_ended: set[str] = field(default_factory=set)  # members whose script has no further loop
     position: Position = START  # position of the last boundary, or of the members' state
-    commit: tuple[Position, str] | None = None
-    earlier_commits: list[tuple[Position, str]] = field(
-        default_factory=list
-    )  # earlier commits that are kept, oldest first
+    commit: tuple[Position, str] | None = None  # newest commit: position and name
+    earlier_commits: list[tuple[Position, str]] = field(default_factory=list)  # kept commits, oldest first
     began_from: tuple[Position, str] | None = None  # the commit loaded last, kept until the next load
     no_commit: str = ""  # why no commit is left, if there was one
     committer: str | None = None  # the member that writes and deletes commits
     committer_since: int = 0  # the first generation in which the committer writes
     lineage: Lineage = field(default_factory=Lineage)  # the generations whose steps still count
     unreadable_copies: set[tuple[str, str]] = field(default_factory=set)  # (instance, name) of damaged safe states
-    void_until: int = 0  # commits of generations up to this one are void after a restart
-    target: Target | None = None
+    void_until: int = 0  # after a restart, commits of generations up to this number are void
+    target: Target | None = None  # the controller's last target: the members that it wants
     causes: dict[str, str] = field(default_factory=dict)  # reasons of instances' last changes, from the targets
     refused: Target | None = None  # the last target whose refusal was announced
-    paused: SettlementReason | None = None
+    paused: SettlementReason | None = None  # why the job is paused
     paused_since: float = 0.0
-    trouble: Trouble = field(default_factory=Trouble)
+    trouble: FailureCounts = field(default_factory=FailureCounts)
     sequence: int = 0  # number of the last report
-    outcome: str = ""
+    outcome: str = ""  # "finished" or "failed", after the job's end
     writer: str | None = None  # the member that writes the result of a finished job
     failure: str = ""  # why the job failed
     silenced: set[str] = field(default_factory=set)  # silenced rules of the script's checks that were announced
@@ -77,8 +75,7 @@ class JobState:
     epochs: int = 0  # number of epochs, equal on all workers; 0: no generation yet
     samples: int | None = None  # samples in an epoch; None: unknown, or divided by the script
     terms: dict[int, JobBegun] = field(default_factory=dict)  # the settings with which each loop over epochs began
-    # after the job's end: members whose leave a restarted coordinator still expects
-    awaited: set[str] = field(default_factory=set)
+    awaited: set[str] = field(default_factory=set)  # members that must still leave, after the job's end and a restart
     closed: bool = False  # whether the job is over and all workers have left
 
     def enter(self, phase: Phase, now: float) -> None:
@@ -128,7 +125,7 @@ class JobState:
     def commits_from(self, instance: str, generation: int) -> None:
         """Record the member that writes commits from this generation on.
 
-        That member also deletes old commits, except its own and those that it must keep.
+        The recorded member also deletes old commits, except its own commits and the commits to keep.
         """
         if instance != self.committer:
             self.committer, self.committer_since = instance, generation
@@ -147,7 +144,7 @@ class JobState:
         return choose_origin(self.commit, self.lineage, ready, self.unreadable_copies, self.loops, loop)
 
     def drop_commit(self, reason: str) -> None:
-        """Replace an unreadable newest commit by the previous one, or finally by the commit that was loaded last."""
+        """Replace an unreadable newest commit by the previous commit, or finally by the commit that was loaded last."""
         assert self.commit is not None
         position, _ = self.commit
         if self.began_from == self.commit:

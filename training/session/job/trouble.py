@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 FORMATIONS = 10  # limit of failed formations in a row
 RESTARTS = 20  # limit of restarts in a row without progress
 DIVERGENCES = 3  # limit of differences between the workers' states
-AT_ONCE = 3  # tries without a pause between them
-LONGEST = 30.0  # seconds of the longest pause
-NUMBER = re.compile(r"\d+(\.\d+)?")  # ignored in error messages, as sizes differ between workers
+AT_ONCE = 3  # number of attempts without a pause
+LONGEST_PAUSE = 30.0  # seconds of the longest pause between attempts
+NUMBER_PATTERN = re.compile(r"\d+(\.\d+)?")  # numbers in error messages are ignored, as sizes differ between workers
 
 
 @dataclass
-class Trouble:
-    formations: int = 0
-    restarts: int = 0
-    divergences: int = 0
-    furthest_step: int = 0
+class FailureCounts:
+    formations: int = 0  # failed formations in a row
+    restarts: int = 0  # restarts in a row without progress
+    divergences: int = 0  # differences between the workers' states since the last progress
+    furthest_step: int = 0  # last step that is stored outside the workers
     until: float = 0.0  # no generation is formed before this time
     errors: dict[str, tuple[int, str]] = field(default_factory=dict)  # (step, error) of this generation's members
     common_error: tuple[int, str] | None = None  # (step, error) that all members of an earlier generation raised
@@ -29,7 +29,7 @@ class Trouble:
 
         A retry is useless if all members raised the same error (apart from numbers) at the same step a second time.
         """
-        self.errors[instance] = (step, NUMBER.sub("#", error))
+        self.errors[instance] = (step, NUMBER_PATTERN.sub("#", error))
         if set(self.errors) < set(members) or len(set(self.errors.values())) > 1:
             return False
         is_repeated, self.common_error = self.common_error == self.errors[instance], self.errors[instance]
@@ -37,24 +37,24 @@ class Trouble:
 
     def was_announced(self, step: int, error: str) -> bool:
         """Whether this error may already have been announced."""
-        return bool(self.errors) or self.common_error == (step, NUMBER.sub("#", error))
+        return bool(self.errors) or self.common_error == (step, NUMBER_PATTERN.sub("#", error))
 
     def formation_failed(self, now: float) -> str | None:
         """Count a failed formation; returns the reason to give up, or None."""
         self.formations += 1
-        self.until = now + pause(self.formations)
+        self.until = now + pause_seconds(self.formations)
         return f"{self.formations} generations in a row could not be formed" if self.formations >= FORMATIONS else None
 
     def restarted(self, now: float) -> str | None:
         """Count a restart; returns the reason to give up, or None."""
         self.restarts += 1
-        self.until = max(self.until, now + pause(self.restarts))
+        self.until = max(self.until, now + pause_seconds(self.restarts))
         return (
             f"{self.restarts} restarts in a row, none of which got any further" if self.restarts >= RESTARTS else None
         )
 
     def diverged(self) -> bool:
-        """Count a difference between the workers' states; returns whether there were too many."""
+        """Count a difference between the workers' states; returns whether there were too many differences."""
         self.divergences += 1
         return self.divergences > DIVERGENCES
 
@@ -67,6 +67,6 @@ class Trouble:
             self.furthest_step, self.restarts, self.divergences = step, 0, 0
 
 
-def pause(failures: int) -> float:
-    """Return the seconds before the next try: none at first, then doubling."""
-    return 0.0 if failures <= AT_ONCE else float(min(LONGEST, 2.0 ** (failures - AT_ONCE)))
+def pause_seconds(failures: int) -> float:
+    """Return the seconds before the next attempt: 0 at first, then doubling."""
+    return 0.0 if failures <= AT_ONCE else float(min(LONGEST_PAUSE, 2.0 ** (failures - AT_ONCE)))

@@ -18,9 +18,9 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import fail
 from dyntrain.training.session.phases.formation import form, go_when_prepared, proceed
-from dyntrain.training.session.phases.loops import bring_workers_to, finish_loop, orders_between_loops
+from dyntrain.training.session.phases.loops import bring_workers_to_loop, finish_loop, orders_between_loops
 from dyntrain.training.session.phases.rollback import go_back, restart
-from dyntrain.training.session.phases.wanted import servers, wanted, wanted_next
+from dyntrain.training.session.phases.wanted import next_wanted_instances, server_nodes, wanted_instances
 
 NEVER_JOINED = (
     "no worker joined: the script runs no epochs of ElasticJob.join(), or is of AWS Dynamic Training and needs "
@@ -31,91 +31,91 @@ NEVER_JOINED = (
 def advance(job: JobState, now: float) -> list[Order]:
     """Take the next decision if everything needed for it is known, and all members are connected.
 
-    A member without a connection would miss the decision; it will soon connect again or count as lost.
+    A member without a connection would miss the decision; the member will soon connect again or count as lost.
     """
     members, release = job.roster.members, job.round.release
     if any(instance in members for instance in job.roster.absent):
         return []
     match job.phase:
         case Phase.WAITING:
-            return _start(job, now)
+            return _start_generation(job, now)
         case Phase.PARKED:
             return _form_from_parked(job, now)
         case Phase.PREPARING:
             return go_when_prepared(job, now)
         case Phase.TRAINING if job.round.checked_in and set(job.round.checked_in) >= set(members):
-            return _at_boundary(job, now)
+            return _decide_at_boundary(job, now)
         case Phase.RELEASING if release is not None and release.verdict is not None:
-            return _released(job, release, release.verdict, now)
+            return _finish_release(job, release, release.verdict, now)
     return []
 
 
 def call_back(job: JobState) -> list[Order]:
-    return [] if job.phase is Phase.OVER else job.roster.call_back(wanted(job) or ())
+    return [] if job.phase is Phase.OVER else job.roster.call_back_nodes(wanted_instances(job) or ())
 
 
 def refused_everywhere(job: JobState, now: float) -> list[Order]:
-    if (complaint := _of_every_node(job, job.roster.refused)) is None:
+    if (complaint := _complaint_of_every_node(job, job.roster.refused)) is None:
         return []
     instance, reason = complaint
     return fail(job, f"the job refuses the script on every node, and its output says why; on {instance}: {reason}", now)
 
 
 def joined_nowhere(job: JobState, now: float) -> list[Order]:
-    if (complaint := _of_every_node(job, job.roster.never_joined)) is None:
+    if (complaint := _complaint_of_every_node(job, job.roster.never_joined)) is None:
         return []
     instance, reason = complaint
     return fail(job, f"{NEVER_JOINED}; on {instance} {reason}", now)
 
 
-def _of_every_node(job: JobState, complaints: Mapping[str, str]) -> tuple[str, str] | None:
+def _complaint_of_every_node(job: JobState, complaints: Mapping[str, str]) -> tuple[str, str] | None:
     """Return a node and the complaint about its worker if there are complaints about all wanted nodes, else None.
 
-    A single complaint may come from the node's data. Complaints about all nodes come from the script, and retries are
-    useless.
+    A single node's complaint may come from the node's data. Complaints about all nodes come from the script, and
+    retries are useless.
     """
     roster = job.roster
-    nodes = [instance for instance in (wanted(job) or ()) if instance in roster.nodes]
-    waits = job.phase is Phase.WAITING and not roster.standing and (job.number > 0 or not roster.any_stood_by)
-    if not waits or len(nodes) < job.options.workers or not set(nodes) <= set(complaints):
+    nodes = [instance for instance in (wanted_instances(job) or ()) if instance in roster.nodes]
+    is_waiting = job.phase is Phase.WAITING and not roster.standing and (job.number > 0 or not roster.any_stood_by)
+    if not is_waiting or len(nodes) < job.options.workers or not set(nodes) <= set(complaints):
         return None
     return nodes[0], complaints[nodes[0]]
 
 
-def _start(job: JobState, now: float) -> list[Order]:
+def _start_generation(job: JobState, now: float) -> list[Order]:
     roster, options = job.roster, job.options
-    listed = [instance for instance in (wanted(job) or ()) if instance in roster.nodes]
-    expected = [instance for instance in listed if roster.cooling(instance) is None]
-    if listed and not expected and not roster.any_stood_by:
-        record = roster.cooling(listed[0])
+    listed_nodes = [instance for instance in (wanted_instances(job) or ()) if instance in roster.nodes]
+    expected_nodes = [instance for instance in listed_nodes if roster.cooling_record(instance) is None]
+    if listed_nodes and not expected_nodes and not roster.any_stood_by:
+        record = roster.cooling_record(listed_nodes[0])
         reason = record.reason if record else ""
-        return fail(job, f"no worker could start, on any node; the last time on {listed[0]}: {reason}", now)
-    missing = [instance for instance in expected if not roster.all_of(instance, roster.standing)]
-    enough = len(expected) >= (options.workers if job.number == 0 else options.limits.min_workers)
-    if (missing or not enough) and now - job.since < options.clocks.patience:
+        return fail(job, f"no worker could start, on any node; the last time on {listed_nodes[0]}: {reason}", now)
+    missing_nodes = [instance for instance in expected_nodes if not roster.has_all_processes(instance, roster.standing)]
+    has_enough_nodes = len(expected_nodes) >= (options.workers if job.number == 0 else options.limits.min_workers)
+    if (missing_nodes or not has_enough_nodes) and now - job.since < options.clocks.patience:
         return []
-    decision = settle((), roster.ready(), wanted(job), options.limits, _group_is_ready(job, now))
+    decision = settle((), roster.ready_nodes(), wanted_instances(job), options.limits, _group_is_ready(job, now))
     job.pause(None if decision.members else decision.reason, now)
-    candidates = decision.members or [instance for instance in expected if instance not in missing]
-    origin = job.origin({instance: roster.standing[instance] for instance in roster.processes(candidates)})
+    candidates = decision.members or [instance for instance in expected_nodes if instance not in missing_nodes]
+    origin = job.origin({instance: roster.standing[instance] for instance in roster.process_names(candidates)})
     if job.no_commit and not (
         origin.commit or origin.safe
     ):  # otherwise the job would silently start from the beginning
         return fail(job, f"no readable commit is left to go on from: {job.no_commit}", now)
     if not decision.members:
         return []
-    if orders := bring_workers_to(job, origin.loop):
+    if orders := bring_workers_to_loop(job, origin.loop):
         job.enter(Phase.WAITING, now)  # all workers, also that with the safe state, soon stand by again
         return orders
     job.trouble.record_safe_step(origin.position.step)
-    return form(job, roster.processes(decision.members), origin, (), now)
+    return form(job, roster.process_names(decision.members), origin, (), now)
 
 
 def _group_is_ready(job: JobState, now: float) -> bool:
-    return choose_scheduler(servers(job)) is not None and now >= job.trouble.until
+    return choose_scheduler(server_nodes(job)) is not None and now >= job.trouble.until
 
 
-def _at_boundary(job: JobState, now: float) -> list[Order]:
+def _decide_at_boundary(job: JobState, now: float) -> list[Order]:
     check_ins = job.round.checked_in
     positions = {check_in.position for check_in in check_ins.values()}
     if len(positions) > 1:
@@ -131,39 +131,39 @@ def _at_boundary(job: JobState, now: float) -> list[Order]:
         return [*orders, *go_back(job, f"workers differ in state at step {position.step}: {description}", now)]
     if position.epoch >= job.roster.epochs or any(check_in.stop for check_in in check_ins.values()):
         return [*orders, *finish_loop(job, job.members_present(), now)]
-    current = job.members_present()
-    intact = len(current) == len(job.round.instances)
+    present_members = job.members_present()
+    intact = len(present_members) == len(job.round.instances)
     if position.offset and intact and not _may_change_in_mid_epoch(job):
         return orders + proceed(job)
-    return orders + _continue_with_wanted(job, current, position, intact, now)
+    return orders + _continue_with_wanted(job, present_members, position, intact, now)
 
 
 def _continue_with_wanted(
-    job: JobState, current: Sequence[str], position: Position, intact: bool, now: float
+    job: JobState, holding_members: Sequence[str], position: Position, intact: bool, now: float
 ) -> list[Order]:
     """Continue with the members that the target wants.
 
-    `current` hold the state at `position`; other members join again, in the same process. A node takes part with all
-    its processes or with none: the processes of an incomplete node leave and join again.
+    `holding_members` hold the state at `position`; other members join again, in the same process. A node takes part
+    with all its processes or not at all: the processes of an incomplete node leave and join again.
     """
-    roster, group = job.roster, _group_is_ready(job, now)
-    ready = roster.ready(job.loop, besides=job.members_present())
-    holders = [node for node in nodes_of(current) if node in ready]
-    if current and not holders:
-        return _wait_for_processes(job, nodes_of(current), now)
-    decision = settle(holders, ready, wanted_next(job), job.options.limits, group, intact)
+    roster, group_ready = job.roster, _group_is_ready(job, now)
+    ready_nodes = roster.ready_nodes(job.loop, besides=job.members_present())
+    holders = [node for node in nodes_of(holding_members) if node in ready_nodes]
+    if holding_members and not holders:
+        return _wait_for_processes(job, nodes_of(holding_members), now)
+    decision = settle(holders, ready_nodes, next_wanted_instances(job), job.options.limits, group_ready, intact)
     job.pause(None if decision.members else decision.reason, now)
     if decision.members is None:
         return []
-    members = roster.processes(decision.members)
+    members = roster.process_names(decision.members)
     if intact and members == job.round.instances:
         return proceed(job)
-    return form(job, members, Origin(position), current, now)
+    return form(job, members, Origin(position), holding_members, now)
 
 
 def _wait_for_processes(job: JobState, nodes: Sequence[str], now: float) -> list[Order]:
-    """Wait for processes, as each node with the state lacks some; restart if the wait takes too long."""
-    if any(job.roster.cooling(node) for node in nodes) or now - job.since > job.options.clocks.patience:
+    """Wait for processes, as each node with the state lacks a process; restart if the wait takes too long."""
+    if any(job.roster.cooling_record(node) for node in nodes) or now - job.since > job.options.clocks.patience:
         return restart(job, f"processes on {', '.join(nodes)} are missing, and no other node has the state", now)
     return []
 
@@ -178,14 +178,14 @@ def _may_change_in_mid_epoch(job: JobState) -> bool:
 
 
 def release_survivors(job: JobState, instance: str, reason: str, now: float) -> list[Order]:
-    """Begin a release after a worker was lost while the others train, or restart if a server is lost too.
+    """Begin a release after a worker was lost while other workers train, or restart if a server is lost too.
 
     In a release the survivors undo the incomplete step and continue in their processes.
     """
     nodes, members = job.roster.nodes, job.roster.members
     # A host whose supervisor is disconnected counts as alive as long as its worker is connected.
-    servers_lost = [host for host in job.round.group.hosts if host not in nodes and host not in members]
-    if job.options.recovery == "restart" or servers_lost or not members:
+    lost_server_hosts = [host for host in job.round.group.hosts if host not in nodes and host not in members]
+    if job.options.recovery == "restart" or lost_server_hosts or not members:
         return restart(job, f"worker on {instance} lost: {reason}", now)
     job.enter(Phase.RELEASING, now)
     stops = any(check_in.stop for check_in in job.round.checked_in.values())  # workers do not repeat check-ins
@@ -198,15 +198,15 @@ def release_survivors(job: JobState, instance: str, reason: str, now: float) -> 
 
 
 def record_lost_members(job: JobState, now: float) -> list[Order]:
-    """Journal the lost members, so that they stay lost for a later coordinator too.
+    """Journal the lost members, so that a later coordinator does not take them back.
 
     The zeros that free the survivors also end the step for a lost worker that is still alive.
     """
-    lost = frozenset(job.round.instances) - set(job.roster.members)
-    if lost == job.round.given_up:
+    lost_members = frozenset(job.round.instances) - set(job.roster.members)
+    if lost_members == job.round.given_up:
         return []
-    job.round.given_up = lost
-    return [Journal(MembersGivenUp(generation=job.number, members=tuple(sorted(lost)), at=now))]
+    job.round.given_up = lost_members
+    return [Journal(MembersGivenUp(generation=job.number, members=tuple(sorted(lost_members)), at=now))]
 
 
 def _release(job: JobState, now: float, stops: bool) -> Release:
@@ -216,8 +216,8 @@ def _release(job: JobState, now: float, stops: bool) -> Release:
 def release_to_stop(job: JobState, instance: str, now: float) -> list[Order]:
     """Begin a release because the script stops the job at a boundary from which the members were ordered to proceed.
 
-    This happens after a loss in an epoch's last step, as a generation is formed before the script reaches its own end
-    of the epoch. Members that have begun another step are freed from that step.
+    A stop after the order to proceed can follow a loss in an epoch's last step, as a generation is formed before the
+    script reaches its own end of the epoch. Members that have begun another step are freed from that step.
     """
     job.enter(Phase.RELEASING, now)
     job.round.release = _release(job, now, stops=True)
@@ -228,8 +228,8 @@ def release_to_stop(job: JobState, instance: str, now: float) -> list[Order]:
     ]
 
 
-def _released(job: JobState, release: Release, position: Position, now: float) -> list[Order]:
-    """Send the verdict to the survivors, which are free, and form the next generation once a group is available."""
+def _finish_release(job: JobState, release: Release, position: Position, now: float) -> list[Order]:
+    """Send the verdict to the freed survivors, and form the next generation when a group is available."""
     verdict = StepVerdict(generation=release.generation, position=position, exchanges=release.exchanges)
     orders: list[Order] = [ToWorker(instance, verdict) for instance in job.members_present()]
     seconds = now - release.began
@@ -247,25 +247,26 @@ def park(job: JobState, position: Position, now: float, behind: Collection[str] 
 
 
 def _form_from_parked(job: JobState, now: float) -> list[Order]:
-    current = [instance for instance in job.members_present() if instance in job.round.holders]
-    if not current:
+    present_holders = [instance for instance in job.members_present() if instance in job.round.holders]
+    if not present_holders:
         return restart(job, "every worker that held the state was lost", now)
     if job.between_loops:
         if (orders := orders_between_loops(job, now)) is not None:
             return orders
     elif job.position.epoch >= job.roster.epochs:
-        return finish_loop(job, current, now)
-    return _continue_with_wanted(job, current, job.position, intact=False, now=now)
+        return finish_loop(job, present_holders, now)
+    return _continue_with_wanted(job, present_holders, job.position, intact=False, now=now)
 
 
 def fail_when_paused_for_too_long(job: JobState, now: float) -> list[Order]:
     """Fail a job that is paused for too long.
 
-    A job that starts without any failure may wait for its nodes without limit, as their preparation has its own bounds.
+    A job that starts without any failure may wait for its nodes without limit, as the nodes' preparation has limits
+    itself.
     """
     has_begun = job.number > 0 or any(record.failures for record in job.roster.records.values())
     may_wait = job.phase in (Phase.WAITING, Phase.PARKED, Phase.TRAINING)
-    waits = may_wait and job.paused in (SettlementReason.BELOW_MINIMUM, SettlementReason.NO_GROUP)
-    if not (has_begun and waits) or job.paused is None or now - job.paused_since < job.options.pause_seconds:
+    is_waiting = may_wait and job.paused in (SettlementReason.BELOW_MINIMUM, SettlementReason.NO_GROUP)
+    if not (has_begun and is_waiting) or job.paused is None or now - job.paused_since < job.options.pause_seconds:
         return []
     return fail(job, f"{job.paused.value}, for {job.options.pause_seconds:.0f} s", now)

@@ -16,9 +16,9 @@ def end(job: JobState, now: float) -> list[Order]:
         Journal(journal.JobFinished(position=job.position, at=now, writer=job.writer)),
         Announce(events.Finished(position=job.position, at=now)),
     ]
-    leave = Leave(generation=job.number, reason="job finished", finished=True)
+    leave_message = Leave(generation=job.number, reason="job finished", finished=True)
     orders += [
-        ToWorker(instance, leave.model_copy(update={"writes": instance == job.writer}))
+        ToWorker(instance, leave_message.model_copy(update={"writes": instance == job.writer}))
         for instance in [*roster.members, *roster.standing, *roster.passing]
     ]
     roster.leaving, roster.members = dict(roster.members), {}
@@ -50,8 +50,8 @@ def close_when_all_left(job: JobState) -> list[Order]:
 
 
 def stop_groups(job: JobState, generation: int) -> list[Order]:
-    """Stop the ps-lite processes of this generation and of earlier ones."""
+    """Stop the ps-lite processes of this generation and of earlier generations."""
     if not generation:
         return []
-    bases = [instance for instance, node in job.roster.nodes.items() if node.hello.base]
-    return [ToNode(instance, StopGroup(generation=generation)) for instance in bases]
+    base_nodes = [instance for instance, node in job.roster.nodes.items() if node.hello.base]
+    return [ToNode(instance, StopGroup(generation=generation)) for instance in base_nodes]

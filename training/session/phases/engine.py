@@ -8,7 +8,7 @@ from dyntrain.training.session.job.state import JobState
 
 
 def engine_of(job: JobState) -> EngineName:
-    """Return the workers' engine, which is equal on all (`generation.agreement`)."""
+    """Return the workers' engine, which is equal on all workers (`generation.agreement`)."""
     return next((hello.engine for hello in job.roster.members.values()), "pslite")
 
 
@@ -16,7 +16,7 @@ def forget_rendezvous(job: JobState) -> None:
     """Forget Horovod's rendezvous after the formation.
 
     Horovod's workers train without any other process, so the loss of the rendezvous' node costs no more than the loss
-    of its worker.
+    of a worker.
     """
     if engine_of(job) == "horovod":
         job.round.group = PsGroup()

@@ -1,8 +1,8 @@
-"""Forms a generation: the orders to form and to go, until all members have formed. Pure.
+"""Forms a generation: the orders to form and to go, until all members have joined the group. Pure.
 
-Members first prepare (leave the old group, make their state ready) and wait. When all are prepared, the order to go
-makes them enter ps-lite together. A loss before that order only cancels the generation (`rollback`). After that order
-no member can be freed from ps-lite's barriers, so all are restarted; their state is safe by then.
+Members first prepare (leave the old group, make their state ready) and wait. When all members are prepared, the order
+to go makes them enter ps-lite together. A loss before the order to go only cancels the generation (`rollback`). After
+the order no member can be freed from ps-lite's barriers, so all members are restarted; their state is safe by then.
 
 Each function returns the orders of one decision, in the order in which they must be carried out.
 """
@@ -26,9 +26,9 @@ from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import stop_groups
 from dyntrain.training.session.phases.engine import engine_of, forget_rendezvous
 from dyntrain.training.session.phases.rollback import go_back
-from dyntrain.training.session.phases.wanted import servers, wanted
+from dyntrain.training.session.phases.wanted import server_nodes, wanted_instances
 
-UNLISTED, HALF = "not in the target", "a process of its node is missing: all of them join again"
+NOT_WANTED, NODE_INCOMPLETE = "not in the target", "a process of its node is missing: all of them join again"
 
 
 def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Collection[str], now: float) -> list[Order]:
@@ -37,27 +37,27 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
     `holders` have the state in memory; without holders, the state is in `origin`.
     """
     roster, previous_round = job.roster, job.round
-    hosts = servers(job, members)
+    hosts = server_nodes(job, members)
     scheduler = choose_scheduler(hosts)
     assert scheduler is not None
-    previous = (
+    previous_members = (
         {member.instance_id: member for member in previous_round.generation.members}
         if previous_round.generation and holders
         else {}
     )
     position = origin.position
     job.number, job.position = job.number + 1, position
-    job.lineage = job.lineage.settled(job.number, position)
+    job.lineage = job.lineage.add_generation(job.number, position)
     if origin.commit:
         job.began_from = (position, origin.commit)
-    begins, job.between_loops = job.number == 1 or job.between_loops, False
+    job_or_loop_begins, job.between_loops = job.number == 1 or job.between_loops, False
     if job.loop:
         job.loops[job.number] = job.loop
     remaining_holders = frozenset(holders) & frozenset(members)
     generation = Generation(
         number=job.number,
         members=tuple(
-            previous.get(name) or Member(name, joined_epoch=position.epoch, joined_at=now) for name in members
+            previous_members.get(name) or Member(name, joined_epoch=position.epoch, joined_at=now) for name in members
         ),
         position=position,
         source=origin.source or next((name for name in members if name in remaining_holders), members[0]),
@@ -93,25 +93,32 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
     job.enter(Phase.PREPARING, now)
     job.pause(None, now)
 
-    wanted_instances = wanted(job) or ()
-    leaves = {
-        instance: Leave(generation=job.number - 1, reason=HALF if node_of(instance) in wanted_instances else UNLISTED)
+    target_instances = wanted_instances(job) or ()
+    leave_messages = {
+        instance: Leave(
+            generation=job.number - 1, reason=NODE_INCOMPLETE if node_of(instance) in target_instances else NOT_WANTED
+        )
         for instance in roster.leaving
     }
     return [
-        *_settled(job, generation, origin, set(previous), begins, now),
+        *_record_settlement(job, generation, origin, set(previous_members), job_or_loop_begins, now),
         *group.orders,
-        *(ToWorker(instance, leave) for instance, leave in leaves.items()),
+        *(ToWorker(instance, leave) for instance, leave in leave_messages.items()),
         *(ToWorker(instance, order) for instance, order in job.round.forms.items()),
     ]
 
 
-def _settled(
-    job: JobState, generation: Generation, origin: Origin, previous: Collection[str], begins: bool, now: float
+def _record_settlement(
+    job: JobState,
+    generation: Generation,
+    origin: Origin,
+    previous: Collection[str],
+    job_or_loop_begins: bool,
+    now: float,
 ) -> list[Order]:
     """Make a decided generation's journal entries and event. `begins`: whether the job or a loop begins."""
     source = job.roster.members[generation.source]
-    begun = journal.JobBegun(
+    begin_entry = journal.JobBegun(
         job=job.options.job,
         epochs=source.epochs,
         samples=source.samples,
@@ -124,10 +131,12 @@ def _settled(
         at=now,
     )
     earlier_terms = job.terms.get(job.loop)
-    begins = begins or earlier_terms is None or earlier_terms.epochs != begun.epochs  # a resumed job may train longer
-    if begins:
-        job.agree(begun)
-    entry = journal.GenerationSettled(
+    job_or_loop_begins = (
+        job_or_loop_begins or earlier_terms is None or earlier_terms.epochs != begin_entry.epochs
+    )  # a resumed job may train longer
+    if job_or_loop_begins:
+        job.agree(begin_entry)
+    generation_entry = journal.GenerationSettled(
         number=job.number,
         members=generation.instances,
         position=job.position,
@@ -142,7 +151,7 @@ def _settled(
     joining = tuple(instance for instance in generation.instances if instance not in previous)
     leaving = tuple(sorted(job.roster.leaving))
     cause = cause_of(previous, job.round.holders, leaving, origin)
-    forming = events.Forming(
+    forming_event = events.Forming(
         number=job.number,
         members=generation.instances,
         position=job.position,
@@ -153,12 +162,12 @@ def _settled(
         leaving=leaving,
         at=now,
     )
-    orders: list[Order] = [Journal(begun)] if begins else []
-    return [*orders, Journal(entry), Announce(forming)]
+    orders: list[Order] = [Journal(begin_entry)] if job_or_loop_begins else []
+    return [*orders, Journal(generation_entry), Announce(forming_event)]
 
 
 def go_when_prepared(job: JobState, now: float) -> list[Order]:
-    """Order all members into ps-lite once all are prepared; after this order no member can be freed."""
+    """Order all members into ps-lite when all are prepared; after this order no member can be freed."""
     members = job.roster.members
     if job.phase is not Phase.PREPARING or not members or not job.round.prepared >= set(members):
         return []
@@ -167,9 +176,9 @@ def go_when_prepared(job: JobState, now: float) -> list[Order]:
 
 
 def finish_formation(job: JobState, now: float) -> list[Order]:
-    """Let the members train once all have formed with equal state.
+    """Let the members train when all have joined the group with equal state.
 
-    Leaving workers are not awaited, as they leave independently of the others.
+    Leaving workers are not awaited, as they leave independently of the members.
     """
     formed, generation = job.round.formed, job.round.generation
     if job.phase is not Phase.FORMING or generation is None or set(formed) < set(job.roster.members):
@@ -185,7 +194,7 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
     job.trouble.formed()
     orders = proceed(job)
     orders += stop_groups(job, job.number - 1)
-    done = events.Formed(
+    formed_event = events.Formed(
         generation=job.number,
         members=generation.instances,
         digest=digests.pop(),
@@ -193,26 +202,29 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
         background=slowest(state.background for state in formed.values()),
         at=now,
     )
-    return [*orders, Announce(done)]
+    return [*orders, Announce(formed_event)]
 
 
 def start_group_again(job: JobState, instance: str) -> list[Order]:
     """Repeat the order to start ps-lite processes to a node that connected again.
 
-    Without these processes the workers would wait until the formation's bound passes.
+    Without these processes the workers would wait until the formation's time limit.
     """
-    due = job.phase in (Phase.PREPARING, Phase.FORMING)
-    return [order for order in job.round.group.orders if order.instance_id == instance] if due else []
+    is_forming = job.phase in (Phase.PREPARING, Phase.FORMING)
+    return [order for order in job.round.group.orders if order.instance_id == instance] if is_forming else []
 
 
 def proceed(job: JobState) -> list[Order]:
-    """Order all members to proceed from the boundary, and one of them to commit.
+    """Order all members to proceed from the boundary, and one member to commit.
 
-    The committing member is the same for the whole generation, because it deletes the commits of others.
+    The same member commits for the whole generation, because the committing member deletes other members' commits.
     """
     job.round.proceed_position, job.round.checked_in = job.position, {}
     committer = job.members_present()[0]
     job.commits_from(committer, job.number)
-    go_on = Proceed(generation=job.number, position=job.position)
-    commits = go_on.model_copy(update={"commit": True, "keep": job.kept_commits})
-    return [ToWorker(instance, commits if instance == committer else go_on) for instance in job.roster.members]
+    proceed_message = Proceed(generation=job.number, position=job.position)
+    commit_message = proceed_message.model_copy(update={"commit": True, "keep": job.kept_commits})
+    return [
+        ToWorker(instance, commit_message if instance == committer else proceed_message)
+        for instance in job.roster.members
+    ]

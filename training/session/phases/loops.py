@@ -1,11 +1,11 @@
-"""Takes a job from one of its script's loops over epochs to the next one. Pure.
+"""Takes a job from one of its script's loops over epochs to the next loop. Pure.
 
 At the end of a loop its members keep the state, outside any group, while their scripts run the lines between the loops
-(for example unfreeze layers, make a trainer). The job is parked until all have reached the next loop, or the end of the
-script. Standing and new workers, which have no state, skip the finished loops and join in the next one.
+(for example unfreeze layers, make a trainer). The job is parked until all members have reached the next loop, or the
+end of the script. Standing and new workers, which have no state, skip the finished loops and join in the next loop.
 
-A state belongs to one loop, as another loop's trainers cannot load it. So if the remaining state belongs to an earlier
-loop, the job returns to that loop, and processes in later loops are ended.
+A state belongs to one loop, as the trainers of other loops cannot load the state. So if the remaining state belongs to
+an earlier loop, the job returns to that loop, and processes in later loops are ended.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ TOO_FAR = "the job is in an earlier loop over epochs, and no process can return 
 
 
 def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Order]:
-    """Finish the loop, or the job if no other loop can follow. Members not in `holders` lack the last step."""
+    """Finish the loop over epochs, or the job after its last loop. Members not in `holders` lack the last step."""
     members = job.roster.members
-    behind = [instance for instance in members if instance not in holders]
+    members_behind = [instance for instance in members if instance not in holders]
     if not any(hello.another for hello in members.values()):
-        return [*_dismiss(job, behind), *end(job, now)]
-    reached, job.loop, job.between_loops = job.position, job.loop + 1, True
-    job.position, job.script_ended = reached.next_loop, set()
+        return [*_dismiss(job, members_behind), *end(job, now)]
+    reached_position, job.loop, job.between_loops = job.position, job.loop + 1, True
+    job.position, job.script_ended = reached_position.next_loop, set()
     job.starts[job.loop] = job.position
     remaining_holders = [instance for instance in job.members_present() if instance in holders]
     job.writer = next(iter(remaining_holders), None)
-    finished = journal.LoopFinished(
-        loop=job.loop, reached=reached, holders=tuple(remaining_holders), writer=job.writer, at=now
+    finish_entry = journal.LoopFinished(
+        loop=job.loop, reached=reached_position, holders=tuple(remaining_holders), writer=job.writer, at=now
     )
     orders: list[Order] = [
-        Journal(finished),
-        Announce(events.LoopFinished(loop=job.loop, position=reached, at=now)),
+        Journal(finish_entry),
+        Announce(events.LoopFinished(loop=job.loop, position=reached_position, at=now)),
     ]
     job.round = job.round.parked(remaining_holders, waits=remaining_holders)
     job.enter(Phase.PARKED, now)
     job.pause(None, now)
     orders += [loop_over_order(job, instance) for instance in remaining_holders]
-    for instance in behind:
+    for instance in members_behind:
         orders += skip_loop(job, members.pop(instance))
     for hello in list(job.roster.standing.values()):
         orders += skip_loop(job, hello)
@@ -52,7 +52,7 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
 
 
 def loop_over_order(job: JobState, instance: str) -> Order:
-    """The order that ends the loop, for a member that holds the state."""
+    """Make the order that ends the loop, for a member that holds the state."""
     writes = instance == job.writer
     order = LoopOver(generation=job.number, loop=job.loop, position=job.position, holds=True, writes=writes)
     return ToWorker(instance, order)
@@ -61,20 +61,20 @@ def loop_over_order(job: JobState, instance: str) -> Order:
 def skip_loop(job: JobState, hello: WorkerHello) -> list[Order]:
     """Order a worker without the state, in an earlier loop, to skip that loop.
 
-    The worker reports again from the following loop, which may be over too.
+    The worker reports again from the next loop, which may also be over.
     """
     instance = hello.name
     job.roster.standing.pop(instance, None)
     job.roster.passing[instance] = hello
-    following = hello.loop + 1
-    order = LoopOver(generation=job.number, loop=following, position=job.starts[following], holds=False)
+    next_loop = hello.loop + 1
+    order = LoopOver(generation=job.number, loop=next_loop, position=job.starts[next_loop], holds=False)
     return [ToWorker(instance, order)]
 
 
-def bring_workers_to(job: JobState, loop: int) -> list[Order]:
+def bring_workers_to_loop(job: JobState, loop: int) -> list[Order]:
     """Bring all standing workers to the loop of the remaining state, when no worker has a state in memory.
 
-    Returns no orders if all are in that loop already.
+    Returns no orders if all workers are in that loop already.
     """
     job.loop, job.between_loops = loop, False
     orders: list[Order] = []
@@ -90,12 +90,12 @@ def bring_workers_to(job: JobState, loop: int) -> list[Order]:
 def start_afresh(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
     """Have a worker's process replaced at once, without counting it as a failure of its node."""
     job.roster.replaced[hello.name] = hello.pid
-    restart_orders = [] if job.phase is Phase.OVER else job.roster.end_again(hello.name, hello.pid, reason)
+    restart_orders = [] if job.phase is Phase.OVER else job.roster.repeat_replacement(hello.name, hello.pid, reason)
     return [DropWorker(hello.name, hello.pid, reason), *restart_orders]
 
 
 def orders_between_loops(job: JobState, now: float) -> list[Order] | None:
-    """Return orders until all members have reached the next loop, and then None."""
+    """Return orders, or None when all members have reached the next loop."""
     members = job.roster.members
     ended_members = job.script_ended & set(members)
     entered_members = {instance for instance, hello in members.items() if hello.loop == job.loop}
@@ -110,23 +110,23 @@ def orders_between_loops(job: JobState, now: float) -> list[Order] | None:
         return end(job, now)
     if entered_members != set(members):
         return []
-    first, *others = members.values()
-    problem = disagreement(first, others)
+    first_worker, *other_workers = members.values()
+    problem = disagreement(first_worker, other_workers)
     return fail(job, problem, now) if problem else None
 
 
 def late_members(job: JobState) -> list[str]:
-    """Return the members that keep others waiting at the next loop.
+    """Return the members that keep other members waiting at the next loop.
 
     Before a member has reached that loop, no member counts, as the scripts may be at their final work.
     """
     members = job.roster.members
-    entered = {instance for instance, hello in members.items() if hello.loop == job.loop}
-    return sorted(set(members) - entered - job.script_ended) if entered else []
+    entered_members = {instance for instance, hello in members.items() if hello.loop == job.loop}
+    return sorted(set(members) - entered_members - job.script_ended) if entered_members else []
 
 
 def _dismiss(job: JobState, behind: Collection[str]) -> list[Order]:
-    leave = Leave(generation=job.number, reason="the job ends with a step that this worker has not applied")
+    leave_message = Leave(generation=job.number, reason="the job ends with a step that this worker has not applied")
     for instance in behind:
         job.roster.leaving[instance] = job.roster.members.pop(instance)
-    return [ToWorker(instance, leave) for instance in behind]
+    return [ToWorker(instance, leave_message) for instance in behind]

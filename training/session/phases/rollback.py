@@ -15,11 +15,11 @@ from dyntrain.training.session.phases.ending import fail, stop_groups
 def take_back(job: JobState, reason: str, now: float) -> list[Order]:
     """Cancel a generation that no member has begun to form.
 
-    The state's holders keep their processes and wait for the next order; joiners stand by again.
+    The state's holders keep their processes and wait for the next order; joining workers stand by again.
     """
     generation, holders, roster = job.round.generation, job.round.holders, job.roster
     assert generation is not None
-    failure = job.trouble.formation_failed(now)
+    give_up_reason = job.trouble.formation_failed(now)
     orders: list[Order] = [
         Announce(events.TakenBack(generation=job.number, reason=reason, at=now)),
         *stop_groups(job, job.number),
@@ -31,15 +31,17 @@ def take_back(job: JobState, reason: str, now: float) -> list[Order]:
             roster.absent.pop(instance, None)
             roster.add_standing(hello)
     if roster.members:
-        kept = tuple(member for member in generation.members if member.instance_id in roster.members)
-        waits = job.round.waits | job.round.prepared
-        job.round = replace(job.round.parked(roster.members, waits), generation=replace(generation, members=kept))
+        kept_members = tuple(member for member in generation.members if member.instance_id in roster.members)
+        waiting_members = job.round.waits | job.round.prepared
+        job.round = replace(
+            job.round.parked(roster.members, waiting_members), generation=replace(generation, members=kept_members)
+        )
         job.enter(Phase.PARKED, now)
     else:
         job.round = Round(earlier_pace=job.round.pace)
         job.enter(Phase.WAITING, now)
-    if failure:
-        return [*orders, *fail(job, f"{failure}; the last: {reason}", now)]
+    if give_up_reason:
+        return [*orders, *fail(job, f"{give_up_reason}; the last: {reason}", now)]
     if job.phase is Phase.WAITING:
         orders.append(Journal(journal.TakenBack(generation=job.number, reason=reason, at=now)))
     return orders
@@ -58,22 +60,22 @@ def restart(job: JobState, reason: str, now: float, void_copies: bool = False) -
     With `void_copies`, the safe states kept in this generation are not used.
     """
     if void_copies:
-        job.lineage = job.lineage.without(job.number)
-    commit = job.commit[0] if job.commit else None
+        job.lineage = job.lineage.without_generation(job.number)
+    commit_position = job.commit[0] if job.commit else None
     orders: list[Order] = [
-        Announce(events.Restart(generation=job.number, reason=reason, commit=commit, at=now)),
+        Announce(events.Restart(generation=job.number, reason=reason, commit=commit_position, at=now)),
         Journal(journal.Restarted(generation=job.number, reason=reason, at=now, void_copies=void_copies)),
     ]
     if job.phase is Phase.FORMING:
         job.trouble.formation_failed(now)
-    failure = job.trouble.restarted(now)
-    killed = job.roster.dissolve()
-    job.roster.replaced.update({instance: hello.pid for instance, hello in killed.items()})
+    give_up_reason = job.trouble.restarted(now)
+    killed_workers = job.roster.remove_members()
+    job.roster.replaced.update({instance: hello.pid for instance, hello in killed_workers.items()})
     job.void_until, job.round = job.number, Round(earlier_pace=job.round.pace)
     job.enter(Phase.WAITING, now)
-    for instance, hello in killed.items():
+    for instance, hello in killed_workers.items():
         orders.append(DropWorker(instance, hello.pid, reason))
         if instance in job.roster.nodes:
             orders.append(ToNode(instance, RestartWorker(pid=hello.pid, reason=reason)))
     orders += stop_groups(job, job.number)
-    return orders + (fail(job, f"{failure}; the last: {reason}", now) if failure else [])
+    return orders + (fail(job, f"{give_up_reason}; the last: {reason}", now) if give_up_reason else [])

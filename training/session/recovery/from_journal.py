@@ -1,9 +1,9 @@
 """Recovers a restarted coordinator from its journal and the members' reports. Pure.
 
-The journal has the generation that was decided last; its members report their positions when they connect. Nothing is
-decided until all members are connected or known to be lost, and the hosts of the generation's ps-lite processes are
+The journal contains the generation that was decided last; its members report their positions when they connect. Nothing
+is decided until all members are connected or known to be lost, and the hosts of the generation's ps-lite processes are
 connected too. The wait ends when no process has connected for `Clocks.patience`, as hundreds connect one after another.
-The wait also ends after `Clocks.progress`, so that a process that connects repeatedly does not block the others.
+The wait also ends after `Clocks.progress`, so that a process that connects repeatedly does not block the job.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from dyntrain.training.session.phases.engine import forget_rendezvous
 from dyntrain.training.session.phases.formation import finish_formation
 from dyntrain.training.session.phases.loops import loop_over_order, skip_loop, start_afresh
 from dyntrain.training.session.phases.rollback import restart, take_back
-from dyntrain.training.session.phases.wanted import wanted
+from dyntrain.training.session.phases.wanted import wanted_instances
 
-TRAINED = frozenset({"trains", "waits", "aborted", "free"})  # stages after the generation's first order to proceed
-INSIDE = frozenset({"creates", "formed"})
-NOT_BACK = "it did not come back to the coordinator"
+TRAINED_STAGES = frozenset(
+    {"trains", "waits", "aborted", "free"}
+)  # stages after the generation's first order to proceed
+INSIDE_STAGES = frozenset({"creates", "formed"})  # stages between the orders to go and to proceed
+NOT_BACK_REASON = "it did not come back to the coordinator"
 
 
 def recovered(
     options: Options, transfer_token: Callable[[], str], entries: Sequence[journal.Entry], now: float
 ) -> JobState:
-    """Restore the job from its journal; from an empty one, begin a new job."""
+    """Restore the job from its journal, or begin a new job if the journal is empty."""
     job = JobState(options, transfer_token, Roster(options.budget), since=now)
     workers: set[str] = set()
     for entry in entries:
@@ -43,7 +45,7 @@ def recovered(
             case journal.GenerationSettled():
                 job.round, workers = _round_of(entry), set(entry.pids)
                 job.number, job.position = entry.number, entry.position
-                job.lineage = job.lineage.settled(job.number, job.position)
+                job.lineage = job.lineage.add_generation(job.number, job.position)
                 job.loop, job.between_loops = entry.loop, False
                 if entry.loop:
                     job.loops[entry.number] = entry.loop
@@ -57,7 +59,7 @@ def recovered(
             case journal.Restarted():
                 job.round, job.void_until = Round(), entry.generation
                 if entry.void_copies:
-                    job.lineage = job.lineage.without(entry.generation)
+                    job.lineage = job.lineage.without_generation(entry.generation)
             case journal.MembersGivenUp():
                 job.round.given_up = frozenset(entry.members)
             case journal.TakenBack():  # no worker held the state, so none is awaited
@@ -98,7 +100,7 @@ def _round_of(settled: journal.GenerationSettled) -> Round:
 
 
 def member_returned(job: JobState, hello: WorkerHello) -> bool:
-    """Accept a returning member of the journaled generation that was not given up; returns whether it is one.
+    """Accept a worker that is a member of the journaled generation and not given up; returns whether it was accepted.
 
     Another process in a member's place means that the member is lost.
     """
@@ -118,23 +120,29 @@ def recover(job: JobState, now: float) -> list[Order]:
     if job.phase is not Phase.RECOVERING:
         return []
     members, nodes = job.roster.members, job.roster.nodes
-    if any(hello.generation == job.number and hello.stage in TRAINED for hello in members.values()):
+    if any(hello.generation == job.number and hello.stage in TRAINED_STAGES for hello in members.values()):
         forget_rendezvous(job)
-    missing = set(job.round.instances) - set(members) - job.round.lost
-    if not members and job.target is not None and not set(map(node_of, missing)) & set(wanted(job) or ()):
-        missing = set()  # all wanted members are lost, so the group is broken, and no other member is awaited
+    missing_members = set(job.round.instances) - set(members) - job.round.lost
+    if (
+        not members
+        and job.target is not None
+        and not set(map(node_of, missing_members)) & set(wanted_instances(job) or ())
+    ):
+        missing_members = set()  # all wanted members are lost, so the group is broken, and no other member is awaited
     hosts_missing = members and any(host not in nodes for host in job.round.group.hosts)
-    incomplete = missing or hosts_missing or set(job.roster.absent) & set(members)
+    is_incomplete = missing_members or hosts_missing or set(job.roster.absent) & set(members)
     clocks, last_connected = job.options.clocks, max(job.since, job.roster.connected_at)
-    if incomplete and now - last_connected <= clocks.patience and now - job.since <= clocks.progress:
+    if is_incomplete and now - last_connected <= clocks.patience and now - job.since <= clocks.progress:
         return []
-    lost = sorted(set(job.round.instances) - set(members))
-    silent = set(lost) - job.round.lost  # these may be alive
+    lost_members = sorted(set(job.round.instances) - set(members))
+    silent_members = set(lost_members) - job.round.lost  # these may be alive
     stages = {instance: hello.stage for instance, hello in members.items()}
-    orders: list[Order] = [Announce(events.Recovered(generation=job.number, stages=stages, lost=tuple(lost), at=now))]
-    for instance in sorted(silent):
-        orders += job.roster.replace_worker(instance, job.round.pids[instance], NOT_BACK, now)
-    orders += _continue_from_stages(job, lost, now)
+    orders: list[Order] = [
+        Announce(events.Recovered(generation=job.number, stages=stages, lost=tuple(lost_members), at=now))
+    ]
+    for instance in sorted(silent_members):
+        orders += job.roster.replace_worker(instance, job.round.pids[instance], NOT_BACK_REASON, now)
+    orders += _continue_from_stages(job, lost_members, now)
     job.round.group.absent = {host: now for host in job.round.group.hosts if host not in nodes}
     return orders + advance(job, now)
 
@@ -145,30 +153,30 @@ def _continue_from_stages(job: JobState, lost: list[str], now: float) -> list[Or
         return _resume_between_loops(job, now)
     if not members:
         return restart(job, "no member came back to the coordinator", now)
-    current = {hello.stage for hello in members.values() if hello.generation == job.number}
-    behind = [name for name, hello in members.items() if hello.generation != job.number]
+    current_stages = {hello.stage for hello in members.values() if hello.generation == job.number}
+    members_behind = [name for name, hello in members.items() if hello.generation != job.number]
     lost_hosts = [
         host
         for host, attempt in job.round.group.hosts.items()
         if host not in nodes or nodes[host].hello.attempt != attempt
     ]
-    if current & TRAINED:
+    if current_stages & TRAINED_STAGES:
         if lost_hosts:
             return restart(job, f"{', '.join(lost_hosts)}, where ps-lite processes ran, did not come back", now)
-        if "free" in current:
+        if "free" in current_stages:
             return _repeat_verdict(job, now)
-        if lost or "aborted" in current:
+        if lost or "aborted" in current_stages:
             names = ", ".join(lost) or "a worker"
-            return release_survivors(job, names, NOT_BACK, now)
+            return release_survivors(job, names, NOT_BACK_REASON, now)
         return _resume_training(job, now)
-    if current & INSIDE:
-        if missing := lost or behind or lost_hosts:
-            return restart(job, f"{', '.join(missing)} was lost while generation {job.number} was formed", now)
+    if current_stages & INSIDE_STAGES:
+        if missing_members := lost or members_behind or lost_hosts:
+            return restart(job, f"{', '.join(missing_members)} was lost while generation {job.number} was formed", now)
         job.enter(Phase.FORMING, now)
         waiting = [instance for instance, hello in members.items() if hello.stage == "prepares"]
-        go = Go(generation=job.number)
-        return [*(ToWorker(instance, go) for instance in waiting), *finish_formation(job, now)]
-    if lost or behind or lost_hosts:
+        go_message = Go(generation=job.number)
+        return [*(ToWorker(instance, go_message) for instance in waiting), *finish_formation(job, now)]
+    if lost or members_behind or lost_hosts:
         return _cancel_last_generation(
             job, f"the coordinator restarted while generation {job.number} was prepared", now
         )
@@ -177,7 +185,7 @@ def _continue_from_stages(job: JobState, lost: list[str], now: float) -> list[Or
 
 
 def _resume_between_loops(job: JobState, now: float) -> list[Order]:
-    """Resume between two loops; some members may not know yet that the earlier one is over."""
+    """Resume between two loops; some members may not know yet that the earlier loop is over."""
     members, holders = job.roster.members, job.round.holders
     without_state = [members.pop(instance) for instance in list(members) if instance not in holders]
     for hello in without_state:
@@ -229,19 +237,21 @@ def _resume_training(job: JobState, now: float) -> list[Order]:
 def _repeat_verdict(job: JobState, now: float) -> list[Order]:
     """Repeat the verdict that the former coordinator had sent to some members.
 
-    Some members have left the group since, so all may leave it.
+    Some members have left the group since then, so all members may leave it.
     """
     members = job.roster.members
-    free = [hello.position for hello in members.values() if hello.stage == "free" and hello.position is not None]
-    verdict = StepVerdict(generation=job.number, position=free[0])
-    park(job, free[0], now)
+    free_positions = [
+        hello.position for hello in members.values() if hello.stage == "free" and hello.position is not None
+    ]
+    verdict = StepVerdict(generation=job.number, position=free_positions[0])
+    park(job, free_positions[0], now)
     return [ToWorker(instance, verdict) for instance in members]
 
 
 def _cancel_last_generation(job: JobState, reason: str, now: float) -> list[Order]:
     """Cancel the last decided generation, which no member has begun to form.
 
-    Members that had been ordered to abort do not know the verdict yet, so they get it.
+    Members that had been ordered to abort do not know the verdict yet, so the verdict is sent to them.
     """
     verdicts = [
         ToWorker(instance, StepVerdict(generation=hello.generation or 0, position=job.position))

@@ -1,13 +1,13 @@
 """Detects losses, from messages or because a time limit has passed, and handles them. Pure.
 
-The handling of a lost member depends on the generation's phase; see `_lose`.
+The handling of a lost member depends on the generation's phase; see `_lose_members`.
 """
 
 from __future__ import annotations
 
 from dyntrain.training import events
 from dyntrain.training.session.generation.generation import SettlementReason
-from dyntrain.training.session.job.roster import Unconnected
+from dyntrain.training.session.job.roster import UnconnectedWorker
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Order
 from dyntrain.training.session.phases.decisions import (
@@ -20,13 +20,13 @@ from dyntrain.training.session.phases.ending import close_when_all_left
 from dyntrain.training.session.phases.loops import late_members
 from dyntrain.training.session.phases.rollback import restart, take_back
 from dyntrain.training.session.recovery.from_journal import recover
-from dyntrain.training.session.recovery.waiting import preparation_limit, too_late
+from dyntrain.training.session.recovery.waiting import find_late_members, preparation_limit
 
 # ---- losses known from messages and connections
 
 
 def node_lost(job: JobState, instance: str, now: float) -> list[Order]:
-    """Handle a supervisor's lost connection. Its worker may still train, which the worker's own connection shows."""
+    """Handle a supervisor's lost connection. The node's worker may still train, as its own connection shows."""
     job.roster.nodes.pop(instance, None)
     orders: list[Order] = [Announce(events.NodeLost(instance=instance, at=now))]
     group = job.round.group
@@ -38,21 +38,21 @@ def node_lost(job: JobState, instance: str, now: float) -> list[Order]:
 
 
 def group_lost(job: JobState, reason: str, now: float) -> list[Order]:
-    """Handle the loss of the generation's ps-lite processes, which costs nothing before a worker uses them."""
+    """Handle the loss of the generation's ps-lite processes. Before a worker uses them, the loss costs nothing."""
     if job.phase is Phase.PREPARING:
         return take_back(job, reason, now)
     return restart(job, reason, now) if job.phase in (Phase.FORMING, Phase.TRAINING, Phase.RELEASING) else []
 
 
 def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
-    """Handle a worker's lost connection: it may connect again, or its supervisor reports that the process is gone."""
+    """Handle a worker's lost connection: the worker may connect again, or its supervisor reports its end."""
     roster = job.roster
     if pid != roster.pid(instance):
         return []
     if instance in roster.standing or instance in roster.passing:
         roster.standing.pop(instance, None)
         roster.passing.pop(instance, None)
-        roster.unconnected[instance] = Unconnected(pid, now, now + job.options.clocks.patience, stood_by=True)
+        roster.unconnected[instance] = UnconnectedWorker(pid, now, now + job.options.clocks.patience, stood_by=True)
         return [Announce(events.WorkerLost(instance=instance, pid=pid, reason="connection closed", at=now))]
     if not (job.between_loops and instance in job.script_ended):  # a worker whose script ended sends no more messages
         roster.absent.setdefault(instance, now)
@@ -68,17 +68,17 @@ def worker_lost(job: JobState, instance: str, pid: int | None, reason: str, now:
     if roster.leaving.pop(instance, None):
         return [DropWorker(instance, pid, reason), *close_when_all_left(job)]
     if roster.standing.pop(instance, None) or roster.passing.pop(instance, None):
-        loss = Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))
-        return [DropWorker(instance, pid, reason), loss, *replace_worker(job, instance, pid, reason, now)]
-    return _lose(job, [instance], reason, now)
+        loss_event = Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))
+        return [DropWorker(instance, pid, reason), loss_event, *replace_worker(job, instance, pid, reason, now)]
+    return _lose_members(job, [instance], reason, now)
 
 
 def replace_worker(job: JobState, instance: str, pid: int, reason: str, now: float) -> list[Order]:
     return [] if job.phase is Phase.OVER else job.roster.replace_worker(instance, pid, reason, now)
 
 
-def _lose(job: JobState, instances: list[str], reason: str, now: float) -> list[Order]:
-    """Handle the loss of members, all at once; what follows depends on the generation's phase."""
+def _lose_members(job: JobState, instances: list[str], reason: str, now: float) -> list[Order]:
+    """Handle the simultaneous loss of members, depending on the generation's phase."""
     roster, release = job.roster, job.round.release
     orders: list[Order] = []
     for instance in instances:
@@ -92,7 +92,7 @@ def _lose(job: JobState, instances: list[str], reason: str, now: float) -> list[
         case Phase.TRAINING if not set(instances) <= set(job.round.checked_in):
             return orders + release_survivors(job, names, reason, now)
         case Phase.RELEASING if release is not None and roster.members:
-            orders += record_lost_members(job, now) + release.lost(roster.members)
+            orders += record_lost_members(job, now) + release.ask_after_loss(roster.members)
         case Phase.PREPARING:
             orders += take_back(job, f"worker on {names} lost: {reason}", now)
         case Phase.RELEASING | Phase.FORMING:
@@ -110,74 +110,85 @@ def _lose(job: JobState, instances: list[str], reason: str, now: float) -> list[
 
 
 def tick(job: JobState, now: float) -> list[Order]:
-    """Check all time limits, and handle one that has passed; the next tick handles others."""
+    """Check all time limits, and handle one limit that has passed; the next tick handles further limits."""
     clocks, roster = job.options.clocks, job.roster
     if job.phase is Phase.RECOVERING:
         return recover(job, now)
-    if instance := roster.overdue(clocks.reconnect, clocks.patience, now):
+    if instance := roster.find_overdue_worker(clocks.reconnect, clocks.patience, now):
         reason = f"no connection for {now - roster.absent[instance]:.1f} s"
         return worker_lost(job, instance, roster.pid(instance), reason, now)
-    if entry := roster.missed_connection(now):
+    if entry := roster.find_missed_connection(now):
         return _did_not_connect(job, *entry, now)
     group = job.round.group
     absences = group.absent.items()
-    if hosts := [host for host, since in absences if roster.is_overdue(since, clocks.liveness, clocks.patience, now)]:
-        names, seconds = ", ".join(hosts), now - group.absent[hosts[0]]
+    if overdue_hosts := [
+        host for host, since in absences if roster.is_overdue(since, clocks.liveness, clocks.patience, now)
+    ]:
+        names, absent_seconds = ", ".join(overdue_hosts), now - group.absent[overdue_hosts[0]]
         group.absent = {}
-        return group_lost(job, f"no connection to {names}, where ps-lite processes run, for {seconds:.0f} s", now)
-    waited = now - job.since
+        return group_lost(
+            job, f"no connection to {names}, where ps-lite processes run, for {absent_seconds:.0f} s", now
+        )
+    waited_seconds = now - job.since
     match job.phase:
-        case Phase.PREPARING if late := too_late(job.round, roster.members, clocks, waited):
-            allowed = preparation_limit(job.round, late[0], clocks)
-            return _lose(job, late, f"not prepared to form within {allowed:.0f} s", now)
-        case Phase.FORMING if waited > clocks.formation:
-            absent = ", ".join(sorted(set(roster.members) - set(job.round.formed)))
-            bound = f"not formed within {clocks.formation:.0f} s"
-            return restart(job, f"generation {job.number} {bound}; waited for {absent}", now)
-        case Phase.RELEASING if waited > clocks.release:
+        case Phase.PREPARING if late_instances := find_late_members(job.round, roster.members, clocks, waited_seconds):
+            allowed_seconds = preparation_limit(job.round, late_instances[0], clocks)
+            return _lose_members(job, late_instances, f"not prepared to form within {allowed_seconds:.0f} s", now)
+        case Phase.FORMING if waited_seconds > clocks.formation:
+            missing_names = ", ".join(sorted(set(roster.members) - set(job.round.formed)))
+            limit_text = f"not formed within {clocks.formation:.0f} s"
+            return restart(job, f"generation {job.number} {limit_text}; waited for {missing_names}", now)
+        case Phase.RELEASING if waited_seconds > clocks.release:
             return restart(job, f"the survivors were not free within {clocks.release:.0f} s", now)
-        case Phase.PARKED if job.between_loops and waited > clocks.boundary and (late := late_members(job)):
-            return _lose(
-                job, late, f"not at the next loop over epochs within {clocks.boundary:.0f} s of the first", now
+        case Phase.PARKED if (
+            job.between_loops and waited_seconds > clocks.boundary and (late_instances := late_members(job))
+        ):
+            return _lose_members(
+                job,
+                late_instances,
+                f"not at the next loop over epochs within {clocks.boundary:.0f} s of the first",
+                now,
             )
         case Phase.TRAINING:
-            if orders := _stuck(job, now):
+            if orders := _handle_stuck_workers(job, now):
                 return orders
-        case Phase.OVER if job.awaited and waited > clocks.patience:
+        case Phase.OVER if job.awaited and waited_seconds > clocks.patience:
             job.awaited = set()
-    if roster.leaving and waited > clocks.formation:
+    if roster.leaving and waited_seconds > clocks.formation:
         instance = next(iter(roster.leaving))
         return worker_lost(job, instance, roster.pid(instance), f"did not leave within {clocks.formation:.0f} s", now)
     return [
-        *roster.readmit(now, job.paused is SettlementReason.BELOW_MINIMUM),
+        *roster.readmit_nodes(now, job.paused is SettlementReason.BELOW_MINIMUM),
         *close_when_all_left(job),
         *fail_when_paused_for_too_long(job, now),
         *advance(job, now),
     ]
 
 
-def _did_not_connect(job: JobState, instance: str, entry: Unconnected, now: float) -> list[Order]:
+def _did_not_connect(job: JobState, instance: str, entry: UnconnectedWorker, now: float) -> list[Order]:
     job.roster.unconnected.pop(instance)
-    waited = f"{now - entry.since:.0f} s"
-    started = (
-        f"started, and not connected to the coordinator within {waited}: "
+    waited_seconds = f"{now - entry.since:.0f} s"
+    start_reason = (
+        f"started, and not connected to the coordinator within {waited_seconds}: "
         "it hangs, or its script ends without joining; see its log"
     )
-    reason = f"its connection closed, and it was not back within {waited}" if entry.stood_by else started
-    loss = Announce(events.WorkerLost(instance=instance, pid=entry.pid, reason=reason, at=now))
-    return [loss, *replace_worker(job, instance, entry.pid, reason, now), *advance(job, now)]
+    reason = f"its connection closed, and it was not back within {waited_seconds}" if entry.stood_by else start_reason
+    loss_event = Announce(events.WorkerLost(instance=instance, pid=entry.pid, reason=reason, at=now))
+    return [loss_event, *replace_worker(job, instance, entry.pid, reason, now), *advance(job, now)]
 
 
-def _stuck(job: JobState, now: float) -> list[Order]:
+def _handle_stuck_workers(job: JobState, now: float) -> list[Order]:
     """Handle live workers without progress.
 
-    Workers that keep the others waiting at a boundary count as lost. Otherwise an unknown worker blocks the others
+    Workers that keep other workers waiting at a boundary count as lost. Otherwise an unknown worker blocks the job
     inside a step, and a release begins.
     """
     clocks, checked_in = job.options.clocks, job.round.checked_in
-    late = sorted(set(job.roster.members) - set(checked_in))
-    if checked_in and late and now - job.since > clocks.boundary:
-        return _lose(job, late, f"not at the boundary within {clocks.boundary:.0f} s of the first", now)
-    if late and now - max(job.round.progress_at, job.since) > clocks.progress:
+    late_instances = sorted(set(job.roster.members) - set(checked_in))
+    if checked_in and late_instances and now - job.since > clocks.boundary:
+        return _lose_members(
+            job, late_instances, f"not at the boundary within {clocks.boundary:.0f} s of the first", now
+        )
+    if late_instances and now - max(job.round.progress_at, job.since) > clocks.progress:
         return release_survivors(job, "unknown", f"nobody made progress for {clocks.progress:.0f} s", now)
     return []

@@ -1,9 +1,9 @@
-"""Reports workers that keep the others waiting (a stall), long before a worker counts as lost. Pure.
+"""Reports workers that keep other workers waiting (a stall), long before a worker counts as lost. Pure.
 
-Inside a step workers send no messages, so the coordinator asks them. A worker that waits for sums has done its part; a
-worker in its script keeps the others waiting. At boundaries and in formations the coordinator knows which workers have
-arrived. A stall is announced at its beginning and at its end. The time limits after which a worker is lost are in
-`recovery.losses`.
+Inside a step workers send no messages, so the coordinator asks the workers for their position. A worker that waits for
+sums has done its part; a worker in its script keeps other workers waiting. At boundaries and in formations the
+coordinator knows which workers have arrived. A stall is announced at its beginning and at its end. The time limits
+after which a worker is lost are in `recovery.losses`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dyntrain.training.session.job.stall import Stall
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToWorker
 
-STALL_SECONDS = 30.0  # of waiting, after which a stall is announced
-ASK_AFTER = 15.0  # seconds without a step, after which all workers are asked
+STALL_SECONDS = 30.0  # duration of waiting after which a stall is announced
+ASK_AFTER_SECONDS = 15.0  # duration without a step after which all workers are asked for their whereabouts
 ASK_SECONDS = 10.0  # between two questions to the workers
 ANSWER_SECONDS = 3.0  # after which a worker counts as silent
-NAMED = 3  # the most instances named in a sentence
+MOST_NAMED = 3  # the most instances named in a sentence
 
 
 def watch(job: JobState, now: float) -> list[Order]:
     """Announce the beginning and the end of a stall; called at each tick, after the time limits were checked."""
-    orders, earlier_stall = _ask(job, now), job.stall
+    orders, earlier_stall = _ask_whereabouts(job, now), job.stall
     stall = find_stall(job, now)
     if earlier_stall is not None and (stall is None or stall.at_what != earlier_stall.at_what):
         job.stall = None
@@ -47,91 +47,108 @@ def _event_of(job: JobState, stall: Stall, now: float) -> events.Stalled:
 
 
 def find_stall(job: JobState, now: float) -> Stall | None:
-    """Find workers that have waited for others for longer than STALL_SECONDS, or return None."""
+    """Find workers that have waited for other workers for longer than STALL_SECONDS, or return None."""
     current_round, members = job.round, job.roster.members
-    everybody = [instance for instance in current_round.instances if instance in members]
+    present_members = [instance for instance in current_round.instances if instance in members]
     match job.phase:
         case Phase.TRAINING if current_round.checked_in:
             position = next(iter(current_round.checked_in.values())).position
-            at_end = position.epoch and not position.offset
+            at_epoch_end = position.epoch and not position.offset
             place = (
-                f"at the end of epoch {position.epoch - 1}" if at_end else f"at the boundary of step {position.step}"
+                f"at the end of epoch {position.epoch - 1}"
+                if at_epoch_end
+                else f"at the boundary of step {position.step}"
             )
             return _stall_at(
-                job, everybody, current_round.checked_in, place, ("has not arrived", "have not arrived"), now
+                job, present_members, current_round.checked_in, place, ("has not arrived", "have not arrived"), now
             )
         case Phase.TRAINING:
-            return _inside_a_step(job, everybody, now)
+            return _stall_inside_step(job, present_members, now)
         case Phase.PREPARING:
             place = f"to form generation {job.number}"
-            return _stall_at(job, everybody, current_round.prepared, place, ("is not ready", "are not ready"), now)
+            return _stall_at(
+                job, present_members, current_round.prepared, place, ("is not ready", "are not ready"), now
+            )
         case Phase.FORMING:
             place = f"in generation {job.number}"
             return _stall_at(
-                job, everybody, current_round.formed, place, ("has not formed it", "have not formed it"), now
+                job, present_members, current_round.formed, place, ("has not formed it", "have not formed it"), now
             )
         case Phase.PARKED if job.between_loops:
-            arrived = [instance for instance in everybody if members[instance].loop == job.loop]
+            arrived = [instance for instance in present_members if members[instance].loop == job.loop]
             place = f"at loop {job.loop} over epochs"
-            return _stall_at(job, everybody, arrived, place, ("has not arrived", "have not arrived"), now)
+            return _stall_at(job, present_members, arrived, place, ("has not arrived", "have not arrived"), now)
     return None
 
 
 def _stall_at(
-    job: JobState, everybody: Sequence[str], arrived: Collection[str], place: str, phrases: tuple[str, str], now: float
+    job: JobState,
+    present_members: Sequence[str],
+    arrived: Collection[str],
+    place: str,
+    phrases: tuple[str, str],
+    now: float,
 ) -> Stall | None:
-    late = [instance for instance in everybody if instance not in arrived]
-    waiting = [instance for instance in everybody if instance in arrived]
-    if not late or not waiting or now - job.since <= STALL_SECONDS:
+    late_members = [instance for instance in present_members if instance not in arrived]
+    waiting_members = [instance for instance in present_members if instance in arrived]
+    if not late_members or not waiting_members or now - job.since <= STALL_SECONDS:
         return None
-    reason = f"{len(waiting)} of {len(everybody)} workers wait {place}: {_named(late, *phrases)}"
-    return Stall((job.phase.value, job.number, place), tuple(late), tuple(waiting), reason, job.since)
+    fraction = f"{len(waiting_members)} of {len(present_members)} workers"
+    reason = f"{fraction} wait {place}: {_name_instances(late_members, *phrases)}"
+    return Stall((job.phase.value, job.number, place), tuple(late_members), tuple(waiting_members), reason, job.since)
 
 
-def _inside_a_step(job: JobState, everybody: Sequence[str], now: float) -> Stall | None:
+def _stall_inside_step(job: JobState, present_members: Sequence[str], now: float) -> Stall | None:
     """Find a stall inside a step from the workers' answers.
 
-    If all workers are in their scripts, none waits. If all are inside the step, no worker is to blame.
+    If all workers are in their scripts, no worker waits. If all workers are inside the step, no worker is to blame.
     """
     current_round, since = job.round, max(job.round.progress_at, job.since)
-    if not everybody or now - since <= STALL_SECONDS or current_round.asked_at <= since:
+    if not present_members or now - since <= STALL_SECONDS or current_round.asked_at <= since:
         return None
-    silent = [instance for instance in everybody if instance not in current_round.whereabouts]
-    if silent and now - current_round.asked_at <= ANSWER_SECONDS:
+    silent_members = [instance for instance in present_members if instance not in current_round.whereabouts]
+    if silent_members and now - current_round.asked_at <= ANSWER_SECONDS:
         return job.stall
-    waiting = [
+    waiting_members = [
         instance
-        for instance in everybody
+        for instance in present_members
         if instance in current_round.whereabouts and current_round.whereabouts[instance].waits
     ]
-    busy = [instance for instance in everybody if instance not in waiting and instance not in silent]
-    step = max(current_round.whereabouts[instance].position.step for instance in waiting) + 1 if waiting else 0
-    if not waiting:
+    busy_members = [
+        instance for instance in present_members if instance not in waiting_members and instance not in silent_members
+    ]
+    step = (
+        max(current_round.whereabouts[instance].position.step for instance in waiting_members) + 1
+        if waiting_members
+        else 0
+    )
+    if not waiting_members:
         return None
     reasons = [
-        *([_named(busy, "is in its script", "are in their scripts")] if busy else []),
-        *([_named(silent, "does not answer", "do not answer")] if silent else []),
+        *([_name_instances(busy_members, "is in its script", "are in their scripts")] if busy_members else []),
+        *([_name_instances(silent_members, "does not answer", "do not answer")] if silent_members else []),
     ]
-    reason = f"{len(waiting)} of {len(everybody)} workers wait for the sums of step {step}: {'; '.join(reasons)}"
+    fraction = f"{len(waiting_members)} of {len(present_members)} workers"
+    reason = f"{fraction} wait for the sums of step {step}: {'; '.join(reasons)}"
     if not reasons:
-        reason = f"all {len(everybody)} workers are inside step {step}: it is slow, or a server or a link hangs"
-    stalled = tuple(instance for instance in everybody if instance not in waiting)
-    return Stall((job.phase.value, job.number, str(step)), stalled, tuple(waiting), reason, since)
+        reason = f"all {len(present_members)} workers are inside step {step}: it is slow, or a server or a link hangs"
+    stalled = tuple(instance for instance in present_members if instance not in waiting_members)
+    return Stall((job.phase.value, job.number, str(step)), stalled, tuple(waiting_members), reason, since)
 
 
-def _named(instances: Sequence[str], singular: str, plural: str) -> str:
-    names = ", ".join(instances[:NAMED])
-    more = f" and {len(instances) - NAMED} more" if len(instances) > NAMED else ""
-    return f"{names}{more} {singular if len(instances) == 1 else plural}"
+def _name_instances(instances: Sequence[str], singular: str, plural: str) -> str:
+    names = ", ".join(instances[:MOST_NAMED])
+    remainder = f" and {len(instances) - MOST_NAMED} more" if len(instances) > MOST_NAMED else ""
+    return f"{names}{remainder} {singular if len(instances) == 1 else plural}"
 
 
-def _ask(job: JobState, now: float) -> list[Order]:
+def _ask_whereabouts(job: JobState, now: float) -> list[Order]:
     """Ask all workers for their position, if none has reported a step for a while."""
     current_round = job.round
     is_quiet = job.phase is Phase.TRAINING and not current_round.checked_in
     if (
         not is_quiet
-        or now - max(current_round.progress_at, job.since) <= ASK_AFTER
+        or now - max(current_round.progress_at, job.since) <= ASK_AFTER_SECONDS
         or now - current_round.asked_at <= ASK_SECONDS
     ):
         return []

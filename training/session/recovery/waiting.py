@@ -1,7 +1,7 @@
 """The time limit for a generation's members to prepare, and the members that are too late. Pure.
 
 The limit grows with the size of the state that is transferred. A member that is still too slow is left out. As no
-member has begun to form, the others lose only this time.
+member has begun to form, the other members lose only the time of the wait.
 """
 
 from __future__ import annotations
@@ -15,22 +15,26 @@ from dyntrain.training.session.job.round import Round
 def preparation_limit(current_round: Round, instance: str, clocks: Clocks) -> float:
     """Seconds allowed from the order to form until the member is prepared.
 
-    A remaining member at an epoch's end may still run the script's own lines, such as a validation, so it has the time
-    limit of a boundary.
+    A remaining member at an epoch's end may still run the script's own lines, such as a validation, so the time limit
+    of a boundary applies.
     """
-    size = max((fetch.size for fetch in current_round.fetching.values()), default=0)
+    state_bytes = max((fetch.size for fetch in current_round.fetching.values()), default=0)
     at_epochs_end = current_round.generation is not None and not current_round.generation.position.offset
     is_busy = at_epochs_end and instance in current_round.holders - current_round.waits
-    return (clocks.boundary if is_busy else clocks.formation) + size / LEAST_SPEED
+    return (clocks.boundary if is_busy else clocks.formation) + state_bytes / LEAST_SPEED
 
 
-def too_late(current_round: Round, members: Collection[str], clocks: Clocks, waited: float) -> list[str]:
-    """Return the members that are late after `waited` seconds, without those that wait for a late source."""
-    missing = sorted(set(members) - current_round.prepared)
-    late = [instance for instance in missing if waited > preparation_limit(current_round, instance, clocks)]
-    return [instance for instance in late if _source_of(current_round, instance) not in missing]
+def find_late_members(
+    current_round: Round, members: Collection[str], clocks: Clocks, waited_seconds: float
+) -> list[str]:
+    """Return the members that are late after `waited_seconds`, except members that wait for a late source."""
+    missing_members = sorted(set(members) - current_round.prepared)
+    late_members = [
+        instance for instance in missing_members if waited_seconds > preparation_limit(current_round, instance, clocks)
+    ]
+    return [instance for instance in late_members if _source_of(current_round, instance) not in missing_members]
 
 
 def _source_of(current_round: Round, instance: str) -> str | None:
-    order = current_round.forms.get(instance)
-    return order.sources[0].instance_id if order and order.sources else None
+    form_order = current_round.forms.get(instance)
+    return form_order.sources[0].instance_id if form_order and form_order.sources else None

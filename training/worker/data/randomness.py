@@ -17,7 +17,7 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 
-from dyntrain.training.trial_files import order
+from dyntrain.training.trial_files import trial_order
 
 
 def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
@@ -31,7 +31,7 @@ def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
 
 def draws_as(number: int) -> int:
     """Return the number that seeds this worker's draws: its own, or under `dyntrain check` the same for all."""
-    trial = order()
+    trial = trial_order()
     return number if trial is None else int(trial.other_draws)
 
 

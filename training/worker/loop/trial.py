@@ -23,7 +23,7 @@ import numpy as np
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.sampling.batching import PerWorker
-from dyntrain.training.trial_files import SUFFIX, Moment, Order, Taken, order
+from dyntrain.training.trial_files import SUFFIX, Moment, Order, SavedStep, trial_order
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop.held import held
 from dyntrain.training.worker.loop.loop_config import LoopConfig
@@ -132,7 +132,7 @@ class Trial:
         for kill in self._order.kills:
             if (kill.step, kill.moment) == (loop.position.step + 1, moment) and self._is_killed(loop, kill.rank):
                 with contextlib.suppress(FileExistsError):
-                    self._order.done(kill).touch(exist_ok=False)
+                    self._order.kill_marker(kill).touch(exist_ok=False)
                     os.kill(os.getpid(), signal.SIGKILL)
 
     def _is_killed(self, loop: Any, rank: int) -> bool:
@@ -144,7 +144,7 @@ class Trial:
         self._write(loop, draws=_next_draws())
         if not self._order.norms_file.exists():
             _write_whole(self._order.norms_file, json.dumps(self._norms.known).encode())
-        gate = self._order.gate(loop.position.step)
+        gate = self._order.gate_file(loop.position.step)
         while loop.position.step in self._order.held and not gate.exists():
             time.sleep(GATE_SECONDS)
 
@@ -206,13 +206,13 @@ class Trial:
 
     def _path(self, loop: Any) -> Path:
         generation = loop.membership.generation
-        file_name = Taken(self._loops, loop.position.step, generation, loop.workers, loop.rank, os.getpid())
+        file_name = SavedStep(self._loops, loop.position.step, generation, loop.workers, loop.rank, os.getpid())
         return self._order.steps_folder / file_name.name
 
 
 @functools.cache
 def this_trial() -> Trial | None:
-    current_order = order()
+    current_order = trial_order()
     return None if current_order is None else Trial(current_order)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dyntrain.controller.contract.messages import ControlFile
 from dyntrain.training.protocol.blocking import BlockingConnection, connected
-from dyntrain.training.protocol.channel import answer, answer_seconds, decode, encode
+from dyntrain.training.protocol.channel import answer_challenge, answer_seconds, decode, encode
 from dyntrain.training.protocol.clocks import Clocks, spread
 from dyntrain.training.protocol.messages import (
     Abort,
@@ -170,7 +170,7 @@ class CoordinatorClient:
             hello = self._hello.model_copy(
                 update={**self._dialogue.hello_fields(), "identity": self._control.identity, "safe": safe}
             )
-            line.send(encode(answer(challenge, hello, self._control.token)))
+            line.send(encode(answer_challenge(challenge, hello, self._control.token)))
             if self._dialogue.pending is not None:
                 line.send(encode(self._dialogue.pending))
             self._connection = line

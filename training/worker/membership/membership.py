@@ -13,7 +13,7 @@ from dyntrain.training.checks.findings import Findings
 from dyntrain.training.engine import engine_name, make_engine
 from dyntrain.training.protocol.messages import START, Position
 from dyntrain.training.sampling.sharding import Indices
-from dyntrain.training.trial_files import order as trial_order
+from dyntrain.training.trial_files import trial_order
 from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.client import read_control_file
 from dyntrain.training.worker.membership.handover import JobState
