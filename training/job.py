@@ -43,8 +43,8 @@ from dyntrain.training.worker.loop.training_loop import TrainingLoop
 from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.script.advice import advise
-from dyntrain.training.worker.script.leaving import LEFT, close_soon
-from dyntrain.training.worker.script.phases import ONE_LOOP, WITHIN
+from dyntrain.training.worker.script.leaving import LEFT_EARLY_ERROR, close_soon
+from dyntrain.training.worker.script.phases import ONE_LOOP_ERROR, WITHIN_LOOP_ERROR
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memory
 
@@ -397,12 +397,12 @@ class ElasticJob:
         iterator raises SystemExit(0).
         """
         if self._looping:
-            raise RuntimeError(WITHIN)
+            raise RuntimeError(WITHIN_LOOP_ERROR)
         loop = self._loop_to_prepare("epochs")
         if self.membership.ended:
-            raise RuntimeError(ONE_LOOP if self._loop_over else LEFT)
+            raise RuntimeError(ONE_LOOP_ERROR if self._loop_over else LEFT_EARLY_ERROR)
         loop.inherit()
-        advise(self.membership.findings, sys._getframe(1), named=name is not None)
+        advise(self.membership.findings, sys._getframe(1), has_name=name is not None)
         config = loop_config_of(
             loop.loading,
             epochs,

@@ -10,7 +10,7 @@ from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.sampling.shares import Excerpt
 from dyntrain.training.worker.data.batches import Dataset, fetch_samples
 from dyntrain.training.worker.data.loader import Loader, samples_of
-from dyntrain.training.worker.loop.batch.current_batch import NOT_STEPPED, NOT_UPDATED, CurrentBatch
+from dyntrain.training.worker.loop.batch.current_batch import NOT_STEPPED_ERROR, NOT_UPDATED_ERROR, CurrentBatch
 from dyntrain.training.worker.loop.batch.thread_context import thread_context
 from dyntrain.training.worker.loop.probe_child import ProbeChild
 from dyntrain.training.worker.loop.probe_driver import probe_first_batch
@@ -70,7 +70,7 @@ class BatchFeeder:
         Never if the script has rows, or if checks or probes are off.
         """
         loop, is_first = self._loop, not self._probed
-        if loop.rows or loop.findings.off or not (loop.membership.probes and loop.config.probe):
+        if loop.rows or loop.findings.is_off or not (loop.membership.probes and loop.config.probe):
             return False
         self._probed = True
         return is_first and loop.position == loop.anchor == loop.starts
@@ -110,9 +110,9 @@ class BatchFeeder:
         Raises RuntimeError if the script has not stepped and updated.
         """
         if current.summed is not None:
-            raise RuntimeError(NOT_UPDATED)
+            raise RuntimeError(NOT_UPDATED_ERROR)
         if not current.updated:
-            raise RuntimeError(NOT_STEPPED)
+            raise RuntimeError(NOT_STEPPED_ERROR)
         current.void = self._loop.membership.broken
         if not current.void:
             current.updated.clear()

@@ -57,7 +57,7 @@ class ProbeChild:
             if trainer not in self._summed and any(p.grad_req == "add" for p in trainer._params):
                 self.record_gradients(loop, current, trainer)
         gradients = {key: [each.norm, each.sums] for key, each in self._gradients.items()}
-        of_batch, drawn = self._draws.of_batch, self._draws.digest()
+        of_batch, drawn = self._draws.single_number_draws, self._draws.digest()
         report = {"totals": self._totals, "norms": self._statistics.seen, "drawn": drawn, "of_batch": of_batch}
         self._parent.send_and_end({"gradients": gradients, **report})
 

@@ -8,7 +8,12 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.sharding import is_boundary
 from dyntrain.training.worker.loop.agreed.settled import flush_accumulated
-from dyntrain.training.worker.loop.batch.current_batch import ADDS_UP_BESIDE, NOT_STEPPED, NOT_UPDATED, CurrentBatch
+from dyntrain.training.worker.loop.batch.current_batch import (
+    ACCUMULATES_BESIDE_ERROR,
+    NOT_STEPPED_ERROR,
+    NOT_UPDATED_ERROR,
+    CurrentBatch,
+)
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
 if TYPE_CHECKING:
@@ -66,7 +71,7 @@ class Steps:
         loop = self._loop
         loop.current = None
         if current.summed is not None and not self._is_void(current):
-            raise RuntimeError(NOT_UPDATED)
+            raise RuntimeError(NOT_UPDATED_ERROR)
         current.restore_arrays(loop.state)
         self._conclude(current)
         before, after, due = loop.position, loop.after, loop.update_due
@@ -105,10 +110,10 @@ class Steps:
             current.void = True  # a void sum may be NaN, and then a script may skip its update
         elif not current.updated:
             if not loop.state.accumulated or (loop.group > 1 and loop.update_due):
-                raise RuntimeError(NOT_STEPPED)
+                raise RuntimeError(NOT_STEPPED_ERROR)
             loop.state.own["accumulated"] = current.record
         elif any(_adds_up(trainer) for trainer in loop.trainers if trainer not in current.updated):
-            raise RuntimeError(ADDS_UP_BESIDE)
+            raise RuntimeError(ACCUMULATES_BESIDE_ERROR)
         elif not current.void and len(loop.trainers) > 1:
             if loop.membership.reach(loop.after):
                 self.finish_step(loop.after)

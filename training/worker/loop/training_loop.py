@@ -25,8 +25,8 @@ from dyntrain.training.worker.loop.batch.consensus import consensus_keys
 from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.batch.groups import group_of
 from dyntrain.training.worker.loop.batch.owners import Owners
-from dyntrain.training.worker.loop.batch.parts import refuse_unfit
-from dyntrain.training.worker.loop.batch.rows import ROWS_ADD_UP, Rows, refuse_rows
+from dyntrain.training.worker.loop.batch.parts import refuse_undividable
+from dyntrain.training.worker.loop.batch.rows import ROWS_ACCUMULATE_ERROR, Rows, refuse_rows
 from dyntrain.training.worker.loop.batch_feeder import BatchFeeder
 from dyntrain.training.worker.loop.checks.gradients import Gradients
 from dyntrain.training.worker.loop.checks.losses import Losses
@@ -91,7 +91,7 @@ class TrainingLoop:
     @property
     def refusal(self) -> str | None:
         """Reason for which this worker refuses the script, or None. The next sum reports the refusal to all workers."""
-        return self.findings.stops
+        return self.findings.stop_messages
 
     @property
     def state(self) -> TrainingState:
@@ -207,7 +207,9 @@ class TrainingLoop:
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier_parameters)
         self._undo = Undo(self._state, self.memories)
         checks: list[Listener] = [self.losses, self.gradients, self.running_statistics]
-        self._listeners = Listeners(Writes(self), Slices(), OnlyJobTrainers(), *([] if self.findings.off else checks))
+        self._listeners = Listeners(
+            Writes(self), Slices(), OnlyJobTrainers(), *([] if self.findings.is_off else checks)
+        )
         instrument.install(self._listeners)
         self.memories.keep(self._state.own)
         self._refuse()
@@ -239,11 +241,11 @@ class TrainingLoop:
     def _refuse(self) -> None:
         """Raise ValueError if options that the script uses exclude each other."""
         if self.config.local_batch_at_most is not None:
-            refuse_unfit(self.trainers, self.state.accumulated)
+            refuse_undividable(self.trainers, self.state.accumulated)
         refuse_lbsgd(self.trainers)
         refuse_means(self.trainers, self.state.accumulated)
         if self.rows and self.group == 1 and self.state.accumulated:
-            raise ValueError(ROWS_ADD_UP)
+            raise ValueError(ROWS_ACCUMULATE_ERROR)
 
     def _error_hint(self) -> str | None:
         return None if self.current is None else self.current.error_hint(self.batch_number, self.epoch_number)

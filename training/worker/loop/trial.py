@@ -27,7 +27,7 @@ from dyntrain.training.trial_files import SUFFIX, Moment, Order, Taken, order
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop.held import held
 from dyntrain.training.worker.loop.loop_config import LoopConfig
-from dyntrain.training.worker.probe.draws import DRAWN, Rows, draw_for_rows
+from dyntrain.training.worker.probe.draws import DRAWN_NUMBERS, Rows, draw_for_rows
 from dyntrain.training.worker.probe.freeze_layers import Moments, Statistics, freeze_layers
 from dyntrain.training.worker.replaced import Replaced
 from mxnet import gluon
@@ -249,7 +249,7 @@ def _next_draws() -> Any:
 
     MXNet has one generator for each of many parts of an array.
     """
-    uniform = mx.nd.random.uniform(shape=DRAWN).asnumpy().astype(np.float64)
+    uniform = mx.nd.random.uniform(shape=DRAWN_NUMBERS).asnumpy().astype(np.float64)
     return np.array([random.random(), np.random.rand(), *uniform])
 
 

@@ -19,8 +19,13 @@ from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, 
 from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.agreed.trained import known_parameters, store_trained
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus, consensus_key
-from dyntrain.training.worker.loop.batch.current_batch import OUTSIDE, CurrentBatch, gradients_of, has_gradient
-from dyntrain.training.worker.loop.batch.groups import NOT_DUE
+from dyntrain.training.worker.loop.batch.current_batch import (
+    OUTSIDE_LOOP_ERROR,
+    CurrentBatch,
+    gradients_of,
+    has_gradient,
+)
+from dyntrain.training.worker.loop.batch.groups import NOT_DUE_ERROR
 from dyntrain.training.worker.loop.checks.factors import Terms
 from dyntrain.training.worker.loop.loop_config import LoopConfig
 from dyntrain.training.worker.loop.probe_driver import REFUSED_BY_ANOTHER
@@ -55,7 +60,7 @@ class Updates:
 
     def _current_batch(self, call: str) -> CurrentBatch:
         if self._loop.current is None:
-            raise RuntimeError(OUTSIDE.format(what=call))
+            raise RuntimeError(OUTSIDE_LOOP_ERROR.format(what=call))
         return self._loop.current
 
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
@@ -90,8 +95,8 @@ class Updates:
             raise RuntimeError(TWICE if current.summed in (None, trainer) else BOTH)
         current.summed = trainer
         if not loop.update_due:
-            raise RuntimeError(NOT_DUE.format(group=loop.group))
-        loop.losses.judge(trainer)
+            raise RuntimeError(NOT_DUE_ERROR.format(group=loop.group))
+        loop.losses.report_losses_of(trainer)
         if loop.probe_child is not None:
             loop.probe_child.record_gradients(loop, current, trainer)
             return
@@ -117,7 +122,7 @@ class Updates:
         `gradient_factors`: factors by which the script has multiplied its gradients.
         """
         loop, step = self._loop, self._loop.position.step
-        terms = loop.losses.factors.take(trainer)
+        terms = loop.losses.factors.take_terms(trainer)
         one_by_one = trainer.loss_is_declared and trainer.loss_kind == "sum"
         current.fingerprint = fingerprint(gradient_factors if one_by_one else terms | gradient_factors, step)
         unsure = current.unsure.get(trainer) if trainer in current.divides else None
@@ -131,7 +136,7 @@ class Updates:
             current.fingerprint,
             unsure=unsure is not None,
             refuses=refuses,
-            had_part=current.prepare_sum(trainer, loop.state),
+            has_samples=current.prepare_sum(trainer, loop.state),
             flags=flags,
         )
         if loop.membership.shared:
@@ -154,7 +159,7 @@ class Updates:
             ]
         if not self._push(trainer, first_numbers, extra_arrays if shared else [], aside=not first_numbers):
             return False
-        if not shared or not current.consensus.sums_alike(loop.workers):
+        if not shared or not current.consensus.sums_same_parameters(loop.workers):
             return True  # `apply` raises the error if steps or parameters differ
         store_trained(own, t, trained)
         return trained <= first_numbers or self._push(trainer, trained - first_numbers, [], aside=bool(first_numbers))

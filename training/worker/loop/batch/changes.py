@@ -21,15 +21,12 @@ NEAR = 1e-6  # relative difference of one factor between two workers
 
 @dataclass
 class Raw:
-    """A gradient, and its copy from before the script's first change in the line `place`.
-
-    `masked`: the script set parts to zero.
-    """
+    """A gradient, and its copy from before the script's first change."""
 
     gradient: Any
-    before: Any
-    place: Place | None
-    masked: bool = False
+    before: Any  # copy of the unchanged gradient
+    place: Place | None  # line of the script's first change
+    masked: bool = False  # whether the script set elements to zero
 
 
 def remember(current: CurrentBatch, gradient: Any, place: Place | None = None) -> None:
@@ -47,16 +44,25 @@ def remember_masked(current: CurrentBatch, gradient: Any) -> None:
 
 def factor_of(raw: Raw, gradient: Any) -> float | Literal["clip", "other"] | None:
     """Return the factor by which a gradient was multiplied, or the kind of another change, or None if unknown."""
-    before, after = (each.asnumpy().reshape(-1).astype(np.float64) for each in (raw.before, gradient))
+    numbers_before, numbers_after = (array.asnumpy().reshape(-1).astype(np.float64) for array in (raw.before, gradient))
     if raw.masked:
-        before, after = before[after != 0], after[after != 0]
-    if not (np.isfinite(before).all() and np.isfinite(after).all() and before.any() and after.any()):
+        numbers_before, numbers_after = numbers_before[numbers_after != 0], numbers_after[numbers_after != 0]
+    if not (
+        np.isfinite(numbers_before).all()
+        and np.isfinite(numbers_after).all()
+        and numbers_before.any()
+        and numbers_after.any()
+    ):
         return None
-    factor = float(before @ after / (before @ before))
-    residual = float(np.linalg.norm(after - factor * before))
-    if residual <= ROUNDING * float(np.finfo(gradient.dtype).eps) * float(np.linalg.norm(after)):
+    factor = float(numbers_before @ numbers_after / (numbers_before @ numbers_before))
+    residual = float(np.linalg.norm(numbers_after - factor * numbers_before))
+    if residual <= ROUNDING * float(np.finfo(gradient.dtype).eps) * float(np.linalg.norm(numbers_after)):
         return factor
-    return "clip" if np.array_equal(after, np.clip(before, after.min(), after.max())) else "other"
+    return (
+        "clip"
+        if np.array_equal(numbers_after, np.clip(numbers_before, numbers_after.min(), numbers_after.max()))
+        else "other"
+    )
 
 
 def in_digits(factor: float) -> str | None:

@@ -33,7 +33,7 @@ class Gradients(Listener):
     # ---- what the script calls
 
     def writes(self, array: Any, writer: str, to_zero: bool) -> None:
-        current, trainers = self._batch, self._loop.owners.of_gradient(array)
+        current, trainers = self._batch, self._loop.owners.trainers_of_gradient(array)
         if not trainers:
             return
         if to_zero or any(trainer in current.updated for trainer in trainers):
@@ -42,7 +42,7 @@ class Gradients(Listener):
             remember(current, array, script_line())
 
     def takes_part(self, array: Any) -> None:
-        if self._loop.owners.of_gradient(array):
+        if self._loop.owners.trainers_of_gradient(array):
             remember(self._batch, array)
 
     def gradient_of(self, weight: Any) -> Any:
@@ -57,7 +57,7 @@ class Gradients(Listener):
     def examine_accumulated(self) -> None:
         """Examine accumulated gradients now, before the next backward pass or batch adds to these gradients.
 
-        Other gradients are overwritten by each backward pass.
+        Gradients that do not accumulate are overwritten by each backward pass.
         """
         current = self._batch
         for trainer in self._loop.trainers if current.raw else ():
@@ -67,7 +67,7 @@ class Gradients(Listener):
     def take_factors(self, trainer: Any) -> set[tuple[str, str]]:
         """Return the numbers by which the script has multiplied the trainer's gradients since the last sum.
 
-        Called once before each sum.
+        The loop calls this method once before each sum of gradients.
         """
         self._factors |= self._changes(trainer, (*ACCUMULATED, "write"))
         factors, self._factors = self._factors, set()
@@ -76,8 +76,8 @@ class Gradients(Listener):
     def _changes(self, trainer: Any, kinds: Sequence[str]) -> set[tuple[str, str]]:
         """Report changes of the trainer's gradients with these `kinds` of grad_req; returns the factors.
 
-        A clip of a share is certainly wrong. The sums over the workers show whether all have the same factors. Other
-        changes are reported as warnings.
+        To clip the gradients of a worker's share is an error. The sums over the workers show whether all workers
+        multiply by the same factors. Changes that neither clip nor multiply are reported as warnings.
         """
         current, findings, factors = self._batch, self._loop.findings, set[tuple[str, str]]()
         for param in trainer._params if current.raw else ():
