@@ -37,7 +37,7 @@ from dyntrain.training.worker.data.randomness import begin_alike
 from dyntrain.training.worker.data.shards import Shards
 from dyntrain.training.worker.loop.batch.rows import Rows
 from dyntrain.training.worker.loop.epoch import Epoch
-from dyntrain.training.worker.loop.loop_config import SEVERAL_DATASETS, Changes, LoopConfig, loop_config_of
+from dyntrain.training.worker.loop.loop_config import SEVERAL_DATASETS_REMEDY, Changes, LoopConfig, loop_config_of
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
 from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
@@ -277,7 +277,7 @@ class ElasticJob:
         if epoch is None or (self.position.epoch != epoch.place and not self.membership.over):
             raise RuntimeError(
                 "the loader gives each batch once, inside `for epoch in job.epochs(...)`: for a second pass, as an "
-                f"evaluation is, take a gluon DataLoader over epoch.share(...); {SEVERAL_DATASETS}"
+                f"evaluation is, take a gluon DataLoader over epoch.share(...); {SEVERAL_DATASETS_REMEDY}"
             )
         return epoch.batches(loader)
 

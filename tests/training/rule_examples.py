@@ -141,7 +141,7 @@ def run_script(source: str, script: Path, by: Conductor | OneProcess | None = No
 
 def main(folder: str, *codes: str) -> None:
     Membership.probes = True
-    probe_driver.SECONDS = probe_driver.SOON_SECONDS = child.IDLE_SECONDS = (
+    probe_driver.PROBE_SECONDS = probe_driver.SOON_SECONDS = child.IDLE_SECONDS = (
         600  # no outcome hangs on how busy the machine is
     )
     for code in codes:

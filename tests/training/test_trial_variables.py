@@ -166,6 +166,6 @@ def test_what_goes_round_ends() -> None:
 
 def test_variables_of_libraries_are_none_of_the_scripts() -> None:
     assert not any(
-        room._is_own(module) for module in ("mxnet.gluon.trainer", "threading", "pytest", "dyntrain.training")
+        room._is_of_script(module) for module in ("mxnet.gluon.trainer", "threading", "pytest", "dyntrain.training")
     )
-    assert room._is_own(__name__)
+    assert room._is_of_script(__name__)

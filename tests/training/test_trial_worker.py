@@ -22,7 +22,7 @@ from dyntrain.training.trial_files import VARIABLE, Kill, Order, taken
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop import trial as trials
 from dyntrain.training.worker.loop.loop_config import LoopConfig
-from dyntrain.training.worker.loop.trial import KEPT_WHOLE, Trial, _nudge, _sketched, this_trial
+from dyntrain.training.worker.loop.trial import MOST_KEPT_NUMBERS, Trial, _nudge, _sketched, this_trial
 from dyntrain.training.worker.probe import draws
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,9 +66,9 @@ def test_a_batch_that_follows_the_workers_is_told(tmp_path: Path) -> None:
     assert trial_order.follows_file.exists()
 
 
-@given(st.integers(0, 3 * KEPT_WHOLE), st.floats(1e-3, 1e3))
+@given(st.integers(0, 3 * MOST_KEPT_NUMBERS), st.floats(1e-3, 1e3))
 def test_one_number_of_a_large_array_shows_by_its_size(place: int, by: float) -> None:
-    one = np.zeros(3 * KEPT_WHOLE + 1)
+    one = np.zeros(3 * MOST_KEPT_NUMBERS + 1)
     other = one.copy()
     other[place] += by
     assert np.linalg.norm(_sketched(one) - _sketched(other)) == pytest.approx(by)
@@ -78,7 +78,7 @@ def test_one_number_of_a_large_array_shows_by_its_size(place: int, by: float) ->
 def test_what_differs_everywhere_differs_as_much_in_the_sums(seed: int) -> None:
     """Also where all differ to the same side: the sums have signs."""
     rng = np.random.default_rng(seed)
-    differs = rng.normal(loc=rng.integers(0, 2), size=20 * KEPT_WHOLE)
+    differs = rng.normal(loc=rng.integers(0, 2), size=20 * MOST_KEPT_NUMBERS)
     assert np.linalg.norm(_sketched(differs)) == pytest.approx(np.linalg.norm(differs), rel=0.1)
 
 

@@ -15,19 +15,19 @@ SHORT_GROUP = "; accumulate=k, as an epoch's last update has fewer"
 OF_A_SUM: list[str] = []  # in place of meanings: `n` itself is the divisor, and must be equal on all workers
 
 
-def _counts_of_means(trainer: ElasticTrainer, current: CurrentBatch) -> set[int]:
+def _counts_of_means(trainer: ElasticTrainer, batch: CurrentBatch) -> set[int]:
     """Return the possible numbers of means in a sum of losses: of one batch, of several batches, of each device."""
-    return {1, trainer.accumulate, current.batches, len(trainer._contexts)}
+    return {1, trainer.accumulate, batch.batches, len(trainer._contexts)}
 
 
-def _is_mixed(current: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
+def _is_mixed(batch: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
     """Whether the summed tags are the `unsure` tags of all unsure workers plus the `sure` tags of the other workers."""
-    unsure_workers = current.consensus.unsure_workers
+    unsure_workers = batch.consensus.unsure_workers
     mixed_tags = [
         unsure_workers * unsure_tag + (workers - unsure_workers) * sure_tag
         for unsure_tag, sure_tag in zip(unsure, sure, strict=True)
     ]
-    return 0 < unsure_workers < workers and current.consensus.tagged == mixed_tags
+    return 0 < unsure_workers < workers and batch.consensus.tagged == mixed_tags
 
 
 class Divisors:
@@ -38,7 +38,7 @@ class Divisors:
         self,
         trainer: ElasticTrainer,
         n: float,
-        current: CurrentBatch,
+        batch: CurrentBatch,
         full: int,
         job_state: dict[str, Any],
         singles: bool,
@@ -49,7 +49,7 @@ class Divisors:
         `singles`: whether no worker has more than one sample.
         """
         try:
-            return self._divisor_of(trainer, n, current, full, job_state, singles)
+            return self._divisor_of(trainer, n, batch, full, job_state, singles)
         except NoMeaning as error:
             adds_gradients = trainer.accumulate == 1 and any(param.grad_req == "add" for param in trainer._params)
             raise NoMeaning(error.code, **{**error.values, "more": SHORT_GROUP if adds_gradients else ""}) from None
@@ -58,44 +58,44 @@ class Divisors:
         self,
         trainer: ElasticTrainer,
         n: float,
-        current: CurrentBatch,
+        batch: CurrentBatch,
         full: int,
         job_state: dict[str, Any],
         singles: bool,
     ) -> float:
-        if isinstance(n, Total) and current.batches > 1:
+        if isinstance(n, Total) and batch.batches > 1:
             raise NoMeaning("DT403")
         trainer_number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
         known_meanings = meanings.get(trainer_number)
         sum_meanings = OF_A_SUM if known_meanings is None else known_meanings
-        may_be_sum = current.counted and current.batches == 1 and trainer.loss_kind == "sum"
+        may_be_sum = batch.counted and batch.batches == 1 and trainer.loss_kind == "sum"
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
                 raise NoMeaning("DT406", n=n)
             divisor_value, fitting_meanings = float(n), sum_meanings
         elif trainer.loss_kind == "mean":
-            divisor_value, fitting_meanings, current.unsure[trainer] = divisor_of_means(
-                n, self._counts(current, full), known_meanings, _counts_of_means(trainer, current)
+            divisor_value, fitting_meanings, batch.unsure[trainer] = divisor_of_means(
+                n, self._counts(batch, full), known_meanings, _counts_of_means(trainer, batch)
             )
         elif may_be_sum and n == 1 and known_meanings is None and singles:
             raise NoMeaning("DT404")
-        elif may_be_sum and n == 1 and (known_meanings == OF_A_SUM or len(current.part) > 1):
+        elif may_be_sum and n == 1 and (known_meanings == OF_A_SUM or len(batch.part) > 1):
             divisor_value, fitting_meanings = 1.0, sum_meanings  # `n` is max(1, epoch.sum(...)) with a sum of 0
         else:
             try:
-                divisor_value, fitting_meanings = divisor(n, self._counts(current, full), known_meanings)
+                divisor_value, fitting_meanings = divisor(n, self._counts(batch, full), known_meanings)
             except NoMeaning:
                 if not (may_be_sum and n > 0):
                     raise
                 divisor_value, fitting_meanings = float(n), sum_meanings
-        if current.unsure.get(trainer) is None:
+        if batch.unsure.get(trainer) is None:
             job_state["meanings"] = {**meanings, trainer_number: fitting_meanings}
         return divisor_value
 
     def agreed_divisor(
         self,
         trainer: ElasticTrainer,
-        current: CurrentBatch,
+        batch: CurrentBatch,
         workers: int,
         alike: bool,
         tagged: Callable[[float], list[float]],
@@ -108,30 +108,30 @@ class Divisors:
         divisor. Raises NoMeaning if all workers are unsure, unless `n` is 1.
         """
         trainer_number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
-        other_result, unsure_workers = current.unsure.get(trainer), current.consensus.unsure_workers
-        divisor_value = current.divides.get(trainer, 1.0)  # unknown if a worker was lost in the sum that gives `n`
+        other_result, unsure_workers = batch.unsure.get(trainer), batch.consensus.unsure_workers
+        divisor_value = batch.divides.get(trainer, 1.0)  # unknown if a worker was lost in the sum that gives `n`
         if other_result is None:
-            votes = (tagged(count) for count in current.sample_counts)
-            all_agree = alike or any(_is_mixed(current, workers, vote, tagged(divisor_value)) for vote in votes)
+            votes = (tagged(count) for count in batch.sample_counts)
+            all_agree = alike or any(_is_mixed(batch, workers, vote, tagged(divisor_value)) for vote in votes)
             return divisor_value if all_agree else None
         if alike and 0 < unsure_workers < workers:
             job_state["meanings"] = {**meanings, trainer_number: other_result[1]}
             return other_result[0]
-        if not alike and not _is_mixed(current, workers, tagged(other_result[0]), tagged(divisor_value)):
+        if not alike and not _is_mixed(batch, workers, tagged(other_result[0]), tagged(divisor_value)):
             return None
         if unsure_workers == workers and divisor_value != 1:
             raise NoMeaning("DT405", n=divisor_value)
         job_state["meanings"] = {**meanings, trainer_number: [N_DIVIDES]}
         return divisor_value
 
-    def _counts(self, current: CurrentBatch, full: int) -> Counts:
-        batch, batches = self._batching.batch, current.batches
-        own_samples = len(current.part)
+    def _counts(self, current_batch: CurrentBatch, full: int) -> Counts:
+        batch, batches = self._batching.batch, current_batch.batches
+        own_samples = len(current_batch.part)
         return Counts(
             nominal=(batch, batch * batches),
             full=(full, full * batches),
-            own=(own_samples, own_samples if len(current.parts) > 1 else current.own_samples),
-            all_=(current.size, current.samples),
+            own=(own_samples, own_samples if len(current_batch.parts) > 1 else current_batch.own_samples),
+            all_=(current_batch.size, current_batch.samples),
             per_worker=isinstance(self._batching, PerWorker),
             group=self._trainers[0].accumulate,
         )

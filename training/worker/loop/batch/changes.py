@@ -29,16 +29,16 @@ class Raw:
     masked: bool = False  # whether the script set elements to zero
 
 
-def remember(current: CurrentBatch, gradient: Any, place: Place | None = None) -> None:
+def remember(batch: CurrentBatch, gradient: Any, place: Place | None = None) -> None:
     """Copy a gradient that the script may change now."""
-    if (raw := current.raw.get(id(gradient))) is None:
-        current.raw[id(gradient)] = Raw(gradient, gradient.copy(), place)
+    if (raw := batch.raw.get(id(gradient))) is None:
+        batch.raw[id(gradient)] = Raw(gradient, gradient.copy(), place)
     else:
         raw.place = raw.place or place
 
 
-def remember_masked(current: CurrentBatch, gradient: Any) -> None:
-    if (raw := current.raw.get(id(gradient))) is not None:
+def remember_masked(batch: CurrentBatch, gradient: Any) -> None:
+    if (raw := batch.raw.get(id(gradient))) is not None:
         raw.masked = True
 
 

@@ -33,13 +33,13 @@ class Gradients(Listener):
     # ---- what the script calls
 
     def writes(self, array: Any, writer: str, to_zero: bool) -> None:
-        current, trainers = self._batch, self._loop.owners.trainers_of_gradient(array)
+        batch, trainers = self._batch, self._loop.owners.trainers_of_gradient(array)
         if not trainers:
             return
-        if to_zero or any(trainer in current.updated for trainer in trainers):
-            remember_masked(current, array)
-        elif not (writer.startswith(AMP) or current.summed in trainers):
-            remember(current, array, script_line())
+        if to_zero or any(trainer in batch.updated for trainer in trainers):
+            remember_masked(batch, array)
+        elif not (writer.startswith(AMP) or batch.summed in trainers):
+            remember(batch, array, script_line())
 
     def takes_part(self, array: Any) -> None:
         if self._loop.owners.trainers_of_gradient(array):
@@ -59,10 +59,10 @@ class Gradients(Listener):
 
         Gradients that do not accumulate are overwritten by each backward pass.
         """
-        current = self._batch
-        for trainer in self._loop.trainers if current.raw else ():
+        batch = self._batch
+        for trainer in self._loop.trainers if batch.raw else ():
             self._factors |= self._changes(trainer, ACCUMULATED)
-        current.raw.clear()
+        batch.raw.clear()
 
     def take_factors(self, trainer: Any) -> set[tuple[str, str]]:
         """Return the numbers by which the script has multiplied the trainer's gradients since the last sum.
@@ -79,15 +79,15 @@ class Gradients(Listener):
         To clip the gradients of a worker's share is an error. The sums over the workers show whether all workers
         multiply by the same factors. Changes that neither clip nor multiply are reported as warnings.
         """
-        current, findings, factors = self._batch, self._loop.findings, set[tuple[str, str]]()
-        for param in trainer._params if current.raw else ():
+        batch, findings, factors = self._batch, self._loop.findings, set[tuple[str, str]]()
+        for param in trainer._params if batch.raw else ():
             for gradient in (param._grad or ()) if param.grad_req in kinds else ():
-                if (raw := current.raw.pop(id(gradient), None)) is None:
+                if (raw := batch.raw.pop(id(gradient), None)) is None:
                     continue
                 factor = factor_of(raw, gradient)
                 digits = in_digits(factor) if isinstance(factor, float) else None
                 if factor == "clip":
-                    current.refused |= findings.find("DT301", raw.place, name=param.name) is not None
+                    batch.refused |= findings.find("DT301", raw.place, name=param.name) is not None
                 elif factor == "other" or (digits and self._known.setdefault(param, digits) != digits):
                     findings.find("DT302", raw.place, name=param.name)
                 factors |= {("gradient", digits)} if digits else set()

@@ -54,11 +54,11 @@ class Losses(Listener):
         """
         if self._examines_now() and (name := name_of(output)):
             self._hybrids[name] = block._cached_graph[1]
-            if self._loop.on_trial:
+            if self._loop.compares_numbers:
                 self.factors.remember(inputs, output, self._fewest_samples)
 
     def operated(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
-        if operator in PRODUCTS_AND_RATIOS and self._loop.on_trial:
+        if operator in PRODUCTS_AND_RATIOS and self._loop.compares_numbers:
             self.factors.remember(inputs, outputs, self._fewest_samples)
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
@@ -66,16 +66,16 @@ class Losses(Listener):
 
     def report_losses_of(self, trainer: Any) -> None:
         """Report losses that do not fit the trainer's `loss`, before its gradients are summed."""
-        loop, current = self._loop, self._loop.current
-        if current is None or loop.findings.is_off:
+        loop, batch = self._loop, self._loop.current
+        if batch is None or loop.findings.is_off:
             return
-        current.judged = True
-        if not current.kinds or trainer in self._judged:
+        batch.judged = True
+        if not batch.kinds or trainer in self._judged:
             return
-        kind_groups, trainers = [current.kinds], [trainer]
-        if len(current.kinds) > 1 and len({a_trainer.loss_kind for a_trainer in loop.trainers}) > 1:
+        kind_groups, trainers = [batch.kinds], [trainer]
+        if len(batch.kinds) > 1 and len({a_trainer.loss_kind for a_trainer in loop.trainers}) > 1:
             # Several losses may have been differentiated before any trainer stepped, so their trainers are unknown.
-            kind_groups, trainers = [{kind} for kind in sorted(current.kinds)], loop.trainers
+            kind_groups, trainers = [{kind} for kind in sorted(batch.kinds)], loop.trainers
         for kinds in kind_groups:
             rule_codes = [
                 diagnose(a_trainer.loss_kind, a_trainer.loss_is_declared, kinds, whole=True) for a_trainer in trainers
@@ -93,7 +93,7 @@ class Losses(Listener):
         return self._loop.current.fewest_device_samples(len(self._loop.trainers[0]._contexts))
 
     def _examines_now(self) -> bool:
-        return self._loop.on_trial or self._has_unexamined
+        return self._loop.compares_numbers or self._has_unexamined
 
     @property
     def _has_unexamined(self) -> bool:
@@ -107,7 +107,7 @@ class Losses(Listener):
         losses = [Loss(head, self._hybrids) for head in heads]
         if self._has_unexamined:
             self._report_unfit(losses, gradients)
-        if not loop.on_trial:
+        if not loop.compares_numbers:
             yield
             return
         terms: Terms = set()
@@ -119,21 +119,21 @@ class Losses(Listener):
 
     def _report_unfit(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
         """Report losses that do not fit the `loss` of any trainer."""
-        loop, current = self._loop, self._loop.current
-        assert current is not None
-        if current.spectates or self._fewest_samples < 2:
+        loop, batch = self._loop, self._loop.current
+        assert batch is not None
+        if batch.spectates or self._fewest_samples < 2:
             return
         self._examined += 1
-        if current.judged:
-            current.kinds, current.judged = set(), False
+        if batch.judged:
+            batch.kinds, batch.judged = set(), False
         declared_kinds = {trainer.loss_kind for trainer in loop.trainers}
         is_declared = all(trainer.loss_is_declared for trainer in loop.trainers)
         if declared_kinds == {"sum"} and is_declared:
             return  # the script itself has declared loss='sum'
         for loss, gradient in zip(losses, gradients, strict=True):
             is_weighted = gradient is not None and loss.several and bool((gradient.asnumpy() != 1).any())
-            current.kinds |= {UNKNOWN} if is_weighted else loss.kinds
-        if len(declared_kinds) == 1 and (rule_code := diagnose(declared_kinds.pop(), is_declared, current.kinds)):
+            batch.kinds |= {UNKNOWN} if is_weighted else loss.kinds
+        if len(declared_kinds) == 1 and (rule_code := diagnose(declared_kinds.pop(), is_declared, batch.kinds)):
             self._report_rule(rule_code)
 
     def _report_rule(self, code: str) -> None:
@@ -141,7 +141,7 @@ class Losses(Listener):
 
         A loss may have changed in a later epoch, but not on a worker that has joined since.
         """
-        current = self._loop.current
-        if current is not None and code not in current.reported_rules:
-            current.reported_rules.add(code)
-            current.refused |= self._loop.findings.find(code) is not None
+        batch = self._loop.current
+        if batch is not None and code not in batch.reported_rules:
+            batch.reported_rules.add(code)
+            batch.refused |= self._loop.findings.find(code) is not None

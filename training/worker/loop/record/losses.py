@@ -37,7 +37,7 @@ ALL, SUM_ALONG, MEAN_ALONG = "all", "a sum along the first axis", "a mean along 
 class Loss:
     """One array that is differentiated.
 
-    `several`: it has more than one number. `hybrids`: see `Graph`.
+    `several`: whether the array has more than one number. `hybrids`: see `Graph`.
     """
 
     def __init__(self, head: Any, hybrids: Mapping[str, Any] | None = None) -> None:
@@ -47,7 +47,7 @@ class Loss:
 
     @property
     def kinds(self) -> set[str]:
-        if any(self._nodes[index].normalises for index in self.graph.below(self._top)):
+        if any(self._nodes[index].normalises for index in self.graph.nodes_below(self._top)):
             return {NORMALISED}
         if self._opaque[self._top]:
             return {UNKNOWN}
@@ -58,7 +58,7 @@ class Loss:
     # ---- properties of the nodes
 
     def _linear_inputs(self, node: Node) -> Sequence[int]:
-        """Return the inputs of the node whose mean stays a factor of the node."""
+        """Return the inputs of the node whose means over the batch stay factors of the node."""
         return node.inputs if node.op in LINEAR or (node.op in MEANS and node.within_samples) else ()
 
     @cached_property
@@ -83,10 +83,11 @@ class Loss:
 
     @cached_property
     def _counted(self) -> list[bool]:
-        """For each node, whether it is elementwise in a value over the batch: a count, or a largest number.
+        """For each node, whether it is computed number by number from a value over the batch, such as a count or a
+        maximum.
 
-        In a loss with several numbers, a reduction along named axes without weights does not count. Such a reduction is
-        a length, and its axis is time.
+        In a loss with several numbers, a reduction along named axes without weights does not count. Such a
+        reduction is a length of time.
         """
         return self.graph.reaching(
             lambda index, node: (
@@ -98,7 +99,7 @@ class Loss:
 
     @cached_property
     def _divided(self) -> list[bool]:
-        """For each node, whether it is divided by a counted node."""
+        """For each node, whether it is divided by a value over the batch, such as a count."""
         return self.graph.reaching(
             lambda index, node: node.op in RATIOS and len(node.inputs) > 1 and self._counted[node.inputs[1]],
             self._linear_inputs,
@@ -108,7 +109,8 @@ class Loss:
     def _curved(self) -> list[bool]:
         """For each node, whether it depends on a value over the batch that depends on the weights."""
         return self.graph.reaching(
-            lambda index, node: self.graph.reduces(index, node) and self.graph.weights[index], lambda node: node.numbers
+            lambda index, node: self.graph.reduces(index, node) and self.graph.weights[index],
+            lambda node: node.value_inputs,
         )
 
     def _own_kind(self, index: int) -> str:
@@ -124,10 +126,14 @@ class Loss:
         The search is iterative, because a script may add up a thousand losses one by one.
         """
 
-        def parts(node: Node) -> Sequence[int]:
+        def summands(node: Node) -> Sequence[int]:
             return node.inputs if node.op in kinds else node.inputs[:1] if node.op in ALIKE else ()
 
-        return [number for number in self.graph.below(index, parts) if not parts(self._nodes[number])]
+        return [
+            below_index
+            for below_index in self.graph.nodes_below(index, summands)
+            if not summands(self._nodes[below_index])
+        ]
 
     # ---- kinds
 
@@ -142,38 +148,41 @@ class Loss:
         if node.op in MEANS:
             return {SUM}  # of one sample
         if node.op in SUMS:
-            below = self._kinds_of_sum(node.inputs[0])
-            return below - {EACH} | {SUM} if not below or EACH in below else below
+            kinds_below = self._kinds_of_sum(node.inputs[0])
+            return kinds_below - {EACH} | {SUM} if not kinds_below or EACH in kinds_below else kinds_below
         if node.op in RATIOS and self._is_of_no_batch(node.inputs[-1]):
             return self._kinds_of_number(node.inputs[0])
         if node.op in QUOTIENTS:
             return {DIVIDED}
         if node.op in TERMS | ALIKE and node.inputs:
             return set[str]().union(*map(self._kinds_of_number, self._terms(index, TERMS)))
-        if node.op in PRODUCTS and len(losses := [i for i in node.inputs if self._reduced[i]]) == 1:
-            return self._kinds_of_number(losses[0])
+        if (
+            node.op in PRODUCTS
+            and len(reduced_inputs := [input_index for input_index in node.inputs if self._reduced[input_index]]) == 1
+        ):
+            return self._kinds_of_number(reduced_inputs[0])
         return {CURVED if self._curved[index] else UNKNOWN}
 
     def _is_of_no_batch(self, index: int) -> bool:
         """Whether the node is independent of the batch: a length, or an array of the script.
 
-        The workers compare such arrays (`Factors`).
+        The workers compare the values of such arrays (see `Factors`).
         """
         node = self._nodes[index]
         is_array = node.op == "null" and not self.graph.weights[index]
         return is_array or not (self.graph.data[index] or self.graph.weights[index])
 
     def _kinds_of_sum(self, index: int) -> set[str]:
-        """Return the kinds of a sum over the node."""
-        below = self._kinds_of_array(index)
-        if DIVIDED in below:
+        """Return the kinds of loss that a sum over the node's numbers is."""
+        kinds_below = self._kinds_of_array(index)
+        if DIVIDED in kinds_below:
             return {DIVIDED}
-        if below & {EACH, PENALTY} and below & {ALL, SUM_ALONG, MEAN, MEAN_ALONG}:
+        if kinds_below & {EACH, PENALTY} and kinds_below & {ALL, SUM_ALONG, MEAN, MEAN_ALONG}:
             return {MIXED}
-        return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: UNKNOWN}.get(kind, kind) for kind in below}
+        return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: UNKNOWN}.get(kind, kind) for kind in kinds_below}
 
     def _kinds_of_mean(self, index: int) -> set[str]:
-        """Return the kinds of a mean over the node."""
+        """Return the kinds of loss that a mean over the node's numbers is."""
         kinds_below = self._kinds_of_array(index)
         if DIVIDED in kinds_below:
             return {DIVIDED}
@@ -181,23 +190,23 @@ class Loss:
             return {CURVED}
         if kinds_below & {ALL, SUM_ALONG}:
             return {UNKNOWN} if kinds_below == {SUM_ALONG} else {SUM} if kinds_below <= {ALL, SUM_ALONG} else {MIXED}
-        below = [self._nodes[number] for number in self.graph.below(index)]
-        if any(node.op in MASKS for node in below):
+        nodes_below = [self._nodes[node_index] for node_index in self.graph.nodes_below(index)]
+        if any(node.op in MASKS for node in nodes_below):
             return {CHOSEN}
-        return {PICKED if any(self._picks(node) for node in below) else MEAN}
+        return {PICKED if any(self._picks(node) for node in nodes_below) else MEAN}
 
     def _picks(self, node: Node) -> bool:
-        """Whether the node takes some of the net's results for the batch.
+        """Whether the node selects some of the net's results for the batch by their indices.
 
         A lookup in a table of weights alone does not count, because it gives a row for each sample.
         """
-        first = node.op in TAKES | PICKS and node.attributes.get("axis", "0") == "0"
-        return first and self.graph.data[node.inputs[0]] and self.graph.weights[node.inputs[0]]
+        selects_along_batch = node.op in TAKES | PICKS and node.attributes.get("axis", "0") == "0"
+        return selects_along_batch and self.graph.data[node.inputs[0]] and self.graph.weights[node.inputs[0]]
 
     def _kinds_of_array(self, index: int) -> set[str]:
         """Return the kinds of a node with several numbers.
 
-        The numbers are the samples' own, except for terms that are means or sums (`ALL`) over the batch.
+        Each number belongs to one sample, except for terms that are means or sums (`ALL`) over the batch.
         """
         node = self._nodes[index]
         if not self.graph.data[index] or not self.graph.weights[index]:
@@ -205,16 +214,22 @@ class Loss:
         if node.op in TERMS | STACKS | ALIKE and node.inputs:
             return set[str]().union(*map(self._kinds_of_array, self._terms(index, TERMS | STACKS)))
         if node.op in PRODUCTS:
-            own = [self._kinds_of_array(i) for i in node.inputs if self.graph.weights[i]]
-            counted = ({ALL} for i in node.inputs if not self.graph.weights[i] and self._counted[i])
-            return set[str]().union(*own, *counted) or {self._own_kind(index)}
+            weight_kinds = [
+                self._kinds_of_array(input_index) for input_index in node.inputs if self.graph.weights[input_index]
+            ]
+            counted_kinds = (
+                {ALL}
+                for input_index in node.inputs
+                if not self.graph.weights[input_index] and self._counted[input_index]
+            )
+            return set[str]().union(*weight_kinds, *counted_kinds) or {self._own_kind(index)}
         if node.op in RATIOS and len(node.inputs) > 1:
-            counts = self._counted[node.inputs[1]]
-            return {DIVIDED} if counts else self._kinds_of_array(node.inputs[0]) or {self._own_kind(index)}
+            is_counted = self._counted[node.inputs[1]]
+            return {DIVIDED} if is_counted else self._kinds_of_array(node.inputs[0]) or {self._own_kind(index)}
         if node.op in REDUCTIONS:
-            below = self._has_mean[node.inputs[0]]
+            input_has_mean = self._has_mean[node.inputs[0]]
             if self._has_mean[index]:
-                return {MEAN_ALONG if node.along_first and not below else MEAN}
+                return {MEAN_ALONG if node.along_first and not input_has_mean else MEAN}
             if self.graph.reduces(index, node):
                 if node.op not in SUMS:
                     return {CURVED}

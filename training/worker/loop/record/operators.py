@@ -41,8 +41,8 @@ PROPORTIONAL = {
     "_npi_where", "relu", "_npx_relu", "abs", "_npi_absolute", "SequenceMask", "SliceChannel", "_split_v2",
 }  # fmt: skip
 COMPARISONS = {
-    f"{kind}{comparison}{end}"
-    for kind, end in (("_", ""), ("_", "_scalar"), ("broadcast_", ""), ("_npi_", ""), ("_npi_", "_scalar"))
+    f"{prefix}{comparison}{suffix}"
+    for prefix, suffix in (("_", ""), ("_", "_scalar"), ("broadcast_", ""), ("_npi_", ""), ("_npi_", "_scalar"))
     for comparison in ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "less", "less_equal")
 }
 # Operators on each number by itself: a term with only these has no layer

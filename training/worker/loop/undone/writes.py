@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Writes(Listener):
-    """Listener for the script's writes in one loop; used even with all checks off."""
+    """Listener for the script's writes in one loop, which is used even if all checks are off."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
