@@ -17,7 +17,7 @@ import pytest
 import mxnet as mx  # isort: skip
 from conducted import Conductor
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
-from dyntrain.training.trial.results import load, saved_arrays
+from dyntrain.training.trial.results import load_arrays, saved_arrays
 from dyntrain.training.trial_files import VARIABLE, Kill, Order, taken
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop import trial as trials
@@ -102,12 +102,12 @@ def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_
     times = [at for at, _ in taken(trial_order.steps_folder)]
     assert {at.step for at in times} == set(range(13))
     assert {at.workers for at in times if at.step > 3} == {3}
-    arrays = load(next(path for at, path in taken(trial_order.steps_folder) if at.step == 5))
+    arrays = load_arrays(next(path for at, path in taken(trial_order.steps_folder) if at.step == 5))
     assert sum(name.startswith("gradient ") for name in arrays) == 4
     assert {"held x", "held BATCH"} <= {*arrays}, "what the script has, by its names"
     assert not any(name.startswith("held net") for name in arrays), "what trains is compared anyway"
     (last,) = {path for at, path in taken(trial_order.steps_folder) if (at.step, at.rank) == (12, 0)}
-    assert "end BATCH" in load(last)
+    assert "end BATCH" in load_arrays(last)
 
 
 @pytest.fixture

@@ -25,16 +25,16 @@ class NoFont(RuntimeError):
 
 def picture(story: Story) -> str:
     """Draw the image as SVG on a white background."""
-    parts, y = [_text("name", 28, story.name), _text("title", 50, lifetime(story))], HEAD
+    svg_parts, y = [_text("name", 28, story.name), _text("title", 50, lifetime(story))], HEAD
     for title, svg in figures_of(story):
-        place = f'<svg x="{MARGIN}" y="{y + TITLE}" width="{WIDTH}" height="{HEIGHT}" '
-        parts += [_text("title", y + TITLE - 8, title), place + svg.removeprefix("<svg ")]
+        svg_start = f'<svg x="{MARGIN}" y="{y + TITLE}" width="{WIDTH}" height="{HEIGHT}" '
+        svg_parts += [_text("title", y + TITLE - 8, title), svg_start + svg.removeprefix("<svg ")]
         y += TITLE + HEIGHT
     width, height = WIDTH + 2 * MARGIN, y + MARGIN
     return _NOT_IN_XML.sub(
         " ",
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="{FONTS}">'
-        f'<style>{STYLE}</style><rect width="{width}" height="{height}" fill="#fff"/>' + "".join(parts) + "</svg>",
+        f'<style>{STYLE}</style><rect width="{width}" height="{height}" fill="#fff"/>' + "".join(svg_parts) + "</svg>",
     )
 
 
