@@ -43,7 +43,7 @@ from dyntrain.training.worker.loop.training_loop import TrainingLoop
 from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.script.advice import advise
-from dyntrain.training.worker.script.leaving import LEFT_EARLY_ERROR, close_soon
+from dyntrain.training.worker.script.leaving import LEFT_EARLY_ERROR, close_later
 from dyntrain.training.worker.script.phases import ONE_LOOP_ERROR, WITHIN_LOOP_ERROR
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memory
@@ -268,7 +268,7 @@ class ElasticJob:
             sampler=batch_sampler,
         )
         loader.batches = lambda: self._batches(loader)
-        loader.place = lambda: self._loop.place
+        loader.place = lambda: self._loop.place_in_epoch
         loop.loading.loaders.append(loader)
         return loader
 
@@ -483,6 +483,6 @@ class ElasticJob:
                 self.membership.ended = True
                 loop.loading.close()
                 if abandoned:
-                    close_soon(self.membership)
+                    close_later(self.membership)
                 else:
                     self.membership.close()

@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Lines of one statement in a script: its first line (`line`) and its last line (`last`)."""
+    """Place of one statement in a script."""
 
-    file: str
-    line: int
-    last: int
+    file: str  # the script's path
+    line: int  # the statement's first line
+    last: int  # the statement's last line
 
 
 def codes_in(text: str) -> frozenset[str]:
@@ -70,7 +70,7 @@ def mode_of(text: str) -> Mode:
 
 
 class Findings:
-    """Findings of one process. Raises ValueError for an unknown code or mode.
+    """Findings of one process: the rules that its script breaks. Raises ValueError for an unknown code or mode.
 
     A mode given to the launch, which arrives in an environment variable, overrides the script's mode. Codes ignored by
     the launch and codes ignored by the script are combined.
@@ -101,7 +101,7 @@ class Findings:
         """Report that the script breaks the rule `code`, at `place` or at the script's running line.
 
         `values`: inserted in the rule's format strings. Returns the message with which to stop the job. Returns None if
-        the rule is silenced, or if it is a warning, which is logged once for each place.
+        the rule is silenced, or if it is a warning, which is logged once for each place in the script.
         """
         rule, place = RULES[code], place or script_line()
         if (silenced_by := self._silence_reason(rule, place)) is not None:
@@ -141,7 +141,7 @@ def _ignored_codes(place: Place) -> set[str]:
 
 
 def script_line() -> Place | None:
-    """Return the place of the innermost running statement outside of libraries, or None without any."""
+    """Return the place of the innermost running statement outside of libraries, or None if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in LIBRARIES:
         frame = frame.f_back

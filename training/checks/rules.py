@@ -1,7 +1,7 @@
 """Table of the rules by which scripts are checked; a rule's code never changes its meaning. Pure.
 
 An `error` stops the job, because the script's own numbers prove the mistake. A `warning` is only inferred from the
-source, from names, or from an array's origin. The page of a rule is `training/rules/CODE.md`.
+source, from names, or from how an array was made. The page of a rule is `training/rules/CODE.md`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Text:
 class Void:
     """Mark that the training from `step` on did not count and is repeated."""
 
-    at: float
+    at: float  # Unix time
     step: int
 
 
@@ -42,13 +42,10 @@ Entry = Scalar | Text | Void
 
 @dataclass
 class Board:
-    """Converter of a job's events into TensorBoard entries.
-
-    `over`: whether the job has ended.
-    """
+    """Converter of a job's events into TensorBoard entries."""
 
     step: int = 0  # last step reached
-    over: bool = False
+    over: bool = False  # whether the job has ended
     _changes: dict[int, str] = field(default_factory=dict)
 
     def entries_of(self, event: events.Event) -> Iterator[Entry]:

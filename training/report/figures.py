@@ -23,7 +23,7 @@ SVG = "http://www.w3.org/2000/svg"
 class Mark:
     """A numbered vertical line at the time `at`, with `text` as its title."""
 
-    at: float
+    at: float  # Unix time
     number: int
     text: str
 
@@ -39,8 +39,8 @@ def figure(
 ) -> str:
     """Draw a curve of (time, value); a value of None leaves a gap.
 
-    `steps`: whether to draw steps, because each value holds since the time of the previous value. `from_zero`: whether
-    the value axis begins at 0 or below.
+    `steps`: whether to draw a stepped line, because each value is valid from the time of the previous value on.
+    `from_zero`: whether the value axis begins at 0 or below.
     """
     values = [value for _, value in curve if value is not None and isfinite(value)]
     lowest, highest = (min(values), max(values)) if values else (0.0, 1.0)

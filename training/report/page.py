@@ -15,7 +15,7 @@ from dyntrain.training.report.figures import Mark, figure
 from dyntrain.training.report.story import Change, Story
 
 MOST_MARKS = 40  # most numbered marks in a figure
-MOST_CHANGES = 500  # most rows in a table
+MOST_TABLE_ROWS = 500  # most rows in a table
 SHOWN_SECONDS = 0.005  # shortest phase shown; a shorter phase would round to zero
 STYLE = """
 :root { color-scheme: light dark; --curve: #1f6feb; --grid: #8886; --mark: #b35900; }
@@ -145,7 +145,7 @@ def _facts_list(facts: Mapping[str, str]) -> str:
 
 
 def _changes_table(story: Story) -> str:
-    omitted = max(0, len(story.changes) - MOST_CHANGES)
+    omitted = max(0, len(story.changes) - MOST_TABLE_ROWS)
     rows = rows_of_changes(story)[omitted:]
     if not rows:
         return "<p>The workers stayed the same.</p>"
@@ -184,7 +184,7 @@ def _notes_table(story: Story) -> Iterable[str]:
     if story.notes:
         rows = [
             [_duration_text(note.at - story.began), note.what.replace("_", " "), note.instance, note.text]
-            for note in story.notes[-MOST_CHANGES:]
+            for note in story.notes[-MOST_TABLE_ROWS:]
         ]
         yield "<h2>What else happened</h2>"
         yield _table(("after", "what", "instance", ""), rows)

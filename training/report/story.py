@@ -80,7 +80,7 @@ class Story:
         return sum(change.pause is not None and not change.restarted for change in self.changes)
 
 
-_NOTED = (
+_NOTED_EVENTS = (
     events.WorkerLost,
     events.WorkerRefused,
     events.Restart,
@@ -94,7 +94,7 @@ _NOTED = (
     events.SafeStateUnreadable,
     events.Failed,
 )
-_NOTED_KINDS = {kind.model_fields["event"].default for kind in _NOTED}
+_NOTED_KINDS = {kind.model_fields["event"].default for kind in _NOTED_EVENTS}
 
 
 def story_of_events(name: str, job_events: Iterable[events.Event]) -> Story:
@@ -117,7 +117,7 @@ def story_of_events(name: str, job_events: Iterable[events.Event]) -> Story:
         outcome=_outcome_of(all_events),
         points=tuple(_point_of(segment) for segment in segments),
         changes=_changes_of(all_events),
-        notes=tuple(_note_of(event) for event in all_events if isinstance(event, _NOTED)),
+        notes=tuple(_note_of(event) for event in all_events if isinstance(event, _NOTED_EVENTS)),
         counts=Counter(event.event for event in all_events),
         paused=sum(pause.seconds for pause in pauses),
         samples=sum(segment.samples for segment in segments),
@@ -130,7 +130,9 @@ def story_of_report(report: JobReport) -> Story:
     """Make the story from the job's latest report. Raises ValueError if the report has no history."""
     history = report.history
     if history is None or not (history.points or history.marks):
-        raise ValueError(f"the reports of {report.job} carry no history; use its events.jsonl on the shared volume")
+        raise ValueError(
+            f"the reports of {report.job} contain no history: use the job's events.jsonl on the shared volume"
+        )
     times = [point.at for point in history.points] + [mark.at for mark in history.marks]
     pauses = {mark.generation: mark for mark in history.marks if mark.event == "pause"}
     restarted_generations = {mark.generation for mark in history.marks if mark.event == "restart"}
@@ -153,9 +155,16 @@ def story_of_report(report: JobReport) -> Story:
         began=min(report.started_at, *times),
         ended=max(times),
         outcome=f"failed: {failure_reasons[-1]}" if report.state == "failed" and failure_reasons else report.state,
-        points=tuple(Point(p.at, p.epoch, p.workers, p.samples_per_second, dict(p.metrics)) for p in history.points),
+        points=tuple(
+            Point(point.at, point.epoch, point.workers, point.samples_per_second, dict(point.metrics))
+            for point in history.points
+        ),
         changes=changes,
-        notes=tuple(Note(m.at, m.event, m.instance, m.reason) for m in history.marks if m.event in _NOTED_KINDS),
+        notes=tuple(
+            Note(mark.at, mark.event, mark.instance, mark.reason)
+            for mark in history.marks
+            if mark.event in _NOTED_KINDS
+        ),
         counts=history.counts,
         paused=history.paused_seconds,
     )

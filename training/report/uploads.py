@@ -45,7 +45,7 @@ class Bucket(Protocol):
 
 
 class S3Folder:
-    """A folder in S3. `location` has the form s3://BUCKET or s3://BUCKET/PREFIX."""
+    """A folder in S3, as a destination of uploads. `location` has the form s3://BUCKET or s3://BUCKET/PREFIX."""
 
     def __init__(self, location: str) -> None:
         self._bucket, _, prefix = location.removeprefix("s3://").partition("/")

@@ -2,8 +2,8 @@
 
 A difference is relative: the norm of the difference of two arrays, divided by the norm of the first array. One rounding
 of a float is about 1e-7. A *nudged* run, whose initial weights differ by one rounding, measures the effect of rounding
-on the script. Sums over workers are rounded differently from sums in one process. So a difference counts as rounding up
-to `ROUNDING_FACTOR` times that effect.
+on the script. Sums over workers are rounded differently from sums in one process. So a difference counts as rounding if
+it is at most `ROUNDING_FACTOR` times the effect of rounding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-ROUNDING_FACTOR = 20.0
+ROUNDING_FACTOR = 20.0  # differences up to this many times the effect of rounding count as rounding
 LEAST_EFFECT = {
     "w": 1e-6,
     "g": 1e-5,
@@ -68,11 +68,13 @@ def relative_differences(arrays: Arrays, other_arrays: Arrays) -> dict[str, floa
 
     A difference is infinite if `other_arrays` lacks the array or has NaNs at other places.
     """
-    norms = {name: _norm(array) for name, array in arrays.items() if _kind(name) in LEAST_EFFECT}
+    norms = {name: _norm(array) for name, array in arrays.items() if _array_kind(name) in LEAST_EFFECT}
     largest_norms = {
-        kind: max((norms[name] for name in norms if _kind(name) == kind), default=0.0) for kind in LEAST_EFFECT
+        kind: max((norms[name] for name in norms if _array_kind(name) == kind), default=0.0) for kind in LEAST_EFFECT
     }
-    return {name: distance(arrays[name], other_arrays.get(name), NOISE * largest_norms[_kind(name)]) for name in norms}
+    return {
+        name: distance(arrays[name], other_arrays.get(name), NOISE * largest_norms[_array_kind(name)]) for name in norms
+    }
 
 
 def distance(array: NDArray[np.float64], other_array: NDArray[np.float64] | None, least_norm: float = 0.0) -> float:
@@ -93,7 +95,7 @@ def _norm(array: NDArray[np.float64]) -> float:
     return float(np.linalg.norm(array[np.isfinite(array)]))
 
 
-def _kind(name: str) -> str:
+def _array_kind(name: str) -> str:
     if name in (DRAWS, EPOCH) or name.startswith((HELD, END, NAMES)):
         return ""
     return "g" if name.startswith(GRADIENT) else "w"
@@ -110,23 +112,23 @@ class Rounding:
             self._largest[name] = max(difference, self._largest.get(name, 0.0))
 
     def median_effect(self, kind: str) -> float:
-        return median([effect for name, effect in self._largest.items() if _kind(name) == kind] or [0.0])
+        return median([effect for name, effect in self._largest.items() if _array_kind(name) == kind] or [0.0])
 
     def effect_on(self, name: str) -> float:
-        return max(self._largest.get(name, 0.0), self.median_effect(_kind(name)))
+        return max(self._largest.get(name, 0.0), self.median_effect(_array_kind(name)))
 
     def bound(self, name: str) -> float:
-        return ROUNDING_FACTOR * max(self.effect_on(name), LEAST_EFFECT[_kind(name)])
+        return ROUNDING_FACTOR * max(self.effect_on(name), LEAST_EFFECT[_array_kind(name)])
 
     @property
     def largest_on_weights(self) -> float:
-        return max((effect for name, effect in self._largest.items() if _kind(name) == "w"), default=0.0)
+        return max((effect for name, effect in self._largest.items() if _array_kind(name) == "w"), default=0.0)
 
 
 def compare(
     one_process: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], members: Mapping[Key, Sequence[Arrays]]
 ) -> Comparison:
-    """Compare the run in one process with the run on several workers, up to the first step that differs.
+    """Compare a script's run in one process with its run on several workers, up to the first step that differs.
 
     `nudged`: run in one process that measures rounding. `members`: each worker's arrays of each step.
     """
@@ -152,14 +154,14 @@ def compare(
         }
         if excesses:
             # a weight is easier to understand than a gradient; at a learning rate of 0 only gradients differ
-            name = max(excesses, key=lambda array_name: (_kind(array_name) == "w", excesses[array_name]))
+            name = max(excesses, key=lambda array_name: (_array_kind(array_name) == "w", excesses[array_name]))
             return Comparison(
                 largest_difference,
                 rounding.largest_on_weights,
                 Divergence(key, name, differences[name], rounding.effect_on(name)),
             )
         largest_difference = max(
-            [largest_difference, *(difference for name, difference in differences.items() if _kind(name) == "w")]
+            [largest_difference, *(difference for name, difference in differences.items() if _array_kind(name) == "w")]
         )
     extra_keys = sorted(set(members) - set(one_process))
     if extra_keys:
@@ -172,7 +174,7 @@ def compare(
 def drew_alike(one_process: Arrays, workers_arrays: Sequence[Arrays]) -> bool:
     """Whether all workers drew as many random numbers in the step as one process did.
 
-    If so, random draws are not the cause of a difference.
+    If the numbers of draws are equal, random draws are not the cause of a difference.
     """
     no_draws = np.zeros(0)
     return all(
@@ -190,7 +192,7 @@ def _largest_by_name(all_differences: Iterable[Mapping[str, float]]) -> dict[str
 
 
 def _is_finite(arrays: Arrays) -> bool:
-    return all(bool(np.isfinite(array).all()) for name, array in arrays.items() if _kind(name) in LEAST_EFFECT)
+    return all(bool(np.isfinite(array).all()) for name, array in arrays.items() if _array_kind(name) in LEAST_EFFECT)
 
 
 def first_divergence(run: Mapping[Key, Arrays], other_run: Mapping[Key, Arrays]) -> Divergence | None:

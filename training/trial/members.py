@@ -44,7 +44,7 @@ class PlannedHosts(FileHosts):
 
 
 def hosts_of(present_hosts: Sequence[str], workers: int, joined: int) -> tuple[str, ...]:
-    """Return the hosts for the next number of `workers`. Pure.
+    """Return the hosts for the next planned number of workers, `workers`. Pure.
 
     The base host stays, and the earliest added hosts leave first. `joined`: number of addresses used so far.
     """

@@ -24,7 +24,7 @@ SYNTAX_ERROR = (
 
 @dataclass(frozen=True)
 class Change:
-    """A change to `workers` workers after `step`."""
+    """A change of the number of workers to `workers`, after the step `step`."""
 
     step: int
     workers: int  # number of workers after the step
@@ -78,7 +78,7 @@ def parse(text: str) -> Plan:
 
 
 def make_plan(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] = ()) -> Plan:
-    """Make a plan for a script.
+    """Make a plan of membership changes for a script.
 
     `loops`: the steps of each loop. `epochs`: the last step of each epoch. In the longest loop, one worker joins within
     an epoch and one at an epoch's start. Then the first worker is killed and joins again within an epoch, and one
@@ -128,7 +128,7 @@ def _plan_of_loop(steps: Sequence[int], epochs: Collection[int], random_generato
 
 
 def _nearest(step: int, candidates: Sequence[int], is_avoided: Callable[[int], bool]) -> int:
-    """Return the step of `candidates` that is nearest to `step` and not avoided; `step` if there is none."""
+    """Return the step of `candidates` that is nearest to `step` and not avoided, or `step` if there is no such step."""
     return min(
         (candidate for candidate in candidates if not is_avoided(candidate)),
         key=lambda candidate: abs(candidate - step),

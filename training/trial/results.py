@@ -15,8 +15,11 @@ from dyntrain.training.trial_files import SUFFIX, Order, Taken, taken
 
 REFUSED_PATTERN = re.compile(r"\.Refused\w*: (?P<why>(.|\n)*)")  # ends the log of a script that the job refuses
 RAISED_PATTERN = re.compile(r"^Traceback .*\n(?:[ \t].*\n)+(?P<why>[A-Za-z].*)", re.MULTILINE)
-KILLED = "killed by SIGKILL"
-FAILED, FILES = " has failed: ", "; what happened is in"  # before and after the reason in the launcher's line
+KILLED_REASON = "killed by SIGKILL"
+BEFORE_REASON, AFTER_REASON = (
+    " has failed: ",
+    "; what happened is in",
+)  # before and after the reason in the launcher's line
 
 
 def load_arrays(path: Path) -> Arrays:
@@ -87,7 +90,7 @@ def script_error(order: Order, ended: EndedRun) -> str | None:
     Returns None if all lost workers were killed by the experiment.
     """
     lost_events = [event for event in events_of(order) if event["event"] == "worker_lost"]
-    killed_pids = {event["pid"] for event in lost_events if event["reason"] == KILLED}
+    killed_pids = {event["pid"] for event in lost_events if event["reason"] == KILLED_REASON}
     reasons = [str(event["reason"]) for event in lost_events if event["pid"] not in killed_pids]
     error_lines = RAISED_PATTERN.findall(ended.log.read_text(errors="replace"))
     exit_reasons = [reason for reason in reasons if reason.startswith("exit code")]
@@ -95,8 +98,10 @@ def script_error(order: Order, ended: EndedRun) -> str | None:
 
 
 def failure_reason(ended: EndedRun) -> str:
-    """Return the reason for the job's failure from the launcher's message, else the log's last line."""
+    """Return the reason for the job's failure from the launcher's message, or the log's last line without such a
+    message.
+    """
     for line in reversed(ended.log.read_text(errors="replace").splitlines()):
-        if FAILED in line:
-            return line.partition(FAILED)[2].partition(FILES)[0][:LONGEST_LINE]
+        if BEFORE_REASON in line:
+            return line.partition(BEFORE_REASON)[2].partition(AFTER_REASON)[0][:LONGEST_LINE]
     return ended.last_words

@@ -73,7 +73,7 @@ def _is_infinite(value: object) -> bool:
 
 
 def verdict_of_comparison(comparison: Comparison, course: Course) -> Verdict:
-    """Return the verdict of a comparison, for a script with equal results in two runs in one process."""
+    """Return the verdict of a comparison, for a script whose two runs in one process have equal results."""
     counts_text = _counts_text(course)
     if comparison.divergence is not None:
         return _verdict_on_divergence(comparison.divergence, comparison.rounding, course)

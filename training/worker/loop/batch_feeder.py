@@ -108,7 +108,7 @@ class BatchFeeder:
     def _begin_next_part(self, batch: CurrentBatch) -> bool:
         """Begin the next part of the batch. Returns False if the step is already void.
 
-        Raises RuntimeError if the script has not stepped and updated.
+        Raises RuntimeError if the script has not called the trainer's `step`, or its `update`.
         """
         if batch.summed is not None:
             raise RuntimeError(NOT_UPDATED_ERROR)

@@ -92,7 +92,7 @@ class Epoch(int):
 
         The result is the same on every worker, so that decisions can depend on it. All workers must call `reduce` at
         the same place. The result is NaN on all workers if a worker was lost meanwhile. `total` and `count` may be
-        arrays of one number. The sums are of floats: exact to about seven digits, and for whole numbers up to 2**24.
+        arrays of one number. The result is exact to about seven digits, and for whole numbers up to 2**24.
         """
         return self._loop.totals.reduce(self.place, name, number(total), None if count is None else number(count))
 

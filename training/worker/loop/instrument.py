@@ -1,7 +1,8 @@
 """Replace attributes of MXNet in a worker, from a loop's begin to its end, so that listeners get the script's calls.
 
 A job's worker replaces attributes of MXNet only in this module. The listeners are called on the loop's own thread. An
-attribute is replaced only if a listener wants its calls. After the last loop of a process, MXNet is as it was imported.
+attribute is replaced only if a listener wants the attribute's calls. After the last loop of a process, MXNet's
+attributes are the original ones.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from mxnet import autograd, gluon
 from mxnet.gluon import utils
 from mxnet.ndarray import register
 
-ARRAYS = (mx.nd.NDArray, mx.np.ndarray)
+ARRAY_TYPES = (mx.nd.NDArray, mx.np.ndarray)
 AMP = "mxnet.contrib.amp"  # AMP divides gradients by a loss scale that is equal on all workers
-ZEROS = {handle_of(name) for name in ("_zeros", "zeros_like")}
-Method = Callable[..., Any]
+ZERO_OPERATORS = {handle_of(name) for name in ("_zeros", "zeros_like")}
+Method = Callable[..., Any]  # a method of MXNet, or its replacement
 
 
 class Listener:
@@ -44,7 +45,7 @@ class Listener:
     def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
         """Called after a hybridized block, which is one operator in MXNet's record."""
 
-    def operated(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
+    def called_operator(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
         """Called after an operator, given by its handle, has made new arrays while MXNet records the computation."""
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
@@ -59,11 +60,12 @@ class Listener:
 
     def wrote(self, array: Any) -> None: ...
 
-    def takes_part(self, array: Any) -> None:
+    def takes_slice(self, array: Any) -> None:
         """Called before `array[key]`, which makes another array over the same memory."""
 
     def gradient_of(self, weight: Any) -> Any:
-        """Return the gradient array of `weight`, or None if unknown. MXNet itself makes another object at each access.
+        """Return the gradient array of `weight`, or None if unknown. At each access, MXNet itself makes another object
+        for the same gradient.
 
         Only one listener may have this method.
         """
@@ -95,15 +97,15 @@ class Listeners:
             """
             override, *more_overrides = overrides_of(name) or (None,)
             if more_overrides:
-                raise ValueError(f"several listeners have the method {name}()")
+                raise ValueError(f"several listeners have the method {name}(), but only one of them can answer")
             return override
 
         self.calls_block = overrides_of("calls_block")
         self.called_hybrid = overrides_of("called_hybrid")
-        self.operated = overrides_of("operated")
+        self.called_operator = overrides_of("called_operator")
         self.differentiates = overrides_of("differentiates")
         self.writes, self.wrote = overrides_of("writes"), overrides_of("wrote")
-        self.takes_part, self.gradient_of = overrides_of("takes_part"), single_override("gradient_of")
+        self.takes_slice, self.gradient_of = overrides_of("takes_slice"), single_override("gradient_of")
         self.wrote_between = overrides_of("wrote_between")
         self.splits, self.trainer_acts = single_override("splits"), overrides_of("trainer_acts")
 
@@ -112,9 +114,9 @@ class Listeners:
         """Attributes of MXNet to replace, with their replacements."""
         yield gluon.Block, "__call__", _block_call
         yield register, "_imperative_invoke", _invoke
-        for owner in ARRAYS:
+        for owner in ARRAY_TYPES:
             yield owner, "__setitem__", _set_item
-            if self.takes_part:
+            if self.takes_slice:
                 yield owner, "__getitem__", _get_item
             if self.gradient_of and "grad" in vars(owner):
                 yield owner, "grad", _grad
@@ -147,7 +149,7 @@ class Instrument:
     def remove(self, listeners: Listeners) -> None:
         """Restore the attributes that no other loop uses.
 
-        May be called from any thread, as when a generator is collected.
+        May be called from any thread, because Python may collect a loop's generator in any thread.
         """
         if thread_context.listeners is listeners:
             thread_context.listeners = None
@@ -237,10 +239,12 @@ def _invoke(invoke: Method) -> Method:
     @wraps(invoke)
     def invoke_and_notify(handle: int, inputs: Sequence[Any], keys: Any, values: Any, out: Any, *more: Any) -> Any:
         if out is not None and (writer := _writing_module()):
-            return _write(out, writer, handle in ZEROS, lambda: invoke(handle, inputs, keys, values, out, *more))
+            return _write(
+                out, writer, handle in ZERO_OPERATORS, lambda: invoke(handle, inputs, keys, values, out, *more)
+            )
         output = invoke(handle, inputs, keys, values, out, *more)
-        if out is None and (listeners := _batch_listeners()) and listeners.operated and autograd.is_recording():
-            for notify in listeners.operated:
+        if out is None and (listeners := _batch_listeners()) and listeners.called_operator and autograd.is_recording():
+            for notify in listeners.called_operator:
                 notify(handle, inputs, output)
         return output
 
@@ -262,7 +266,7 @@ def _get_item(get_item: Method) -> Method:
     @wraps(get_item)
     def get_and_notify(self: Any, key: Any) -> Any:
         if listeners := _batch_listeners():
-            for notify in listeners.takes_part:
+            for notify in listeners.takes_slice:
                 notify(self)
         return get_item(self, key)
 

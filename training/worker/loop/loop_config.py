@@ -29,7 +29,7 @@ class LoopConfig:
     start: int = 0  # the script's number of the loop's first epoch
     base: int = 0  # number of epochs in the loops before this one
     name: str | None = None
-    another: bool = False  # whether another loop may follow
+    another: bool = False  # whether another loop over epochs may follow
     samples: int = 0  # samples in an epoch
     drawn_from: int | None = None  # size of the dataset if an epoch leaves some samples out
     batching: Batching = ONE_SAMPLE
@@ -168,7 +168,7 @@ def _samples_of_epoch(loading: Loading, samples: int, batch: int) -> int:
 def _samples_and_batch(
     loading: Loading, samples: int | None, global_batch: int | None, batching: Batching | None
 ) -> tuple[int, int | None]:
-    """Return samples and global batch, from the loaders if not given.
+    """Return the number of samples and the global batch, from the loaders if the script gives neither.
 
     Raises ValueError if arguments and loaders contradict each other.
     """

@@ -19,7 +19,7 @@ NOT_ELASTIC_ERROR = "kvstore {name!r} is not elastic: use {stores}, with which a
 class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
     """The script's kvstore.
 
-    Before `fit`, on every worker it says that it is worker 0 of 1, because a worker becomes a member only when its
+    Before `fit`, the kvstore of every worker has rank 0 of 1 worker, because a worker becomes a member only when its
     model is known.
     """
 

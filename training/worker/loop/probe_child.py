@@ -1,4 +1,6 @@
-"""Job of a script in a probe's child: gradients are reported to the parent instead of summed over the workers."""
+"""Job of a script in a probe's child process, which reports gradients to its parent instead of summing them over
+workers.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class ProbeChild:
             self.end(loop, batch)
 
     def end(self, loop: TrainingLoop, batch: CurrentBatch) -> NoReturn:
-        """Report to the parent and end; called when the script asks for the next batch."""
+        """Report to the parent and end the process. The loop calls this method when the script asks for the next
+        batch.
+        """
         for trainer in loop.trainers:
             if trainer not in self._summed and any(param.grad_req == "add" for param in trainer._params):
                 self.record_gradients(loop, batch, trainer)

@@ -63,14 +63,14 @@ log = logging.getLogger(__name__)
 class ChildReport:
     """A child's report: `gradients` by key, results of `epoch.sum`, and statistics of its norms.
 
-    `drawn`: digest of its random draws. `of_batch`: functions by which it drew numbers for the batch as a whole.
+    `drawn`: digest of its random draws. `of_batch`: functions by which the child drew numbers for the batch as a whole.
     """
 
     gradients: dict[str, Sketch]
-    totals: list[float]
-    norms: list[Moments]
-    drawn: str
-    of_batch: list[str]
+    totals: list[float]  # results of `epoch.sum`
+    norms: list[Moments]  # statistics of the normalization layers
+    drawn: str  # digest of the random draws
+    of_batch: list[str]  # functions that drew numbers for the batch as a whole
 
 
 def probe_first_batch(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[Indices, None, None]:

@@ -25,13 +25,13 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
     """Schedule that calls `inner` with the number of samples trained on so far, in units of `unit` samples.
 
     `inner` counts updates of `unit` samples. `inner` must depend on the count alone, as all of MXNet's schedulers do,
-    because a joiner calls a fresh copy. `samples` is part of the training state. `updates`: number of updates made
-    before this schedule begins.
+    because a joiner calls a fresh copy. The attribute `samples` is part of the training state. `updates`: number of
+    updates made before this schedule begins.
     """
 
     def __init__(self, inner: Any, unit: int, updates: int = 0) -> None:
         if unit < 1:
-            raise ValueError(f"a unit of {unit} samples: must be at least 1")
+            raise ValueError(f"a schedule's unit must be at least 1 sample, but it is {unit}")
         self._inner, self.unit = inner, unit
         self.samples = updates * unit
 
@@ -90,9 +90,9 @@ def worker_rate(trainer: Any) -> Iterator[None]:
 
 
 class WorkerRates:
-    """Rates of all trainers that follow the number of workers, with `PerWorker` only.
+    """Learning rates of all trainers, which follow the number of workers only with `PerWorker` batches.
 
-    Each trainer's own rate or schedule is meant for `base_workers` workers, and counts samples.
+    Each trainer's own rate or schedule is meant for the number of workers in `job.size`, and counts samples.
     """
 
     def __init__(self, batching: Batching, trainers: Sequence[Any], samples: int) -> None:
@@ -117,7 +117,7 @@ class WorkerRates:
     def advance(self, trainer: Any, samples: int) -> float:
         """Advance the trainer's rate by `samples` over all workers, before its update.
 
-        Returns the factor for the trainer's momentum.
+        Returns the factor by which the trainer's momentum changes.
         """
         if not isinstance(self._batching, PerWorker):
             return 1.0

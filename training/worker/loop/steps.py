@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.sharding import is_boundary
-from dyntrain.training.worker.loop.agreed.settled import flush_accumulated
+from dyntrain.training.worker.loop.agreed.settled import sum_accumulated
 from dyntrain.training.worker.loop.batch.current_batch import (
     ACCUMULATES_BESIDE_ERROR,
     NOT_STEPPED_ERROR,
@@ -66,7 +66,7 @@ class Steps:
     def end_batch(self, batch: CurrentBatch) -> None:
         """End the batch: continue with the next step, or undo a void step.
 
-        Raises RuntimeError if the script has not stepped as required.
+        Raises RuntimeError if the script has not called its trainers as required.
         """
         loop = self._loop
         loop.current = None
@@ -88,7 +88,7 @@ class Steps:
         self._end_step(is_update_due, epoch_ended=loop.position.epoch > position_before.epoch)
 
     def stop(self) -> None:
-        """End the loop before the epoch's end, because it has made all its steps."""
+        """End the loop before the epoch's end, because the loop has made all its steps."""
         self._loop.membership.stopping = True
         self._at_boundary(epoch_ended=False)
 
@@ -102,10 +102,10 @@ class Steps:
         )
 
     def _conclude(self, batch: CurrentBatch) -> None:
-        """Find out whether the step is void, whether its gradients accumulate further, and whether all updates are
+        """Find out whether the step is void, whether its gradients continue to accumulate, and whether all updates are
         final.
 
-        Raises RuntimeError if the script has not stepped, or has not stepped all trainers.
+        Raises RuntimeError if the script has not called `step` of all its trainers.
         """
         loop = self._loop
         if batch.summed is not None:
@@ -187,7 +187,7 @@ class Steps:
             loop.anchor = loop.position
             loop.undo.mark()
 
-        flush_accumulated(loop.membership, loop.state, loop.trainers, loop.position, on_success)
+        sum_accumulated(loop.membership, loop.state, loop.trainers, loop.position, on_success)
         self._samples_taken = 0 if loop.anchor == loop.position else self._samples_taken
         loop.state.carried.resume(takes=loop.rank == 0)
 

@@ -103,8 +103,8 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
     def learning_rate(self) -> float:
         """The script's learning rate; with `PerWorker`, the rate for `job.size` workers.
 
-        One worker alone may read the rate, to print it. So reading does not change the scheduler, even one that stores
-        what it returns.
+        One worker alone may read the rate, to print it. So reading does not change the scheduler, even if the scheduler
+        stores what it returns.
         """
         optimizer = self._optimizer
         if optimizer.lr_scheduler is None:

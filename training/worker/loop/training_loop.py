@@ -125,7 +125,7 @@ class TrainingLoop:
         return self.shares.batch_number(self.position, self.workers)
 
     @property
-    def place(self) -> tuple[int, bool]:
+    def place_in_epoch(self) -> tuple[int, bool]:
         """Number of the current batch in its epoch, and whether it is the last one."""
         return self.batch_number, self.after.epoch > self.position.epoch
 
@@ -137,7 +137,7 @@ class TrainingLoop:
     @property
     def update_due(self) -> bool:
         """Whether the current batch is the last one of its update."""
-        batch_number, is_last = self.place
+        batch_number, is_last = self.place_in_epoch
         return is_last or (batch_number + 1) % self.group == 0
 
     @property
@@ -252,7 +252,7 @@ class TrainingLoop:
 
     @property
     def resumed(self) -> bool:
-        """Whether the current epoch was begun before, by this process or another."""
+        """Whether the current epoch was begun before, by this process or another process."""
         return bool(self.state.own.get("entered") == self.position.epoch)
 
     def end_epoch(self) -> None:

@@ -91,7 +91,7 @@ class Trial:
         return replace(config, epochs=epochs, steps=steps, probe=config.probe and order.rules)
 
     def begin_loop(self, loop: Any) -> None:
-        """Prepare the process at its first loop, and record the initial weights.
+        """Prepare the process when its first loop begins, and record the initial weights.
 
         Initial weights are recorded only if this worker begins at the loop's first step.
         """
@@ -129,7 +129,7 @@ class Trial:
                 self._gradients[f"gradient {trainer_number}.{index} {param.name}"] = gradient
 
     def kill_if_planned(self, loop: Any, moment: Moment) -> None:
-        """Kill this process if the order says so.
+        """Kill this process if the experiment's order says so.
 
         `moment`: `before` this worker pushes its gradients, or `after` it has the sums.
         """
@@ -143,7 +143,7 @@ class Trial:
         return bool(loop.rank == min(rank, loop.workers - 1))
 
     def end_step(self, loop: Any) -> None:
-        """Record the weights after a final step, and wait if the order says so."""
+        """Record the weights after a final step, and wait if the experiment's order says so."""
         self._rows, self._seeded_alike = None, False
         self._record_arrays(loop, draws=_next_draws())
         if not self._order.norms_file.exists():
@@ -189,7 +189,7 @@ class Trial:
         replaced.replace(gluon.Parameter, "_finish_deferred_init", lambda _: finish_with_own_draws)
 
     def end_loop(self, loop: Any) -> None:
-        """Record the script's variables after the script's own end of the loop's last epoch.
+        """Record the script's variables after the script's own lines at the end of the loop's last epoch.
 
         A worker that came too late for any step has initial weights of its own until the next loop. The script must not
         depend on these weights, so they are changed by a large amount.

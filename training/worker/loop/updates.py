@@ -15,7 +15,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.worker.arrays import number
 from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
-from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal_rates
+from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, tags, unequal_rates, update_values
 from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.agreed.trained import known_parameters, store_trained
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus, consensus_key
@@ -66,7 +66,8 @@ class Updates:
         return self._loop.current
 
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
-        """Return the divisor that `n` in step(n) or update(n) stands for. Raises ValueError if there is none.
+        """Return the divisor that `n` in step(n) or update(n) stands for. Raises ValueError if `n` stands for no
+        divisor.
 
         `n` may be an array of one number.
         """
@@ -92,7 +93,8 @@ class Updates:
     def exchange(self, trainer: ElasticTrainer) -> None:
         """Sum the trainer's gradients over all workers.
 
-        Raises RuntimeError if no sum is due, and ValueError if the loss does not fit the trainer's `loss`.
+        Raises RuntimeError if the trainer must not sum now, and ValueError if the loss does not fit the trainer's
+        `loss`.
         """
         loop, batch = self._loop, self._current_batch("allreduce_grads()")
         if trainer in batch.updated or batch.summed is not None:
@@ -130,7 +132,7 @@ class Updates:
         may_add_terms = trainer.loss_is_declared and trainer.loss_kind == "sum"
         batch.fingerprint = fingerprint(gradient_factors if may_add_terms else terms | gradient_factors, step)
         other_result = batch.unsure.get(trainer) if trainer in batch.divides else None
-        batch.rates = rates(trainer, other_result[0] if other_result else batch.divides.get(trainer))
+        batch.rates = update_values(trainer, other_result[0] if other_result else batch.divides.get(trainer))
         flags = [0.0] * len(loop.state.equal) if batch.updated else loop.undo.forwards.flags(loop.state)
         refuses, sums = loop.refusal is not None, tags(step, {TRAINED: batch.rates[TRAINED]})
         batch.consensus = StepConsensus(
@@ -159,7 +161,7 @@ class Updates:
         batch.carried = [] if batch.updated else loop.rows  # rows are summed once per step
         for rows in batch.carried:
             extra_arrays += [
-                (key, [array]) for key, array in rows.share(batch.size, not batch.spectates, loop.rank == 0)
+                (key, [array]) for key, array in rows.own_share(batch.size, not batch.spectates, loop.rank == 0)
             ]
         if not self._push(trainer, first_numbers, extra_arrays if shared else [], aside=not first_numbers):
             return False

@@ -30,12 +30,12 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.host.parentage import die_with_parent
 
 MOST_READ_BYTES = 1 << 16  # most bytes of one read
-LENGTH_HEADER = struct.Struct("!Q")  # before an answer: its length
+LENGTH_HEADER = struct.Struct("!Q")  # the length of an answer, sent before the answer
 IDLE_SECONDS = 10.0  # seconds without CPU time, after which the child probably waits for a missing thread
 CHECK_SECONDS = 0.5  # seconds between two checks of the CPU time
-TICKS = os.sysconf("SC_CLK_TCK")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 ITERATING_OPCODES = ("FOR_ITER", "SEND", "YIELD_FROM", "GET_AWAITABLE")  # where the end of an iterator is no error
-Answer = dict[str, Any]  # has `failed` with the reason if there is no result
+Answer = dict[str, Any]  # contains `failed` with the reason if there is no result
 _kept: list[Any] = []  # in a child, the MXNet arrays that existed at its start
 
 
@@ -58,7 +58,7 @@ class ParentPipe:
     def ending_call(self, failure: str) -> Callable[..., NoReturn]:
         """Return a replacement for a function that only the parent may call.
 
-        The replacement ends the child with the failure `failure`.
+        The replacement ends the child, which reports `failure` to its parent.
         """
         return lambda *_, **__: self.send_and_end({"failed": failure})
 
@@ -153,7 +153,7 @@ def _cpu_seconds(pid: int) -> float:
     """Return the CPU time that the process has used, in seconds."""
     with open(f"/proc/{pid}/stat") as stat_file:
         stat_fields = stat_file.read().rpartition(")")[2].split()
-    return (int(stat_fields[11]) + int(stat_fields[12])) / TICKS
+    return (int(stat_fields[11]) + int(stat_fields[12])) / TICKS_PER_SECOND
 
 
 def _reopen_files() -> None:

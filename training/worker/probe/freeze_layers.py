@@ -49,13 +49,15 @@ class Statistics:
         """
         if self._given is None:
             data_numbers = data.asnumpy().astype(np.float64)
-            averaged_axes = tuple(i for i in range(data_numbers.ndim) if i != axis % data_numbers.ndim)
+            averaged_axes = tuple(
+                axis_number for axis_number in range(data_numbers.ndim) if axis_number != axis % data_numbers.ndim
+            )
             self.seen.append([data_numbers.mean(averaged_axes).tolist(), data_numbers.var(averaged_axes).tolist()])
             moments: Moments | None = self.seen[-1]
         else:
             moments = next(self._given, None)
         if moments is None or any((len(values),) != like.shape for values in moments):
-            raise CannotFreeze("the net calls a norm that it did not call for the whole batch")
+            raise CannotFreeze("the net calls a normalization layer that it did not call for the whole batch")
         make_array = mx.np.array if isinstance(data, mx.np.ndarray) else mx.nd.array
         return [make_array(values, dtype=like.dtype, ctx=data.ctx) for values in moments]
 

@@ -24,8 +24,8 @@ NOISE = 1e-4
 class Sketch:
     """Norm of one gradient, and the sums over its blocks."""
 
-    norm: float
-    sums: tuple[float, ...]
+    norm: float  # of the gradient
+    sums: tuple[float, ...]  # over the gradient's blocks
 
 
 def sketch(gradient: NDArray[Any]) -> Sketch:

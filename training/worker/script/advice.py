@@ -16,15 +16,15 @@ from dyntrain.training.worker.script.variables import variable_advice
 def advise(findings: Findings, caller: FrameType, has_name: bool) -> None:
     """Report the advice on the script that begins a loop in the frame `caller`.
 
-    `has_name`: whether the loop has a name. Raises ValueError for any advice if findings are strict.
+    `has_name`: whether the loop has a name. Raises ValueError for any advice if the findings' mode is strict.
     """
     if findings.is_off:
         return
     script_file = caller.f_code.co_filename
     stop_messages = [
-        findings.find(code, Place(script_file, line, line), **dict(values))
-        for code, line, values in _advice_at(caller)
-        if not (has_name and code == "DT612")
+        findings.find(rule_code, Place(script_file, line, line), **dict(sentence_values))
+        for rule_code, line, sentence_values in _advice_at(caller)
+        if not (has_name and rule_code == "DT612")
     ]
     if any(stop_messages):
         raise ValueError(findings.stop_messages)

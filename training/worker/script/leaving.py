@@ -2,7 +2,8 @@
 
 An error closes the loop's generator just as `break` does, so the loop cannot distinguish an error from `break`. The
 connection to the coordinator therefore stays open for some seconds. In this time an error reaches the interpreter's
-hook, which reports it to the coordinator. A script that continues after the loop counts as a lost worker.
+`excepthook`, which reports the error to the coordinator. A script that continues after the loop counts as a lost
+worker.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LEFT_EARLY_ERROR = (
 )
 
 
-def close_soon(membership: Membership, seconds: float = UNWIND_SECONDS) -> None:
+def close_later(membership: Membership, seconds: float = UNWIND_SECONDS) -> None:
     """Close the connection to the coordinator after `seconds`, or when the process ends if that is sooner."""
     if sys.is_finalizing():  # no thread can start any more: starting the timer would never end
         membership.close()

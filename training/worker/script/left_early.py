@@ -1,7 +1,7 @@
 """Find `break` and `return` statements that would leave the loop over epochs, before the script trains.
 
 If one worker leaves the loop, the other workers wait for it at their batch, and a joiner does not know that the job is
-over. Only the running script shows whether it reaches such a statement: see `leaving`.
+over. Only the running script shows whether it reaches such a statement, which the module `leaving` then handles.
 """
 
 from __future__ import annotations

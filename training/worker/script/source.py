@@ -38,7 +38,7 @@ class _NoTree(Exception):
 
 
 def once_per_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> Callable[[FrameType], Sequence[Advice]]:
-    """Make `analysis` a function of the frame that begins a loop, which runs once for each line of a source.
+    """Make `analysis` a function of the frame that begins a loop. The analysis runs once for each line of a source.
 
     A source that cannot be parsed gives no advice, and this empty result is not cached.
     """

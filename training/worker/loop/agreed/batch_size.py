@@ -18,7 +18,8 @@ N_DIVIDES = "as it is"  # `n` itself is the divisor: the number of means that we
 class NoMeaning(Exception):
     """The number in `trainer.step(n)` fits no meaning, or several.
 
-    `code`: code of the rule that the script breaks. `values`: inserted in the rule's message.
+    `code`: code of the rule that the script breaks. `values`: numbers and names that are inserted in the rule's
+    message.
     """
 
     def __init__(self, code: str, **values: object) -> None:
@@ -27,7 +28,7 @@ class NoMeaning(Exception):
 
 
 @dataclass(frozen=True)
-class Counts:
+class SampleCounts:
     """Numbers of samples since the last update: each pair is for the last batch and for all batches since then.
 
     `own`: samples of this worker, or None if unknown, because the worker joined meanwhile.
@@ -65,7 +66,7 @@ class Counts:
         return meanings
 
 
-def divisor(n: float, counts: Counts, known_meanings: Collection[str] | None) -> tuple[int, list[str]]:
+def find_divisor(n: float, counts: SampleCounts, known_meanings: Collection[str] | None) -> tuple[int, list[str]]:
     """Return the divisor of the summed gradients, and the meanings that fit `n`.
 
     `known_meanings`: meanings that fitted all earlier steps. Raises NoMeaning if no meaning fits, or if several with
@@ -87,17 +88,17 @@ def divisor(n: float, counts: Counts, known_meanings: Collection[str] | None) ->
 
 
 def divisor_of_means(
-    n: float, counts: Counts, known_meanings: Collection[str] | None, means: Collection[int]
+    n: float, counts: SampleCounts, known_meanings: Collection[str] | None, means: Collection[int]
 ) -> tuple[float, list[str], tuple[float, list[str]] | None]:
-    """Return the divisor and the meanings as `divisor` does, for losses that are means over samples.
+    """Return the divisor and the meanings as `find_divisor` does, for losses that are means over samples.
 
-    If `n` is in `means`, `n` itself is the divisor, as in one process. The third value is the result of `divisor` if
-    `n` is also the number of samples in this share, otherwise None. Only workers whose shares have other sizes can tell
-    which of these two results is right.
+    If `n` is in `means`, `n` itself is the divisor, as in one process. The third value is the result of `find_divisor`
+    if `n` is also the number of samples in this share, otherwise None. Only workers whose shares have other sizes can
+    tell which of these two results is right.
     """
     n_is_divisor = n in means and (known_meanings is None or N_DIVIDES in known_meanings)
     try:
-        sum_divisor, fitting_meanings = divisor(n, counts, known_meanings)
+        sum_divisor, fitting_meanings = find_divisor(n, counts, known_meanings)
     except NoMeaning:
         if n_is_divisor:
             return n, [N_DIVIDES], None

@@ -6,12 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dyntrain.training.sampling.batching import Batching, PerWorker
-from dyntrain.training.worker.loop.agreed.batch_size import N_DIVIDES, Counts, NoMeaning, divisor, divisor_of_means
+from dyntrain.training.worker.loop.agreed.batch_size import (
+    N_DIVIDES,
+    NoMeaning,
+    SampleCounts,
+    divisor_of_means,
+    find_divisor,
+)
 from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
-SHORT_GROUP = "; accumulate=k, as an epoch's last update has fewer"
+SHORT_GROUP_HINT = "; accumulate=k, as an epoch's last update has fewer"
 OF_A_SUM: list[str] = []  # in place of meanings: `n` itself is the divisor, and must be equal on all workers
 
 
@@ -39,29 +45,31 @@ class Divisors:
         trainer: ElasticTrainer,
         n: float,
         batch: CurrentBatch,
-        full: int,
+        full_samples: int,
         job_state: dict[str, Any],
-        singles: bool,
+        has_single_samples: bool,
     ) -> float:
         """Return the divisor of the summed gradients. Raises NoMeaning if `n` fits no meaning, or several.
 
-        `full`: samples of a full step over all workers. `job_state`: part of the job's state that stores the meanings.
-        `singles`: whether no worker has more than one sample.
+        `full_samples`: samples of a full step over all workers. `job_state`: part of the job's state that stores the
+        meanings. `has_single_samples`: whether no worker has more than one sample.
         """
         try:
-            return self._divisor_of(trainer, n, batch, full, job_state, singles)
+            return self._divisor_of(trainer, n, batch, full_samples, job_state, has_single_samples)
         except NoMeaning as error:
             adds_gradients = trainer.accumulate == 1 and any(param.grad_req == "add" for param in trainer._params)
-            raise NoMeaning(error.code, **{**error.values, "more": SHORT_GROUP if adds_gradients else ""}) from None
+            raise NoMeaning(
+                error.code, **{**error.values, "more": SHORT_GROUP_HINT if adds_gradients else ""}
+            ) from None
 
     def _divisor_of(
         self,
         trainer: ElasticTrainer,
         n: float,
         batch: CurrentBatch,
-        full: int,
+        full_samples: int,
         job_state: dict[str, Any],
-        singles: bool,
+        has_single_samples: bool,
     ) -> float:
         if isinstance(n, Total) and batch.batches > 1:
             raise NoMeaning("DT403")
@@ -75,15 +83,15 @@ class Divisors:
             divisor_value, fitting_meanings = float(n), sum_meanings
         elif trainer.loss_kind == "mean":
             divisor_value, fitting_meanings, batch.unsure[trainer] = divisor_of_means(
-                n, self._counts(batch, full), known_meanings, _counts_of_means(trainer, batch)
+                n, self._counts(batch, full_samples), known_meanings, _counts_of_means(trainer, batch)
             )
-        elif may_be_sum and n == 1 and known_meanings is None and singles:
+        elif may_be_sum and n == 1 and known_meanings is None and has_single_samples:
             raise NoMeaning("DT404")
         elif may_be_sum and n == 1 and (known_meanings == OF_A_SUM or len(batch.part) > 1):
             divisor_value, fitting_meanings = 1.0, sum_meanings  # `n` is max(1, epoch.sum(...)) with a sum of 0
         else:
             try:
-                divisor_value, fitting_meanings = divisor(n, self._counts(batch, full), known_meanings)
+                divisor_value, fitting_meanings = find_divisor(n, self._counts(batch, full_samples), known_meanings)
             except NoMeaning:
                 if not (may_be_sum and n > 0):
                     raise
@@ -97,39 +105,39 @@ class Divisors:
         trainer: ElasticTrainer,
         batch: CurrentBatch,
         workers: int,
-        alike: bool,
-        tagged: Callable[[float], list[float]],
+        tags_agree: bool,
+        tags_for: Callable[[float], list[float]],
         job_state: dict[str, Any],
     ) -> float | None:
         """Return the divisor that all workers agree on after the sums, or None if the workers' divisors differ.
 
         A worker whose `n` has two meanings has voted for the number of samples in its batch, and marked its vote as
-        unsure. `alike`: whether all workers' tags are equal. `tagged`: function that returns a worker's tags for a
-        divisor. Raises NoMeaning if all workers are unsure, unless `n` is 1.
+        unsure. `tags_agree`: whether all workers' tags are equal. `tags_for`: function that returns a worker's tags for
+        a divisor. Raises NoMeaning if all workers are unsure, unless `n` is 1.
         """
         trainer_number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
         other_result, unsure_workers = batch.unsure.get(trainer), batch.consensus.unsure_workers
         divisor_value = batch.divides.get(trainer, 1.0)  # unknown if a worker was lost in the sum that gives `n`
         if other_result is None:
-            votes = (tagged(count) for count in batch.sample_counts)
-            all_agree = alike or any(_is_mixed(batch, workers, vote, tagged(divisor_value)) for vote in votes)
+            votes = (tags_for(count) for count in batch.sample_counts)
+            all_agree = tags_agree or any(_is_mixed(batch, workers, vote, tags_for(divisor_value)) for vote in votes)
             return divisor_value if all_agree else None
-        if alike and 0 < unsure_workers < workers:
+        if tags_agree and 0 < unsure_workers < workers:
             job_state["meanings"] = {**meanings, trainer_number: other_result[1]}
             return other_result[0]
-        if not alike and not _is_mixed(batch, workers, tagged(other_result[0]), tagged(divisor_value)):
+        if not tags_agree and not _is_mixed(batch, workers, tags_for(other_result[0]), tags_for(divisor_value)):
             return None
         if unsure_workers == workers and divisor_value != 1:
             raise NoMeaning("DT405", n=divisor_value)
         job_state["meanings"] = {**meanings, trainer_number: [N_DIVIDES]}
         return divisor_value
 
-    def _counts(self, current_batch: CurrentBatch, full: int) -> Counts:
-        batch, batches = self._batching.batch, current_batch.batches
+    def _counts(self, current_batch: CurrentBatch, full_samples: int) -> SampleCounts:
+        batch_size, batches = self._batching.batch, current_batch.batches
         own_samples = len(current_batch.part)
-        return Counts(
-            nominal=(batch, batch * batches),
-            full=(full, full * batches),
+        return SampleCounts(
+            nominal=(batch_size, batch_size * batches),
+            full=(full_samples, full_samples * batches),
             own=(own_samples, own_samples if len(current_batch.parts) > 1 else current_batch.own_samples),
             all_=(current_batch.size, current_batch.samples),
             per_worker=isinstance(self._batching, PerWorker),

@@ -11,11 +11,11 @@ from typing import Any
 from dyntrain.training.worker.refused import RefusedByAll
 
 NORMALISATIONS = ("batch", "valid")  # values of `normalization` by which an output's gradients are means
-MEANS_OF_UNEQUAL = (
+UNEQUAL_BATCHES_ERROR = (
     "{op}(normalization={how!r}) takes the mean of each worker's batch, but the batches have different sizes: give all "
     "workers batches of one size, or leave normalization out"
 )
-SUMS_AND_MEANS = (
+SUMS_AND_MEANS_ERROR = (
     "one output has normalization={how!r} and another has not: dividing the batch changes their proportion. Leave "
     "normalization out, or give all workers the batch of one process"
 )
@@ -41,9 +41,9 @@ class GradientScale:
             return factor_of_sums
         operator, normalization = self._normalised
         if squares * workers != total * total:
-            raise RefusedByAll(MEANS_OF_UNEQUAL.format(op=operator, how=normalization))
+            raise RefusedByAll(UNEQUAL_BATCHES_ERROR.format(op=operator, how=normalization))
         if self._plain and total != self._batch * workers:
-            raise RefusedByAll(SUMS_AND_MEANS.format(how=normalization))
+            raise RefusedByAll(SUMS_AND_MEANS_ERROR.format(how=normalization))
         return self._declared / workers
 
 

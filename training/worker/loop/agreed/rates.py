@@ -1,7 +1,7 @@
 """Compare the values that must be equal in all workers' updates: learning rate, decay, momentum, loss scale.
 
 If a script computes these values from variables of its own, a worker that joins may have other values, and the weights
-diverge. So each sum of gradients includes a few numbers that show whether all workers agree, which needs no message.
+diverge. So each sum of gradients includes a few numbers that show whether all workers agree, without another message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class UnequalRates(RuntimeError, Unrecoverable):
     """The workers' updates would differ, so no worker has applied the step."""
 
 
-def rates(trainer: Any, divisor_value: float | None) -> dict[str, float]:
+def update_values(trainer: Any, divisor_value: float | None) -> dict[str, float]:
     """Return the values that the trainer's next update depends on.
 
     The dict has the same names on all workers, and 0 for a value that the trainer does not have. `divisor_value`: the

@@ -25,11 +25,11 @@ class Total(float):
 def _total_operator(name: str) -> Callable[[Total, Any], Any]:
     operation = getattr(float, name)
 
-    def derived(self: Total, other: Any) -> Any:
+    def total_operation(self: Total, other: Any) -> Any:
         result = operation(self, other)
         return result if result is NotImplemented else Total(result)
 
-    return derived
+    return total_operation
 
 
 for _name in ("add", "radd", "sub", "mul", "rmul", "truediv"):
@@ -81,7 +81,10 @@ def sum_up(
         if not sums or sums[0] != workers:  # the sums are equal on all survivors
             return None
         if sums[1:5] != [workers * tag for tag in tags]:
-            raise RuntimeError(f"{name!r}: other workers sum another name now; sum at the same places on all workers")
+            raise RuntimeError(
+                f"epoch.reduce({name!r}) or epoch.sum() failed, because other workers sum another name: sum at the "
+                "same places on all workers"
+            )
     return sums[5], sums[6]
 
 

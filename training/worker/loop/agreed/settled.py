@@ -11,7 +11,7 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.training_state import TrainingState, gradient_key
 
 
-def flush_accumulated(
+def sum_accumulated(
     membership: Membership,
     state: TrainingState,
     trainers: Sequence[ElasticTrainer],

@@ -17,7 +17,8 @@ class Totals:
         self._loop = loop
 
     def reduce(self, number: int, name: str, total: float, count: float | None) -> float:
-        """Return the sum or quotient over all workers, or NaN on all workers if not all workers make this call.
+        """Return the sum over all workers, or the quotient of two such sums, or NaN on all workers if not all workers
+        make this call.
 
         No worker sums after the end of the job. If the generation (group of workers) began after epoch `number`,
         joiners do not run that epoch. If the generation began in mid-epoch, only joiners run the script's lines before

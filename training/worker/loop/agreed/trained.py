@@ -2,8 +2,8 @@
 
 All workers must push the same keys, because a worker that pushes more keys waits forever. A script may freeze or
 unfreeze parameters (`grad_req`) at any step, by a counter of its own that restarts on a worker that joins. So the first
-sum of a step has the *known* parameters: all workers sum them, with zeros for parameters frozen since. Beside that sum,
-each worker reports its parameters of this step. New parameters are summed afterwards, if they are the same on all
+sum of a step contains the *known* parameters: all workers sum them, with zeros for parameters frozen since. Beside that
+sum, each worker reports its parameters of this step. New parameters are summed afterwards, if they are the same on all
 workers.
 
 The known parameters are part of the job's own state, which joiners receive and void steps restore. So the first step of

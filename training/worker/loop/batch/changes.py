@@ -1,6 +1,6 @@
 """Find how a script changes its worker's gradients before they are summed over the workers.
 
-Gradients multiplied by a number still add up if all workers use the same number. Clipped gradients do not.
+Gradients multiplied by a number still add up if all workers use the same number, but clipped gradients do not add up.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 
 ROUNDING = 16  # allowed difference, in units of the dtype's resolution
-NEAR = 1e-6  # relative difference of one factor between two workers
+FACTOR_TOLERANCE = 1e-6  # relative difference of one factor between two workers
 
 
 @dataclass
-class Raw:
+class UnsummedGradient:
     """A gradient, and its copy from before the script's first change."""
 
     gradient: Any
@@ -29,20 +29,20 @@ class Raw:
     masked: bool = False  # whether the script set elements to zero
 
 
-def remember(batch: CurrentBatch, gradient: Any, place: Place | None = None) -> None:
+def copy_gradient(batch: CurrentBatch, gradient: Any, place: Place | None = None) -> None:
     """Copy a gradient that the script may change now."""
     if (raw := batch.raw.get(id(gradient))) is None:
-        batch.raw[id(gradient)] = Raw(gradient, gradient.copy(), place)
+        batch.raw[id(gradient)] = UnsummedGradient(gradient, gradient.copy(), place)
     else:
         raw.place = raw.place or place
 
 
-def remember_masked(batch: CurrentBatch, gradient: Any) -> None:
+def note_masked(batch: CurrentBatch, gradient: Any) -> None:
     if (raw := batch.raw.get(id(gradient))) is not None:
         raw.masked = True
 
 
-def factor_of(raw: Raw, gradient: Any) -> float | Literal["clip", "other"] | None:
+def factor_of(raw: UnsummedGradient, gradient: Any) -> float | Literal["clip", "other"] | None:
     """Return the factor by which a gradient was multiplied, or the kind of another change, or None if unknown."""
     numbers_before, numbers_after = (array.asnumpy().reshape(-1).astype(np.float64) for array in (raw.before, gradient))
     if raw.masked:
@@ -67,5 +67,5 @@ def factor_of(raw: Raw, gradient: Any) -> float | Literal["clip", "other"] | Non
 
 def in_digits(factor: float) -> str | None:
     """Return the factor as text to compare on all workers, or None if rounding may change the text between workers."""
-    texts = {f"{factor * (1 + shift):.4g}" for shift in (-NEAR, 0.0, NEAR)}
+    texts = {f"{factor * (1 + shift):.4g}" for shift in (-FACTOR_TOLERANCE, 0.0, FACTOR_TOLERANCE)}
     return texts.pop() if len(texts) == 1 and math.isfinite(factor) else None

@@ -20,7 +20,7 @@ FINGERPRINT_START = FLAGS_START + 2  # offset after two flags: unsure of the div
 PARAMETERS_START = (
     FINGERPRINT_START + FINGERPRINT
 )  # offset after the fingerprint, where the numbers of each parameter begin
-OTHER_STEPS = (
+OTHER_STEPS_ERROR = (
     "the workers' scripts called trainer.step() at different batches: number them with epoch.enumerate(...), not with "
     "a counter of the script's own, which begins at 0 on a worker that joins"
 )
@@ -48,12 +48,12 @@ def consensus_keys(trainers: Sequence[Any], flags: int) -> list[tuple[str, tuple
 
 
 class StepConsensus:
-    """Numbers of one worker for one sum, and the results of the sum.
+    """Numbers that one worker adds to one sum of gradients, and the results of that sum.
 
-    `step`: the worker's step. `tags`, `fingerprint`: numbers computed from the values that its update depends on.
-    `sums`: tags of the parameters whose gradients it sums. `unsure`: whether its divisor is uncertain. `refuses`:
-    whether it refuses the script. `has_samples`: 1 for each parameter whose gradient comes from its own samples.
-    `flags`: flags of the parameters that must be equal on all workers.
+    `step`: the worker's step. `tags`, `fingerprint`: numbers computed from the values that the worker's update depends
+    on. `sums`: tags of the parameters whose gradients the worker sums. `unsure`: whether the worker's divisor is
+    uncertain. `refuses`: whether the worker refuses the script. `has_samples`: 1 for each parameter whose gradient
+    comes from the worker's own samples. `flags`: flags of the parameters that must be equal on all workers.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class StepConsensus:
         """
         summed = numbers_of(self.vote)
         if summed[:3].tolist() != [workers * own_number for own_number in (1.0, *self._mark)]:
-            raise RuntimeError(OTHER_STEPS)
+            raise RuntimeError(OTHER_STEPS_ERROR)
         self.tagged, self.unsure_workers = summed[3:SUMS_START].tolist(), int(summed[FLAGS_START])
         self.refused = bool(summed[FLAGS_START + 1])
         self.fingerprints = summed[FINGERPRINT_START:PARAMETERS_START].tolist()

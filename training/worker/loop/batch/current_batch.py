@@ -7,7 +7,7 @@ from typing import Any
 
 from dyntrain.training.sampling.sharding import Indices, parts
 from dyntrain.training.worker.arrays import zeros
-from dyntrain.training.worker.loop.batch.changes import Raw
+from dyntrain.training.worker.loop.batch.changes import UnsummedGradient
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus
 from dyntrain.training.worker.loop.batch.owners import Owners
 from dyntrain.training.worker.loop.batch.parts import GradientBuffer
@@ -70,7 +70,7 @@ class CurrentBatch:
         self._buffer = GradientBuffer()
         self.kinds: set[str] = set()  # kinds of the losses that were examined
         self.refused = False  # whether this worker has a reason to stop the job
-        self.raw: dict[int, Raw] = {}  # by ids: gradients that the script changes before they are summed
+        self.raw: dict[int, UnsummedGradient] = {}  # by ids: gradients that the script changes before they are summed
         self.judged = False  # whether `kinds` were compared with a trainer, so that the next loss is for another update
         self.counted = False  # whether the script asked for a sum over the workers
         self.slices: list[int] | None = None  # samples of each device that has any, if the script has split the batch
@@ -95,7 +95,7 @@ class CurrentBatch:
         return self.parts[self.part_number]
 
     def fewest_device_samples(self, devices: int) -> int:
-        """Return the number of samples on the device with the fewest.
+        """Return the number of samples on the device that has the fewest samples.
 
         On a device with one sample, a value per sample looks like a value per batch.
         """
@@ -120,7 +120,9 @@ class CurrentBatch:
             self._buffer.put_back(trainer)
 
     def owners(self, trainers: Sequence[Any]) -> Owners:
-        """Return the owners of the arrays that the trainers had at the first call."""
+        """Return the trainers to which arrays belong, for the arrays that the trainers had at the first call of this
+        method.
+        """
         self._owners = self._owners or Owners(trainers)
         return self._owners
 
@@ -129,8 +131,8 @@ class CurrentBatch:
         return {"batches": self.batches, "samples": self.samples, "here": self.own_samples, "weights": self.weights}
 
     def copy_arrays(self, state: TrainingState) -> None:
-        """Copy the arrays that a pass over another worker's sample must not change."""
-        own_arrays = [array for own_arrays in state.own_arrays() for array in own_arrays]
+        """Copy the arrays that a forward pass over another worker's sample must not change."""
+        own_arrays = [array for arrays in state.own_arrays() for array in arrays]
         own_arrays += [gradient for param in state.accumulated for gradient in param.list_grad()]
         self._copies = [(array, array.copy()) for array in own_arrays]
 

@@ -55,24 +55,31 @@ class Rows:
 
     @property
     def mine(self) -> Any:
-        """Values of this worker's rows of the current batch, without gradient history; a list if `job.rows` got one."""
+        """Values of this worker's rows of the current batch, without gradient history; a list if `job.rows` got a
+        list.
+        """
         first_row, end_row = self._own_rows()
         own_arrays = self._mine or [rows_of(array, self._axis, first_row, end_row) for array in self.whole]
         return own_arrays[0] if self._single else list(own_arrays)
 
     @mine.setter
     def mine(self, values: Any) -> None:
-        first, end = self._own_rows()
+        first_row, end_row = self._own_rows()
         if self._summed:
             raise RuntimeError(SET_LATE_ERROR)
         array_list = [values] if is_array(values) else list(values)
-        shapes = [(*a.shape[: self._axis], end - first, *a.shape[self._axis + 1 :]) for a in self.whole]
+        shapes = [
+            (*array.shape[: self._axis], end_row - first_row, *array.shape[self._axis + 1 :]) for array in self.whole
+        ]
         if [tuple(array.shape) for array in array_list] != shapes:
-            raise ValueError(f"job.rows(...).mine = {[array.shape for array in array_list]}: must have shapes {shapes}")
+            raise ValueError(
+                f"job.rows(...).mine was set to arrays of shapes {[array.shape for array in array_list]}: must have "
+                f"shapes {shapes}"
+            )
         self._mine = [array.detach() for array in array_list]
 
     def reset(self) -> None:
-        """Restore all rows to the values given to `job.rows`. Call it on every worker, outside of the batches."""
+        """Restore all rows to the values given to `job.rows`. Call `reset` on every worker, outside of the batches."""
         if self._own is not None:
             raise RuntimeError(
                 "job.rows(...).reset() was called within a batch: call it before the loop over the batches"
@@ -89,13 +96,15 @@ class Rows:
 
     def summed_keys(self) -> list[Key]:
         return [
-            (f"rows{self._number}.{i}", tuple(array.shape), np.dtype(array.dtype).name)
-            for i, array in enumerate(self.whole)
+            (f"rows{self._number}.{index}", tuple(array.shape), np.dtype(array.dtype).name)
+            for index, array in enumerate(self.whole)
         ]
 
-    def begin_batch(self, own: Indices) -> None:
-        """Begin a batch in which `own` are this worker's rows, or rows of another worker that this one spectates."""
-        self._own, self._summed = (int(own[0]), int(own[-1]) + 1), False
+    def begin_batch(self, own_rows: Indices) -> None:
+        """Begin a batch in which `own_rows` are this worker's rows, or the rows of another worker that this worker only
+        repeats.
+        """
+        self._own, self._summed = (int(own_rows[0]), int(own_rows[-1]) + 1), False
 
     def end_batch(self, undone: bool) -> None:
         """End the batch; if `undone`, drop the values that the script has set."""
@@ -103,11 +112,11 @@ class Rows:
         if undone:
             self._mine = None
 
-    def share(self, size: int, adds_own: bool, adds_rest: bool) -> list[tuple[str, Any]]:
+    def own_share(self, size: int, adds_own: bool, adds_rest: bool) -> list[tuple[str, Any]]:
         """Return the keys, and the values that this worker adds to their sums, in a step whose batch has `size` rows.
 
-        `adds_own`: whether the values are this worker's own, otherwise zeros. `adds_rest`: whether this worker adds the
-        rows that the batch does not have, as one worker does.
+        `adds_own`: whether this worker adds the values of its own rows, and not zeros. `adds_rest`: whether this worker
+        adds the rows that the batch does not have, as one worker does.
         """
         first_row, end_row = self._own_rows()
         self._sums = [zeros_like(array) for array in self.whole]
@@ -126,7 +135,7 @@ class Rows:
         return (*[slice(None)] * self._axis, slice(first_row, end_row))
 
     def take_sums(self) -> None:
-        """Copy the sums, which are valid, to the values of all rows."""
+        """Copy the sums over all workers to the values of all rows."""
         for array, row_sums in zip(self.whole, self._sums, strict=True):
             row_sums.copyto(array)
         self._mine = None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _ThreadContext(threading.local):
-    current: CurrentBatch | None = None
+    current: CurrentBatch | None = None  # the script's current batch
     listeners: Listeners | None = None  # of the thread's loop over epochs
     in_block: int = 0  # depth of nested calls of Blocks
     in_job: int = 0  # above 0 while the job sums and updates: the computation is not the script's

@@ -35,10 +35,10 @@ class Factors:
         self.constants: dict[str, float] = {}
         self._of: dict[Any, Terms] = {}
 
-    def remember(self, operands: Sequence[Any], output: Any, samples: int) -> None:
+    def store_constants(self, operands: Sequence[Any], output: Any, samples: int) -> None:
         """Store the values of operands that have one number and are constants in the record.
 
-        `samples`: number of samples on the device with the fewest.
+        `samples`: number of samples on the device that has the fewest samples.
         """
         if name_of(output) is None:
             return

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.checks.findings import script_line
-from dyntrain.training.worker.loop.batch.changes import factor_of, in_digits, remember, remember_masked
+from dyntrain.training.worker.loop.batch.changes import copy_gradient, factor_of, in_digits, note_masked
 from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.instrument import AMP, Listener
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
-ACCUMULATED = ("add",)
+ACCUMULATING_REQUESTS = ("add",)
 
 
 class Gradients(Listener):
-    """Changes of the gradients of one loop's trainers."""
+    """Finder of the changes that a script makes to the gradients of one loop's trainers."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
@@ -37,13 +37,13 @@ class Gradients(Listener):
         if not trainers:
             return
         if to_zero or any(trainer in batch.updated for trainer in trainers):
-            remember_masked(batch, array)
+            note_masked(batch, array)
         elif not (writer.startswith(AMP) or batch.summed in trainers):
-            remember(batch, array, script_line())
+            copy_gradient(batch, array, script_line())
 
-    def takes_part(self, array: Any) -> None:
+    def takes_slice(self, array: Any) -> None:
         if self._loop.owners.trainers_of_gradient(array):
-            remember(self._batch, array)
+            copy_gradient(self._batch, array)
 
     def gradient_of(self, weight: Any) -> Any:
         return self._loop.owners.gradient_of(weight)
@@ -61,15 +61,16 @@ class Gradients(Listener):
         """
         batch = self._batch
         for trainer in self._loop.trainers if batch.raw else ():
-            self._factors |= self._changes(trainer, ACCUMULATED)
+            self._factors |= self._changes(trainer, ACCUMULATING_REQUESTS)
         batch.raw.clear()
 
     def take_factors(self, trainer: Any) -> set[tuple[str, str]]:
-        """Return the numbers by which the script has multiplied the trainer's gradients since the last sum.
+        """Return the numbers by which the script has multiplied the trainer's gradients since the last sum over the
+        workers.
 
         The loop calls this method once before each sum of gradients.
         """
-        self._factors |= self._changes(trainer, (*ACCUMULATED, "write"))
+        self._factors |= self._changes(trainer, (*ACCUMULATING_REQUESTS, "write"))
         factors, self._factors = self._factors, set()
         return factors
 

@@ -55,14 +55,14 @@ class Losses(Listener):
         if self._examines_now() and (name := name_of(output)):
             self._hybrids[name] = block._cached_graph[1]
             if self._loop.compares_numbers:
-                self.factors.remember(inputs, output, self._fewest_samples)
+                self.factors.store_constants(inputs, output, self._fewest_samples)
 
-    def operated(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
+    def called_operator(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
         if operator in PRODUCTS_AND_RATIOS and self._loop.compares_numbers:
-            self.factors.remember(inputs, outputs, self._fewest_samples)
+            self.factors.store_constants(inputs, outputs, self._fewest_samples)
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
-        return self._examining(heads, gradients) if self._examines_now() else nullcontext()
+        return self._examine_losses(heads, gradients) if self._examines_now() else nullcontext()
 
     def report_losses_of(self, trainer: Any) -> None:
         """Report losses that do not fit the trainer's `loss`, before its gradients are summed."""
@@ -73,12 +73,13 @@ class Losses(Listener):
         if not batch.kinds or trainer in self._judged:
             return
         kind_groups, trainers = [batch.kinds], [trainer]
-        if len(batch.kinds) > 1 and len({a_trainer.loss_kind for a_trainer in loop.trainers}) > 1:
+        if len(batch.kinds) > 1 and len({any_trainer.loss_kind for any_trainer in loop.trainers}) > 1:
             # Several losses may have been differentiated before any trainer stepped, so their trainers are unknown.
             kind_groups, trainers = [{kind} for kind in sorted(batch.kinds)], loop.trainers
         for kinds in kind_groups:
             rule_codes = [
-                diagnose(a_trainer.loss_kind, a_trainer.loss_is_declared, kinds, whole=True) for a_trainer in trainers
+                diagnose(any_trainer.loss_kind, any_trainer.loss_is_declared, kinds, whole=True)
+                for any_trainer in trainers
             ]
             if rule_codes[0] is not None and all(rule_codes):
                 self._report_rule(rule_codes[0])
@@ -101,7 +102,7 @@ class Losses(Listener):
         return self._examined < MOST_EXAMINED and not self._judged.issuperset(self._loop.trainers)
 
     @contextmanager
-    def _examining(self, heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
+    def _examine_losses(self, heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
         loop = self._loop
         assert loop.current is not None
         losses = [Loss(head, self._hybrids) for head in heads]
@@ -137,9 +138,9 @@ class Losses(Listener):
             self._report_rule(rule_code)
 
     def _report_rule(self, code: str) -> None:
-        """Report the rule once per batch. If it is an error, all workers end at the next sum.
+        """Report the rule once per batch. If the rule is an error, all workers end at the next sum.
 
-        A loss may have changed in a later epoch, but not on a worker that has joined since.
+        A script may change its loss in a later epoch, but perhaps not on a worker that joins after the change.
         """
         batch = self._loop.current
         if batch is not None and code not in batch.reported_rules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dyntrain.training.worker.loop.record import losses as kinds
 
 ANY, SUMS, MEANS = ("sum", "own", "mean"), ("sum", "own"), ("mean",)
-ROWS = (  # kind of loss, `loss` of trainers, rule; the first row that applies counts
+RULE_ROWS = (  # kind of loss, `loss` of trainers, rule; the first row that applies counts
     (kinds.NORMALISED, ANY, "DT107"),
     (kinds.DIVIDED, ANY, "DT104"),
     (kinds.CHOSEN, ANY, "DT105"),
@@ -36,6 +36,8 @@ def diagnose(declared_loss: str, is_declared: bool, seen_kinds: set[str], whole:
     if seen_kinds == {kinds.WEIGHTS} and not whole:
         return None
     broken_rules = (
-        rule_code for kind, declared_kinds, rule_code in ROWS if kind in seen_kinds and declared_loss in declared_kinds
+        rule_code
+        for kind, declared_kinds, rule_code in RULE_ROWS
+        if kind in seen_kinds and declared_loss in declared_kinds
     )
     return next(broken_rules, UNKNOWN_LOSS if kinds.UNKNOWN in seen_kinds and not is_declared else None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 
+# Places for factors, most factors in a fingerprint, and times that the included places may be halved
 PLACES, MOST_TERMS, HALVINGS = 512, 64, 4
 SIZES, LEVELS = PLACES, PLACES + MOST_TERMS  # offsets in a fingerprint
 FINGERPRINT = LEVELS + HALVINGS  # length of a fingerprint, in which at most an eighth of the places is used
@@ -18,7 +19,8 @@ FINGERPRINT = LEVELS + HALVINGS  # length of a fingerprint, in which at most an 
 def is_compared_step(step: int, first_step: int | None) -> bool:
     """Whether numbers are compared at this step: a generation's first step, and the steps 1, 2, 4, ... after it.
 
-    In the first step, shares differ in size. The later steps are needed because a batch may have nothing to count.
+    In a generation's first step, the workers' shares differ in size. Numbers are also compared in later steps, because
+    the first batch may have nothing that the script counts.
     """
     return first_step is not None and (step - first_step) & (step - first_step - 1) == 0
 

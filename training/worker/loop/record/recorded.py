@@ -42,10 +42,10 @@ class Node:
     @property
     def is_mean(self) -> bool:
         """Whether the node is a mean over the batch."""
-        return self.op in MEANS and not self.within_samples
+        return self.op in MEANS and not self.reduces_within_samples
 
     @property
-    def within_samples(self) -> bool:
+    def reduces_within_samples(self) -> bool:
         """Whether the node is a reduction within each sample, as in Gluon's losses.
 
         The first axis is assumed to be the batch. For operators of NumPy's interface, an axis of () reduces nothing, as
@@ -54,25 +54,27 @@ class Node:
         axis = self.attributes.get("axis", "")
         axes = re.findall(r"-?\d+", axis)
         reduces_nothing = axis == "()" and self.op.startswith("_np")
-        return self.op in REDUCTIONS and (self.excludes or reduces_nothing or (bool(axes) and "0" not in axes))
+        return self.op in REDUCTIONS and (
+            self.excludes_named_axes or reduces_nothing or (bool(axes) and "0" not in axes)
+        )
 
     @property
-    def names_axes(self) -> bool:
+    def has_numbered_axes(self) -> bool:
         """Whether the node's operator was given axes by their numbers."""
         return bool(re.search(r"\d", self.attributes.get("axis", "")))
 
     @property
-    def along_first(self) -> bool:
+    def reduces_first_axis(self) -> bool:
         """Whether the node reduces only the first axis, which is the axis of the batch or of time."""
-        return self.op in REDUCTIONS and not self.excludes and _is_first(self.attributes.get("axis", ""))
+        return self.op in REDUCTIONS and not self.excludes_named_axes and _is_first(self.attributes.get("axis", ""))
 
     @property
-    def excludes(self) -> bool:
+    def excludes_named_axes(self) -> bool:
         """Whether the node reduces all axes except those that it names."""
         return self.attributes.get("exclude") == "True"
 
     @property
-    def normalises(self) -> bool:
+    def divides_backward(self) -> bool:
         """Whether the node's backward pass divides by a count over the batch, for any use of its output."""
         return self.attributes.get("normalization") in ("valid", "batch")
 
@@ -124,7 +126,9 @@ class Graph:
     def _is_stack(self, index: int) -> bool:
         return self.nodes[index].op in STACKS_BESIDE and _is_first(self.nodes[index].attributes.get("axis", "0"))
 
-    def reaching(self, begins: Callable[[int, Node], bool], through: Callable[[Node], Sequence[int]]) -> list[bool]:
+    def mark_dependents(
+        self, begins: Callable[[int, Node], bool], through: Callable[[Node], Sequence[int]]
+    ) -> list[bool]:
         """Return, for each node, whether `begins` holds for it or for a node from which it is computed.
 
         `through`: returns the inputs of a node that are followed.
@@ -135,28 +139,30 @@ class Graph:
         return marks
 
     @cached_property
-    def data(self) -> list[bool]:
+    def depends_on_data(self) -> list[bool]:
         """For each node, whether it depends on arrays other than weights. The record calls weights `var...`."""
-        return self.reaching(lambda index, node: node.op == "null" and not node.name.startswith("var"), _inputs)
+        return self.mark_dependents(lambda index, node: node.op == "null" and not node.name.startswith("var"), _inputs)
 
     @cached_property
-    def weights(self) -> list[bool]:
-        return self.reaching(
+    def depends_on_weights(self) -> list[bool]:
+        return self.mark_dependents(
             lambda index, node: node.op == "null" and node.name.startswith("var"), lambda node: node.value_inputs
         )
 
     @cached_property
-    def elementwise(self) -> list[bool]:
+    def is_elementwise(self) -> list[bool]:
         """For each node, whether it is made of weights and arrays without a layer between them."""
         marks = list[bool]()
         for node in self.nodes:
-            is_simple = node.op in ELEMENTWISE or (node.op in DOTS and not self.data[len(marks)])
+            is_simple = node.op in ELEMENTWISE or (node.op in DOTS and not self.depends_on_data[len(marks)])
             marks.append(node.op == "null" or (is_simple and all(marks[input_index] for input_index in node.inputs)))
         return marks
 
     def reduces(self, index: int, node: Node) -> bool:
         """Whether the node reduces over the batch, or is the number of samples."""
-        return (node.op in SHAPES or (node.op in REDUCTIONS and not node.within_samples)) and self.data[index]
+        return (
+            node.op in SHAPES or (node.op in REDUCTIONS and not node.reduces_within_samples)
+        ) and self.depends_on_data[index]
 
     def nodes_below(self, index: int, inputs: Callable[[Node], Sequence[int]] = _inputs) -> list[int]:
         """Return the node and all nodes from which it is computed, along these `inputs` of each node."""

@@ -12,7 +12,7 @@ VOID_AGAIN_ERROR = (
 
 
 class VoidAgain(RuntimeError, Unrecoverable):
-    """The same step was void too often. Raised on all workers."""
+    """The same step was void too often; all workers raise this error."""
 
 
 class AbortedSteps:

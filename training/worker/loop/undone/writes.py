@@ -29,7 +29,7 @@ class Writes(Listener):
         if not thread_context.in_block:
             loop.state.script_sets(array)
 
-    def takes_part(self, array: Any) -> None:
+    def takes_slice(self, array: Any) -> None:
         self.writes(array)
 
     def wrote(self, array: Any) -> None:
