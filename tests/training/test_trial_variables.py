@@ -20,7 +20,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.trial.differences import END, HELD, NAMES, Arrays, Key, compare, relative_differences
 from dyntrain.training.trial.variables import Variables, names_text, saved_differences
 from dyntrain.training.worker.loop import held as room
-from dyntrain.training.worker.loop.held import LARGEST, MOST_ITEMS, held
+from dyntrain.training.worker.loop.held import MOST_ITEMS, MOST_NUMBERS, held
 from idioms import mlp
 from mxnet import gluon
 
@@ -132,7 +132,7 @@ class Meter:
         (gluon.Parameter("never", shape=(2,)), []),
         (random.Random(3), ["it"]),
         (np.random.default_rng(3), ["it"]),
-        (np.zeros(LARGEST + 1), []),
+        (np.zeros(MOST_NUMBERS + 1), []),
         (list(range(MOST_ITEMS + 1)), []),
         (SimpleNamespace(of_a_library=1), []),
         ("text", []),

@@ -78,4 +78,4 @@ def difference(
         parts_sums = np.sum([weight * np.array(part[key].sums) for weight, part in parts], axis=0)
         if norm > least_norm and (share := float(np.linalg.norm(whole_sums - parts_sums)) / norm) > tolerance:
             differences.append(Difference(names[key], share))
-    return max(differences, key=lambda found: found.share, default=None)
+    return max(differences, key=lambda one_difference: one_difference.share, default=None)
