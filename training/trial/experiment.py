@@ -56,8 +56,8 @@ from dyntrain.training.trial.verdict import (
 from dyntrain.training.trial_files import VARIABLE, Order, taken
 from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
 
-# Names of the runs
-ONE, NUDGED, AGAIN, DRAWS, MEMBERS, RULES = "one-process", "nudged", "again", "other-draws", "members", "rules"
+ONE, NUDGED, AGAIN, DRAWS = "one-process", "nudged", "again", "other-draws"  # names of the runs in one process
+MEMBERS, RULES = "members", "rules"  # names of the run on several workers, and of the run with rules
 CHECKS_VARIABLE = "DYNTRAIN_CHECKS"  # variable that sets whether rules are off, warn, or stop the job
 IN_ONE_PROCESS = "the script in one process"
 CHECK_SECONDS = 0.5  # seconds between two looks at a run's progress
@@ -73,8 +73,8 @@ class Options:
     """
 
     command: Sequence[str]
-    steps: int = 12
-    epochs: int | None = None
+    steps: int = 12  # most steps of a loop
+    epochs: int | None = None  # most epochs of a loop
     samples: int | None = None  # samples of an epoch
     plan: Plan | None = None
     seed: int = 0

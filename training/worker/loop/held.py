@@ -24,7 +24,7 @@ from mxnet import gluon
 
 MOST_NUMBERS = 2_000_000  # numbers in an array; larger arrays are datasets, not state
 MOST_ITEMS, MOST_NESTED = 500, 4  # most items of a container that is searched, most containers in each other
-GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+GENERATOR_TYPES = (random.Random, np.random.Generator, np.random.RandomState)
 
 
 def held(describe: Callable[[Any], Any], excluded: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
@@ -35,7 +35,7 @@ def held(describe: Callable[[Any], Any], excluded: Iterable[Any] = ()) -> tuple[
     """
     arrays: dict[str, Any] = {}
     names, seen = set[str](), {id(excluded_object) for excluded_object in excluded}
-    for frame in reversed([*_frames(sys._getframe(1))]):
+    for frame in reversed([*_script_frames(sys._getframe(1))]):
         variables = frame.f_globals | frame.f_locals
         for name, value in variables.items():
             if not name.startswith("__"):
@@ -45,7 +45,7 @@ def held(describe: Callable[[Any], Any], excluded: Iterable[Any] = ()) -> tuple[
     return arrays, sorted(names)
 
 
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+def _script_frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         if _is_of_script(str(frame.f_globals.get("__name__"))):
             yield frame
@@ -79,26 +79,26 @@ def _arrays_in(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tu
     elif isinstance(value, np.ndarray):
         if value.size <= MOST_NUMBERS and value.dtype.kind in "biuf":
             yield name, value
-    elif isinstance(value, GENERATORS):
+    elif isinstance(value, GENERATOR_TYPES):
         generator_state = value.bit_generator if isinstance(value, np.random.Generator) else value
         yield name, np.float64(zlib.crc32(pickle.dumps(generator_state)))
     elif depth:
-        for item_name, item in _parts(name, value):
+        for item_name, item in _named_items(name, value):
             yield from _arrays_in(item_name, item, seen, depth - 1)
 
 
-def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _named_items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, gluon.Block):
-        yield from _items(name, value.collect_params(), ".{}")
+        yield from _formatted_items(name, value.collect_params(), ".{}")
     if isinstance(value, dict | gluon.ParameterDict):
-        yield from _items(name, value, "[{!r}]")
+        yield from _formatted_items(name, value, "[{!r}]")
     elif isinstance(value, list | tuple | deque):
         if len(value) <= MOST_ITEMS:
             yield from ((f"{name}[{index}]", item) for index, item in enumerate([*value]))
     elif _is_of_script(type(value).__module__) and hasattr(value, "__dict__"):
-        yield from _items(name, vars(value), ".{}")
+        yield from _formatted_items(name, vars(value), ".{}")
 
 
-def _items(name: str, values: Any, name_format: str) -> Iterator[tuple[str, Any]]:
+def _formatted_items(name: str, values: Any, name_format: str) -> Iterator[tuple[str, Any]]:
     if len(values.keys()) <= MOST_ITEMS:
         yield from ((name + name_format.format(key), item) for key, item in [*values.items()])

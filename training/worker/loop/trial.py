@@ -166,7 +166,7 @@ class Trial:
                 data if isinstance(data, dict) else dict(enumerate(data if isinstance(data, list) else [data]))
             )
             arrays = {f"{Path(file).name} {name}": _sketched(array.asnumpy()) for name, array in named_arrays.items()}
-            _save(trial._order.saved_folder / f"{time.time_ns()}{SUFFIX}", arrays)
+            _save_arrays(trial._order.saved_folder / f"{time.time_ns()}{SUFFIX}", arrays)
 
         def seed_and_note(*args: Any, **options: Any) -> None:
             trial._seeded_alike = False
@@ -200,11 +200,11 @@ class Trial:
                     device_copy[:] = -2 * device_copy + LARGE_CHANGE
         if (arrays_path := self._arrays_path(loop)).exists() and not self._order.rules:
             with np.load(arrays_path) as arrays:
-                _save(arrays_path, {**arrays, **_variable_arrays("end", loop)})
+                _save_arrays(arrays_path, {**arrays, **_variable_arrays("end", loop)})
 
     def _record_arrays(self, loop: Any, **more: Any) -> None:
         arrays = {f"{name} {label}": _sketched(array) for name, label, array in loop.state.compared()}
-        _save(
+        _save_arrays(
             self._arrays_path(loop),
             {**arrays, **self._gradients, **self._variable_arrays, "epoch": loop.position.epoch, **more},
         )
@@ -222,7 +222,7 @@ def this_trial() -> Trial | None:
     return None if current_order is None else Trial(current_order)
 
 
-def _save(path: Path, arrays: dict[str, Any]) -> None:
+def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
     unfinished_file = path.with_name(f"_{path.name}")
     np.savez(unfinished_file, **arrays)
     unfinished_file.rename(path)

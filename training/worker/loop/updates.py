@@ -115,14 +115,14 @@ class Updates:
         if batch.void or batch.has_next_part:
             return
         self._voids.refuse(loop.position.step, loop.workers)
-        self._vote(trainer, batch, gradient_factors)
+        self._prepare_consensus(trainer, batch, gradient_factors)
         if loop.trial is not None:
             loop.trial.kill_if_planned(loop, "before")
         batch.void = not self._sum(trainer, batch)
         if batch.void:
-            self._note_void(trainer)
+            self._count_void_step(trainer)
 
-    def _vote(self, trainer: ElasticTrainer, batch: CurrentBatch, gradient_factors: Terms) -> None:
+    def _prepare_consensus(self, trainer: ElasticTrainer, batch: CurrentBatch, gradient_factors: Terms) -> None:
         """Prepare the numbers that are summed together with the gradients, to show whether all workers agree.
 
         `gradient_factors`: factors by which the script has multiplied its gradients.
@@ -163,14 +163,16 @@ class Updates:
             extra_arrays += [
                 (key, [array]) for key, array in rows.own_share(batch.size, not batch.spectates, loop.rank == 0)
             ]
-        if not self._push(trainer, first_numbers, extra_arrays if shared else [], aside=not first_numbers):
+        if not self._push_gradients(trainer, first_numbers, extra_arrays if shared else [], aside=not first_numbers):
             return False
         if not shared or not batch.consensus.sums_same_parameters(loop.workers):
             return True  # `apply` raises the error if steps or parameters differ
         store_trained(job_state, trainer_number, trained)
-        return trained <= first_numbers or self._push(trainer, trained - first_numbers, [], aside=bool(first_numbers))
+        return trained <= first_numbers or self._push_gradients(
+            trainer, trained - first_numbers, [], aside=bool(first_numbers)
+        )
 
-    def _push(
+    def _push_gradients(
         self,
         trainer: ElasticTrainer,
         param_numbers: frozenset[int],
@@ -192,7 +194,7 @@ class Updates:
         pushed = [*gradients, *extra_arrays]
         return membership.exchange([key for key, _ in pushed], push_arrays, [arrays[0] for _, arrays in pushed], aside)
 
-    def _note_void(self, trainer: ElasticTrainer) -> None:
+    def _count_void_step(self, trainer: ElasticTrainer) -> None:
         loop = self._loop
         if len(loop.trainers) > 1:
             self._voids.add(loop.position.step, loop.workers)
@@ -244,7 +246,7 @@ class Updates:
 
         batch.void = not loop.membership.apply(loop.after, make_update, reaches=is_only_trainer)
         if batch.void:
-            self._note_void(trainer)
+            self._count_void_step(trainer)
             return
         if not are_alike[0]:
             raise unequal_rates(

@@ -19,7 +19,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.worker.replaced import Replaced
 
-DRAWN_NUMBERS = 4096  # numbers drawn to show a generator's state
+DRAWN_NUMBERS = 4096  # numbers drawn to compare the state of generators
 GENERATOR_TYPES = (random.Random, np.random.Generator, np.random.RandomState)
 # The name of each module's parameter for the size: NumPy's gamma has another parameter that is called shape
 MODULES = ((mx.nd, "shape"), (mx.nd.random, "shape"), (mx.random, "shape"), (mx.np.random, "size"), (np.random, "size"))
@@ -108,8 +108,8 @@ def _has_rows(value: Any, samples: int, draw: Callable[..., Any]) -> bool:
 
     A `multinomial` draw takes a row of numbers for each sample, so its array must have two axes.
     """
-    least_axes = 2 if "multinomial" in draw.__name__ else 1
-    return type(value) is mx.nd.NDArray and value.ndim >= least_axes and value.shape[0] == samples
+    fewest_axes = 2 if "multinomial" in draw.__name__ else 1
+    return type(value) is mx.nd.NDArray and value.ndim >= fewest_axes and value.shape[0] == samples
 
 
 def generators() -> list[Any]:
@@ -124,15 +124,15 @@ class Draws:
     """
 
     def __init__(self, own: Sequence[Any]) -> None:
-        self._own = [(generator, _state(generator)) for generator in own]
+        self._own = [(generator, _generator_state(generator)) for generator in own]
         self._random = random.getstate()
         self._singles, replaced = set[str](), Replaced()
         for name in (*DISTRIBUTIONS, *NUMPY_DISTRIBUTIONS, *BY_LENGTH, "choice"):
             if callable(getattr(np.random, name, None)):
-                replaced.replace(np.random, name, functools.partial(self._recording, name=f"np.random.{name}"))
+                replaced.replace(np.random, name, functools.partial(self._recording_draw, name=f"np.random.{name}"))
         self._uniform, self._shuffle = mx.nd.random.uniform, mx.nd.shuffle
 
-    def _recording(self, draw: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def _recording_draw(self, draw: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(draw)
         def draw_and_record(*args: Any, **options: Any) -> Any:
             value = draw(*args, **options)
@@ -156,13 +156,15 @@ class Draws:
         """
         parallel_draw, single_draw = self._uniform(shape=DRAWN_NUMBERS), self._shuffle(mx.nd.arange(DRAWN_NUMBERS))
         moved_states = sorted(
-            state_after for generator, state_before in self._own if (state_after := _state(generator)) != state_before
+            state_after
+            for generator, state_before in self._own
+            if (state_after := _generator_state(generator)) != state_before
         )
         states = [parallel_draw.asnumpy().tobytes(), single_draw.asnumpy().tobytes(), *moved_states]
         return hashlib.sha256(b"".join(states)).hexdigest()
 
 
-def _state(generator: Any) -> bytes:
+def _generator_state(generator: Any) -> bytes:
     if isinstance(generator, np.random.Generator):
         return pickle.dumps(generator.bit_generator.state)
     try:

@@ -22,14 +22,14 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class Site(NamedTuple):
-    """Line at which a loop is about to begin, with its file and source: the input of an analysis.
+    """Line of a script at which a loop is about to begin, with file and source: the input of an analysis.
 
     `loader_names`: names of variables that hold a loader of the job.
     """
 
-    file: str
-    line: int
-    source: str
+    file: str  # the script's path
+    line: int  # where the loop begins
+    source: str  # the file's text
     loader_names: frozenset[str]
 
 

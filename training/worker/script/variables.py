@@ -18,9 +18,9 @@ SHOWING_CALLS = {  # calls that only show their arguments, or wait
     "add_image", "set_description", "set_postfix", "wait_to_read",
 }  # fmt: skip
 CHANGING_METHODS = {"append", "appendleft", "pop", "popleft", "extend", "clear"}  # methods that change a container
-CLOCKS = {"time", "perf_counter", "monotonic", "now"}
+CLOCKS = {"time", "perf_counter", "monotonic", "now"}  # functions that read a clock
 READING_METHODS = {"get", "get_name_value"}  # methods that read a metric
-JOB_METHODS = {"keep", "memory", "rows"}
+JOB_METHODS = {"keep", "memory", "rows"}  # methods of a job that keep values for joining workers
 
 
 def variable_advice(site: Site, tree: ast.Module) -> Iterator[Advice]:
@@ -30,7 +30,10 @@ def variable_advice(site: Site, tree: ast.Module) -> Iterator[Advice]:
             variable_names_in(loop.target),
             [node for node in ast.walk(loop) if isinstance(node, ast.For)],
         )
-        loops = [loop, *(inner for inner in inner_loops if iterates_batches(inner.iter, site, epoch_names))]
+        loops = [
+            loop,
+            *(inner_loop for inner_loop in inner_loops if iterates_batches(inner_loop.iter, site, epoch_names)),
+        ]
         passes = [_pass_of(any_loop) for any_loop in loops]
         carried_names = [
             name
@@ -50,7 +53,7 @@ def variable_advice(site: Site, tree: ast.Module) -> Iterator[Advice]:
                 yield "DT605", any_loop.lineno, (("name", number_variable.id),)
 
 
-class _Pass(ast.NodeVisitor):
+class _LoopPass(ast.NodeVisitor):
     """Names that one pass of a loop reads and sets, in the order of its statements.
 
     The names are of variables, and of attributes of `self`. Inner loops are assumed to run at least once.
@@ -109,7 +112,7 @@ class _Pass(ast.NodeVisitor):
 
     def _assign(self, targets: Sequence[ast.expr], value: ast.expr | None) -> None:
         target_names = {ast.unparse(target) for target in targets}
-        value_pass = _Pass()
+        value_pass = _LoopPass()
         value_pass.visit_all([value])
         self_updated = (target_names & set(value_pass.first)) - self.used  # total = total + loss
         for name in self_updated:
@@ -172,8 +175,8 @@ class _Pass(ast.NodeVisitor):
         super().generic_visit(node)
 
 
-def _pass_of(loop: ast.For) -> _Pass:
-    loop_pass = _Pass()
+def _pass_of(loop: ast.For) -> _LoopPass:
+    loop_pass = _LoopPass()
     loop_pass.visit_all([loop.target, *loop.body])
     return loop_pass
 
@@ -197,7 +200,7 @@ def _only_shows(node: ast.stmt) -> bool:
 
 
 def _plain_calls(node: ast.AST) -> set[str]:
-    """Names of functions that an expression calls by a plain name."""
+    """Names of functions that an expression calls by a name without a dot."""
     return {str(getattr(call.func, "id", "")) for call in ast.walk(node) if isinstance(call, ast.Call)}
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 
-# Places for factors, most factors in a fingerprint, and times that the included places may be halved
-PLACES, MOST_TERMS, HALVINGS = 512, 64, 4
+PLACES, MOST_TERMS, HALVINGS = 512, 64, 4  # places for factors, most factors, and halvings of the included places
 SIZES, LEVELS = PLACES, PLACES + MOST_TERMS  # offsets in a fingerprint
 FINGERPRINT = LEVELS + HALVINGS  # length of a fingerprint, in which at most an eighth of the places is used
 
