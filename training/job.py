@@ -37,14 +37,14 @@ from dyntrain.training.worker.data.randomness import begin_alike
 from dyntrain.training.worker.data.shards import Shards
 from dyntrain.training.worker.loop.batch.rows import Rows
 from dyntrain.training.worker.loop.epoch import Epoch
-from dyntrain.training.worker.loop.loop_config import SEVERAL_DATASETS, Changes, LoopConfig, loop_config_of
+from dyntrain.training.worker.loop.loop_config import SEVERAL_DATASETS_REMEDY, Changes, LoopConfig, loop_config_of
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
 from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.script.advice import advise
-from dyntrain.training.worker.script.leaving import LEFT, close_soon
-from dyntrain.training.worker.script.phases import ONE_LOOP, WITHIN
+from dyntrain.training.worker.script.leaving import LEFT_EARLY_ERROR, close_later
+from dyntrain.training.worker.script.phases import ONE_LOOP_ERROR, WITHIN_LOOP_ERROR
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memory
 
@@ -271,7 +271,7 @@ class ElasticJob:
             sampler=batch_sampler,
         )
         loader.batches = lambda: self._batches(loader)
-        loader.place = lambda: self._loop.place
+        loader.place = lambda: self._loop.place_in_epoch
         loop.loading.loaders.append(loader)
         return loader
 
@@ -280,7 +280,7 @@ class ElasticJob:
         if epoch is None or (self.position.epoch != epoch.place and not self.membership.over):
             raise RuntimeError(
                 "the loader gives each batch once, inside `for epoch in job.epochs(...)`: for a second pass, as an "
-                f"evaluation is, take a gluon DataLoader over epoch.share(...); {SEVERAL_DATASETS}"
+                f"evaluation is, take a gluon DataLoader over epoch.share(...); {SEVERAL_DATASETS_REMEDY}"
             )
         return epoch.batches(loader)
 
@@ -401,12 +401,12 @@ class ElasticJob:
         raises SystemExit(0).
         """
         if self._looping:
-            raise RuntimeError(WITHIN)
+            raise RuntimeError(WITHIN_LOOP_ERROR)
         loop = self._loop_to_prepare("epochs")
         if self.membership.ended:
-            raise RuntimeError(ONE_LOOP if self._loop_over else LEFT)
+            raise RuntimeError(ONE_LOOP_ERROR if self._loop_over else LEFT_EARLY_ERROR)
         loop.inherit()
-        advise(self.membership.findings, sys._getframe(1), named=name is not None)
+        advise(self.membership.findings, sys._getframe(1), has_name=name is not None)
         config = loop_config_of(
             loop.loading,
             epochs,
@@ -487,6 +487,6 @@ class ElasticJob:
                 self.membership.ended = True
                 loop.loading.close()
                 if loop_abandoned:
-                    close_soon(self.membership)
+                    close_later(self.membership)
                 else:
                     self.membership.close()

@@ -226,7 +226,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             "worker %d of %d: the training data is divided again, %d of %d samples in a batch",
             store.rank, store.num_workers, self._batch, self._global_batch,
         )  # fmt: skip
-        self._optimizer.rescale_grad = self._scale.factor_for(*batch_sums, store.num_workers)
+        self._optimizer.rescale_grad = self._scale.gradient_factor(*batch_sums, store.num_workers)
         return train, evaluation if validate else None
 
     # ---- MXNet's fit calls these methods in each epoch; in an elastic fit only `_prepare` has an effect

@@ -30,7 +30,7 @@ class Heard(logging.Handler):
 
 def main() -> None:
     Membership.probes = True
-    probe_driver.SECONDS = probe_driver.SOON_SECONDS = child.IDLE_SECONDS = (
+    probe_driver.PROBE_SECONDS = probe_driver.SOON_SECONDS = child.IDLE_SECONDS = (
         600  # no outcome hangs on how busy the machine is
     )
     heard = Heard()

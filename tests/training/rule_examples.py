@@ -21,7 +21,7 @@ import numpy as np
 import mxnet as mx  # isort: skip
 from conducted import Conductor, Plain, PlainLoader
 from dyntrain.training.checks import findings
-from dyntrain.training.checks.explain import PAGES
+from dyntrain.training.checks.explain import PAGES_FOLDER
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop import probe_driver
 from dyntrain.training.worker.membership.membership import Membership
@@ -49,7 +49,7 @@ def train(x, y):
 
 def examples(code: str) -> dict[str, str]:
     """By their kinds. Raises ValueError where a page has not one of each, the bad one first."""
-    text = (PAGES / f"{code}.md").read_text(encoding="utf-8")
+    text = (PAGES_FOLDER / f"{code}.md").read_text(encoding="utf-8")
     matches = re.findall(r"^(Bad|Good):\n\n```python\n(.*?)```$", text, re.DOTALL | re.MULTILINE)
     if tuple(kind.lower() for kind, _ in matches) != KINDS:
         raise ValueError(f"{code}: a bad example, and then a good one")
@@ -141,7 +141,7 @@ def run_script(source: str, script: Path, by: Conductor | OneProcess | None = No
 
 def main(folder: str, *codes: str) -> None:
     Membership.probes = True
-    probe_driver.SECONDS = probe_driver.SOON_SECONDS = child.IDLE_SECONDS = (
+    probe_driver.PROBE_SECONDS = probe_driver.SOON_SECONDS = child.IDLE_SECONDS = (
         600  # no outcome hangs on how busy the machine is
     )
     for code in codes:

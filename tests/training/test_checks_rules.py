@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from dyntrain.training.checks.explain import explain
 from dyntrain.training.checks.findings import CHECKS_VARIABLE, IGNORE_VARIABLE, Findings, Place
-from dyntrain.training.checks.rules import MOST_WORDS, RULES
+from dyntrain.training.checks.rules import MOST_RULE_WORDS, RULES
 
 ROOT = Path(__file__).parents[2]
 HERE = Place("train.py", 3, 3)
@@ -23,7 +23,7 @@ def sources() -> Iterator[tuple[Path, str]]:
 
 def test_a_rule_says_in_few_words_what_was_found_and_what_to_write() -> None:
     for rule in RULES.values():
-        assert len(f"{rule.sentence} {rule.remedy}".split()) <= MOST_WORDS, rule.code
+        assert len(f"{rule.sentence} {rule.remedy}".split()) <= MOST_RULE_WORDS, rule.code
         assert rule.sentence
         assert rule.remedy
 
@@ -52,7 +52,7 @@ def test_a_warning_is_told_once_for_a_line_and_stops_nothing(reported_codes: Cal
     for line in (3, 3, 4):
         assert findings.find("DT302", Place("train.py", line, line), name="dense0_weight") is None
     assert reported_codes() == ["DT302", "DT302"]
-    assert findings.stops is None
+    assert findings.stop_messages is None
     assert "DT302" in (Findings(mode="strict").find("DT302", HERE, name="x") or ""), "but where it is asked for"
 
 
@@ -63,7 +63,7 @@ def test_all_that_stops_a_job_is_said_together() -> None:
     findings.find("DT101", HERE)
     findings.find("DT301", Place("train.py", 9, 9), name="dense0_weight")
     findings.find("DT101", HERE)
-    lines = re.findall(r"^train.py:(\d): (DT\d+): ", findings.stops or "", re.M)
+    lines = re.findall(r"^train.py:(\d): (DT\d+): ", findings.stop_messages or "", re.M)
     assert lines == [("3", "DT101"), ("9", "DT301"), ("3", "DT201")]
 
 
@@ -91,7 +91,7 @@ def test_a_comment_silences_its_statement_alone(tmp_path: Path) -> None:
 def test_without_checks_nothing_is_looked_at_but_what_gives_a_step_its_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CHECKS_VARIABLE, "off")
     findings = Findings(mode="strict")
-    assert findings.off, "what a launch says goes before what the script says"
+    assert findings.is_off, "what a launch says goes before what the script says"
     assert findings.find("DT101", HERE) is None
     assert findings.find("DT406", HERE, n=0) is not None
     assert findings.silenced == {"all": "checks='off'"}

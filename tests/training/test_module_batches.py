@@ -221,9 +221,9 @@ def test_where_means_of_unequal_batches_would_be_added_up_all_workers_say_so() -
         conducted(Conductor({0: 2}, segment_steps=None), "means", lambda: Divided(uneven=True))
     both = mx.sym.Group([network("sums"), network("means")])
     scale = GradientScale(0.5, 12, both)
-    assert scale.factor_for(24.0, 288.0, 2) == 0.25, "each worker has the batch of one process"
+    assert scale.gradient_factor(24.0, 288.0, 2) == 0.25, "each worker has the batch of one process"
     with pytest.raises(RefusedByAll, match="one output has normalization='batch'"):
-        scale.factor_for(12.0, 72.0, 2)
+        scale.gradient_factor(12.0, 72.0, 2)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

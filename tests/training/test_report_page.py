@@ -154,7 +154,7 @@ def test_without_the_volume_the_page_is_made_of_the_jobs_reports() -> None:
     assert [point.workers for point in story.points] == [1, 2, 1]
     assert [(change.pause, change.restarted) for change in story.changes] == [(None, False), (0.5, False), (None, True)]
     assert "made of" in summary(story, "")
-    with pytest.raises(ValueError, match="carry no history"):
+    with pytest.raises(ValueError, match="contain no history"):
         story_of_report(report.model_copy(update={"history": None}))
 
 

@@ -27,7 +27,7 @@ from dyntrain.controller.contract.job_history import HistoryMark, HistoryPoint, 
 from dyntrain.controller.local.pace import patient
 from dyntrain.training import events
 from dyntrain.training.protocol.messages import Position
-from dyntrain.training.report.board import Board, Scalar, Text, entries_of_history, latest
+from dyntrain.training.report.board import Board, Scalar, Text, entries_of_history, latest_time
 from moto_server import moto_server
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
@@ -110,7 +110,7 @@ def test_of_a_job_whose_reports_are_all_there_is_each_point_comes_once() -> None
     assert Scalar(13.0, 5, "job/pause_seconds", 0.5) in entries
     assert Text(14.0, 5, "job/notes", "worker lost i-2: its process ended") in entries
     assert {entry.at for entry in entries_of_history(history, 12.0)} == {13.0, 14.0, 20.0}
-    assert list(entries_of_history(history, latest(history))) == []
+    assert list(entries_of_history(history, latest_time(history))) == []
 
 
 def test_a_job_that_is_over_stays_so_whatever_comes_of_its_workers_ends() -> None:

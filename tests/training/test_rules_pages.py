@@ -16,11 +16,11 @@ import pytest
 import rule_examples
 from conducted import Conductor, Death
 from dyntrain.controller.local.pace import patient
-from dyntrain.training.checks.explain import PAGES, explain
+from dyntrain.training.checks.explain import PAGES_FOLDER, explain
 from dyntrain.training.checks.rules import RULES
 from rule_examples import KINDS, OneProcess, examples, run
 
-CODES = sorted(page.stem for page in PAGES.glob("*.md"))
+CODES = sorted(page.stem for page in PAGES_FOLDER.glob("*.md"))
 PROBED = ["DT201", "DT202", "DT203"]  # what the trial of the first batch finds, in a process of its own
 WORKERS = {  # from which step on, where one alone does not show it
     "DT402": {0: 3},
@@ -57,7 +57,7 @@ def test_every_rule_has_a_page_and_every_page_is_a_rules() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_page_has_its_rules_sentence_as_its_title_a_reason_and_two_short_examples(code: str) -> None:
-    title, _, body = (PAGES / f"{code}.md").read_text(encoding="utf-8").partition("\n\n")
+    title, _, body = (PAGES_FOLDER / f"{code}.md").read_text(encoding="utf-8").partition("\n\n")
     literal = re.split(r"\{[^{}]+\}", RULES[code].sentence)
     assert re.fullmatch(f"# {code}: " + ".+".join(map(re.escape, literal)), title)
     assert len(body.partition("\n\nBad:\n")[0].split()) > 20, "why"

@@ -15,7 +15,7 @@ import pytest
 from conducted import Conductor, Death
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop.agreed.batch_size import Counts, NoMeaning, divisor
+from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning, SampleCounts, find_divisor
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus
 from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT
 from dyntrain.training.worker.state.attributes import Unfit
@@ -180,8 +180,8 @@ def test_a_number_that_is_no_batch_size_is_refused_before_it_changes_a_weight(
     )
 
 
-def counts(here: int, all_: int, batches: int = 1, batch: int = 16) -> Counts:
-    return Counts(
+def counts(here: int, all_: int, batches: int = 1, batch: int = 16) -> SampleCounts:
+    return SampleCounts(
         nominal=(batch, batch * batches),
         full=(batch, batch * batches),
         own=(here, here * batches),
@@ -193,19 +193,19 @@ def test_one_number_that_says_two_things_is_told_apart_by_what_it_said_before() 
     """8 of 16 samples here, two batches added up: 16 is one batch of all workers, and both batches of this one."""
     shared = counts(8, 16, 2)
     with pytest.raises(NoMeaning, match="DT402"):
-        divisor(16, shared, None)
-    by, sums = divisor(32, counts(16, 16, 2), None)  # alone: the script counts both batches
+        find_divisor(16, shared, None)
+    by, sums = find_divisor(32, counts(16, 16, 2), None)  # alone: the script counts both batches
     assert by == 32
-    assert divisor(16, shared, sums)[0] == 32, "it counts its own samples"
-    by, constants = divisor(16, counts(16, 16, 2), None)
+    assert find_divisor(16, shared, sums)[0] == 32, "it counts its own samples"
+    by, constants = find_divisor(16, counts(16, 16, 2), None)
     assert by == 16
-    assert divisor(16, shared, constants)[0] == 16, "it names one batch"
+    assert find_divisor(16, shared, constants)[0] == 16, "it names one batch"
 
 
 def test_the_last_batch_is_divided_by_what_the_script_says() -> None:
-    assert divisor(16, counts(3, 5), None)[0] == 16, "the constant, as in one process"
-    assert divisor(3, counts(3, 5), None)[0] == 5, "the samples in hand"
-    assert divisor(5, counts(3, 5), None)[0] == 5
+    assert find_divisor(16, counts(3, 5), None)[0] == 16, "the constant, as in one process"
+    assert find_divisor(3, counts(3, 5), None)[0] == 5, "the samples in hand"
+    assert find_divisor(5, counts(3, 5), None)[0] == 5
 
 
 def test_an_epoch_is_its_number() -> None:

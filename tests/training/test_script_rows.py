@@ -104,7 +104,7 @@ def test_what_has_no_rows_is_refused_where_it_is_given(given: Any, axis: int) ->
         ({"batching": PerWorker(BATCH)}, None, "PerWorker"),
         ({"local_batch_at_most": 2}, ORDER, "local_batch_at_most="),
         ({}, None, "no row continues a row of the previous"),
-        ({}, [list(range(BATCH + 1))], rf"has {BATCH} rows, batches have {BATCH + 1}"),
+        ({}, [list(range(BATCH + 1))], rf"has {BATCH} rows, but a batch has {BATCH + 1} rows"),
     ],
     ids=["per worker", "parts", "drawn order", "larger batch"],
 )

@@ -20,7 +20,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.trial.differences import END, HELD, NAMES, Arrays, Key, compare, relative_differences
 from dyntrain.training.trial.variables import Variables, names_text, saved_differences
 from dyntrain.training.worker.loop import held as room
-from dyntrain.training.worker.loop.held import LARGEST, MOST_ITEMS, held
+from dyntrain.training.worker.loop.held import MOST_ITEMS, MOST_NUMBERS, held
 from idioms import mlp
 from mxnet import gluon
 
@@ -54,8 +54,8 @@ def average(steps: int) -> dict[str, Any]:
 
 def test_what_goes_on_from_step_to_step_is_another_one_on_who_joins_and_arrays_come_first() -> None:
     seen = anew(average)
-    assert seen.others((1, JOINS)) == [], "there was one worker"
-    assert seen.others((1, JOINS + 1)) == ["average['a']", "average['b']", "count"]
+    assert seen.different_between_workers((1, JOINS)) == [], "there was one worker"
+    assert seen.different_between_workers((1, JOINS + 1)) == ["average['a']", "average['b']", "count"]
 
 
 def test_an_array_that_is_another_one_in_the_end_is_told_and_a_count_is_not() -> None:
@@ -74,14 +74,14 @@ def test_what_is_made_anew_and_rounded_otherwise_is_the_same() -> None:
     near = lambda by: lambda steps: {"average": [1.0 + by, 2.0]}  # noqa: E731
     one, nudged = run(near(0.0)), run(near(1e-6))
     seen = Variables(one, nudged, among(run(near(0.0)), run(near(5e-6), JOINS)))
-    assert (seen.others((1, STEPS)), seen.different_at_end()) == ([], [])
+    assert (seen.different_between_workers((1, STEPS)), seen.different_at_end()) == ([], [])
 
 
 def test_a_variable_that_has_nothing_yet_is_told_and_one_that_is_not_set_is_not() -> None:
     def of(steps: int) -> dict[str, Any]:
         return {"average[0]": [2.0, 3.0], "loss": [4.0, 5.0]} if steps else {}
 
-    assert anew(of).others((1, STEPS)) == ["average[0]"]
+    assert anew(of).different_between_workers((1, STEPS)) == ["average[0]"]
 
 
 def test_what_is_saved_is_compared_by_files() -> None:
@@ -132,7 +132,7 @@ class Meter:
         (gluon.Parameter("never", shape=(2,)), []),
         (random.Random(3), ["it"]),
         (np.random.default_rng(3), ["it"]),
-        (np.zeros(LARGEST + 1), []),
+        (np.zeros(MOST_NUMBERS + 1), []),
         (list(range(MOST_ITEMS + 1)), []),
         (SimpleNamespace(of_a_library=1), []),
         ("text", []),
@@ -166,6 +166,6 @@ def test_what_goes_round_ends() -> None:
 
 def test_variables_of_libraries_are_none_of_the_scripts() -> None:
     assert not any(
-        room._is_own(module) for module in ("mxnet.gluon.trainer", "threading", "pytest", "dyntrain.training")
+        room._is_of_script(module) for module in ("mxnet.gluon.trainer", "threading", "pytest", "dyntrain.training")
     )
-    assert room._is_own(__name__)
+    assert room._is_of_script(__name__)

@@ -17,12 +17,12 @@ import pytest
 import mxnet as mx  # isort: skip
 from conducted import Conductor
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
-from dyntrain.training.trial.results import load, saved_arrays
+from dyntrain.training.trial.results import load_arrays, saved_arrays
 from dyntrain.training.trial_files import VARIABLE, Kill, Order, saved_steps
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop import trial as trials
 from dyntrain.training.worker.loop.loop_config import LoopConfig
-from dyntrain.training.worker.loop.trial import KEPT_WHOLE, Trial, _nudge, _sketched, this_trial
+from dyntrain.training.worker.loop.trial import MOST_KEPT_NUMBERS, Trial, _nudge, _sketched, this_trial
 from dyntrain.training.worker.probe import draws
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,9 +66,9 @@ def test_a_batch_that_follows_the_workers_is_told(tmp_path: Path) -> None:
     assert trial_order.follows_file.exists()
 
 
-@given(st.integers(0, 3 * KEPT_WHOLE), st.floats(1e-3, 1e3))
+@given(st.integers(0, 3 * MOST_KEPT_NUMBERS), st.floats(1e-3, 1e3))
 def test_one_number_of_a_large_array_shows_by_its_size(place: int, by: float) -> None:
-    one = np.zeros(3 * KEPT_WHOLE + 1)
+    one = np.zeros(3 * MOST_KEPT_NUMBERS + 1)
     other = one.copy()
     other[place] += by
     assert np.linalg.norm(_sketched(one) - _sketched(other)) == pytest.approx(by)
@@ -78,7 +78,7 @@ def test_one_number_of_a_large_array_shows_by_its_size(place: int, by: float) ->
 def test_what_differs_everywhere_differs_as_much_in_the_sums(seed: int) -> None:
     """Also where all differ to the same side: the sums have signs."""
     rng = np.random.default_rng(seed)
-    differs = rng.normal(loc=rng.integers(0, 2), size=20 * KEPT_WHOLE)
+    differs = rng.normal(loc=rng.integers(0, 2), size=20 * MOST_KEPT_NUMBERS)
     assert np.linalg.norm(_sketched(differs)) == pytest.approx(np.linalg.norm(differs), rel=0.1)
 
 
@@ -102,12 +102,12 @@ def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_
     times = [at for at, _ in saved_steps(trial_order.steps_folder)]
     assert {at.step for at in times} == set(range(13))
     assert {at.workers for at in times if at.step > 3} == {3}
-    arrays = load(next(path for at, path in saved_steps(trial_order.steps_folder) if at.step == 5))
+    arrays = load_arrays(next(path for at, path in saved_steps(trial_order.steps_folder) if at.step == 5))
     assert sum(name.startswith("gradient ") for name in arrays) == 4
     assert {"held x", "held BATCH"} <= {*arrays}, "what the script has, by its names"
     assert not any(name.startswith("held net") for name in arrays), "what trains is compared anyway"
     (last,) = {path for at, path in saved_steps(trial_order.steps_folder) if (at.step, at.rank) == (12, 0)}
-    assert "end BATCH" in load(last)
+    assert "end BATCH" in load_arrays(last)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_a_kill_is_of_one_worker_and_happens_once(tmp_path: Path, monkeypatch: p
 def test_draws_for_a_share_are_rows_of_those_for_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the share is another one in the next step."""
     for module, _ in draws.MODULES:
-        for name in draws.NAMES:
+        for name in draws.FUNCTION_NAMES:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(module, name))
     at_hand: list[Any] = [None]

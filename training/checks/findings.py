@@ -2,7 +2,7 @@
 
 Each finding is reported once, with file and line. Findings that stop the job are reported together. A rule is silenced
 on a line by `# dyntrain: ignore[DT301]`, in a script by `ElasticJob.join(ignore=("DT301",))`, and for a launch by
-`--ignore DT301`. The launch option reaches the workers through an environment variable.
+`--ignore DT301`. The option of `dyntrain launch` reaches the workers through an environment variable.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Lines of one statement in a script: its first line (`line`) and its last line (`last`)."""
+    """Place of one statement in a script."""
 
-    file: str
-    line: int
-    last: int
+    file: str  # the script's path
+    line: int  # the statement's first line
+    last: int  # the statement's last line
 
 
 def codes_in(text: str) -> frozenset[str]:
@@ -62,7 +62,7 @@ def known_codes(codes: Iterable[str]) -> frozenset[str]:
 
 
 def mode_of(text: str) -> Mode:
-    """Return the mode with this name. Raises ValueError for an unknown name."""
+    """Return the mode of the checks that has this name. Raises ValueError for an unknown name."""
     for mode in MODES:
         if text == mode:
             return mode
@@ -70,10 +70,10 @@ def mode_of(text: str) -> Mode:
 
 
 class Findings:
-    """Findings of one process. Raises ValueError for an unknown code or mode.
+    """Findings of one process: the rules that its script breaks. Raises ValueError for an unknown code or mode.
 
-    The launch's mode, in the environment, overrides the script's mode. Codes ignored by the launch and codes ignored by
-    the script are combined.
+    A mode given to the launch, which arrives in an environment variable, overrides the script's mode. Codes ignored by
+    the launch and codes ignored by the script are combined.
     """
 
     def __init__(self, ignore: Iterable[str] = (), mode: str | None = None) -> None:
@@ -86,12 +86,12 @@ class Findings:
         self._stops = dict[str, None]()
 
     @property
-    def off(self) -> bool:
+    def is_off(self) -> bool:
         return self.mode == "off"
 
     @property
-    def stops(self) -> str | None:
-        """Messages of all findings so far that stop the job, or None without any.
+    def stop_messages(self) -> str | None:
+        """Messages of all findings so far that stop the job, or None if no finding does.
 
         The probe's findings (DT2) are last, because other findings may be their cause.
         """
@@ -100,8 +100,8 @@ class Findings:
     def find(self, code: str, place: Place | None = None, /, **values: object) -> str | None:
         """Report that the script breaks the rule `code`, at `place` or at the script's running line.
 
-        `values`: for the rule's format strings. Returns the message with which to stop the job. Returns None if the
-        rule is silenced, or if it is a warning, which is logged once for each place.
+        `values`: inserted in the rule's format strings. Returns the message with which to stop the job. Returns None if
+        the rule is silenced, or if it is a warning, which is logged once for each place in the script.
         """
         rule, place = RULES[code], place or script_line()
         if (silenced_by := self._silence_reason(rule, place)) is not None:
@@ -121,7 +121,7 @@ class Findings:
     def _silence_reason(self, rule: Rule, place: Place | None) -> str | None:
         if rule.fixed:
             return None
-        if self.off:
+        if self.is_off:
             return ""
         if rule.code in self._ignored:
             return "ignored by the script or its launch"
@@ -130,18 +130,18 @@ class Findings:
 
 def sentence_of(rule: Rule, place: Place | None, /, **values: object) -> str:
     place_text = "" if place is None else f"{place.file}:{place.line}: "
-    words = {"sentence": rule.sentence.format(**values), "remedy": rule.remedy.format(**values)}
-    return MESSAGE.format(place=place_text, code=rule.code, **words)
+    sentences = {"sentence": rule.sentence.format(**values), "remedy": rule.remedy.format(**values)}
+    return MESSAGE.format(place=place_text, code=rule.code, **sentences)
 
 
 def _ignored_codes(place: Place) -> set[str]:
-    lines = (linecache.getline(place.file, number) for number in range(place.line, place.last + 1))
-    ignored = (match.group(1) for line in lines if (match := IGNORE_COMMENT.search(line)))
-    return {code.strip() for codes in ignored for code in codes.split(",")}
+    place_lines = (linecache.getline(place.file, number) for number in range(place.line, place.last + 1))
+    code_lists = (match.group(1) for place_line in place_lines if (match := IGNORE_COMMENT.search(place_line)))
+    return {code.strip() for code_list in code_lists for code in code_list.split(",")}
 
 
 def script_line() -> Place | None:
-    """Return the place of the innermost running statement outside of libraries, or None without any."""
+    """Return the place of the innermost running statement outside of libraries, or None if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in LIBRARIES:
         frame = frame.f_back

@@ -1,7 +1,7 @@
 """Table of the rules by which scripts are checked; a rule's code never changes its meaning. Pure.
 
 An `error` stops the job, because the script's own numbers prove the mistake. A `warning` is only inferred from the
-source, from names, or from an array's origin. The page of a rule is `training/rules/CODE.md`.
+source, from names, or from how an array was made. The page of a rule is `training/rules/CODE.md`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning"]
-MOST_WORDS = 30  # most words of sentence and remedy together
+MOST_RULE_WORDS = 30  # most words of sentence and remedy together
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,15 @@ class Rule:
     A `fixed` rule cannot be silenced, because the job cannot continue after the mistake.
     """
 
-    code: str
+    code: str  # such as DT101
     severity: Severity
-    sentence: str
-    remedy: str
-    fixed: bool = False
+    sentence: str  # names the mistake
+    remedy: str  # what to write instead
+    fixed: bool = False  # whether the rule cannot be silenced
 
 
 # fmt: off
-_ROWS = (
+_ALL_RULES = (
     # ---- DT1: the loss, and the trainer's `loss` argument
     Rule("DT101", "error", "the loss is a mean over the batch, but its trainer expects a sum",
          "job.trainer(..., loss='mean')"),
@@ -109,4 +109,4 @@ _ROWS = (
          "{job}.epochs(..., name='...') of each"),
 )
 # fmt: on
-RULES = {rule.code: rule for rule in _ROWS}
+RULES = {rule.code: rule for rule in _ALL_RULES}

@@ -9,23 +9,23 @@ from math import isfinite
 from dyntrain.controller.contract.job_history import HistoryMark, JobHistory
 from dyntrain.training import events
 
-RATE, WORKERS, PAUSE = "job/samples_per_second", "job/workers", "job/pause_seconds"
-CHANGES, NOTES = "job/changes", "job/notes"
+RATE_TAG, WORKERS_TAG, PAUSE_TAG = "job/samples_per_second", "job/workers", "job/pause_seconds"
+CHANGES_TAG, NOTES_TAG = "job/changes", "job/notes"
 
 
 @dataclass(frozen=True)
 class Scalar:
-    at: float
+    at: float  # Unix time
     step: int
-    tag: str
+    tag: str  # name of the curve
     value: float
 
 
 @dataclass(frozen=True)
 class Text:
-    at: float
+    at: float  # Unix time
     step: int
-    tag: str
+    tag: str  # name of the series of texts
     text: str
 
 
@@ -33,7 +33,7 @@ class Text:
 class Void:
     """Mark that the training from `step` on did not count and is repeated."""
 
-    at: float
+    at: float  # Unix time
     step: int
 
 
@@ -42,13 +42,10 @@ Entry = Scalar | Text | Void
 
 @dataclass
 class Board:
-    """Converter of a job's events into TensorBoard entries.
+    """Converter of a job's events into TensorBoard entries."""
 
-    `step`: last step reached. `over`: whether the job has ended.
-    """
-
-    step: int = 0
-    over: bool = False
+    step: int = 0  # last step reached
+    over: bool = False  # whether the job has ended
     _changes: dict[int, str] = field(default_factory=dict)
 
     def entries_of(self, event: events.Event) -> Iterator[Entry]:
@@ -57,14 +54,14 @@ class Board:
         match event:
             case events.Segment():
                 self.step = event.end.step
-                yield from _segment(event.at, self.step, event.rate, event.workers, event.metrics)
+                yield from _segment_entries(event.at, self.step, event.rate, event.workers, event.metrics)
             case events.Forming():
                 if event.position.step < self.step:
                     yield Void(event.at, event.position.step + 1)
                 self.step = event.position.step
-                yield Text(event.at, self.step, CHANGES, _change(event))
+                yield Text(event.at, self.step, CHANGES_TAG, _change_text(event))
             case events.Pause():
-                yield Scalar(event.at, self.step, PAUSE, event.seconds)
+                yield Scalar(event.at, self.step, PAUSE_TAG, event.seconds)
             case (
                 events.Restart()
                 | events.Failed()
@@ -72,52 +69,54 @@ class Board:
                 | events.CommitFailed()
                 | events.ResultsNotUploaded()
             ):
-                yield Text(event.at, self.step, NOTES, f"{_spaced(event.event)}: {event.reason}")
+                yield Text(event.at, self.step, NOTES_TAG, f"{_spaced(event.event)}: {event.reason}")
             case events.ScriptFailed():
-                yield Text(event.at, self.step, NOTES, f"{_spaced(event.event)}\n\n{_as_code(event.traceback)}")
+                yield Text(event.at, self.step, NOTES_TAG, f"{_spaced(event.event)}\n\n{_as_code(event.traceback)}")
             case _:
                 pass
 
 
-def entries_of_history(history: JobHistory, beyond: float) -> Iterator[Entry]:
-    """Yield the entries after the time `beyond`, from the history in a job's reports."""
-    steps = [(point.at, point.step) for point in history.points]
+def entries_of_history(history: JobHistory, after: float) -> Iterator[Entry]:
+    """Yield the entries after the time `after`, from the history in a job's reports."""
+    steps_by_time = [(point.at, point.step) for point in history.points]
     for point in history.points:
-        if point.at > beyond:
+        if point.at > after:
             metrics = {name: value for name, value in point.metrics.items() if value is not None}
-            yield from _segment(point.at, point.step, point.samples_per_second, point.workers, metrics)
+            yield from _segment_entries(point.at, point.step, point.samples_per_second, point.workers, metrics)
     for mark in history.marks:
-        if mark.at > beyond:
-            step = max((step for at, step in steps if at <= mark.at), default=0)
-            yield from _mark(mark, step)
+        if mark.at > after:
+            step = max((step for at, step in steps_by_time if at <= mark.at), default=0)
+            yield from _mark_entries(mark, step)
 
 
-def latest(history: JobHistory) -> float:
-    """Return the time of the last point or mark in a history, 0 without any."""
+def latest_time(history: JobHistory) -> float:
+    """Return the time of the last point or mark in a history, or 0 if it has none."""
     return max([0.0, *(point.at for point in history.points), *(mark.at for mark in history.marks)])
 
 
-def _segment(at: float, step: int, rate: float, workers: int, metrics: dict[str, float]) -> Iterator[Scalar]:
-    yield Scalar(at, step, RATE, rate)
-    yield Scalar(at, step, WORKERS, float(workers))
+def _segment_entries(at: float, step: int, rate: float, workers: int, metrics: dict[str, float]) -> Iterator[Scalar]:
+    yield Scalar(at, step, RATE_TAG, rate)
+    yield Scalar(at, step, WORKERS_TAG, float(workers))
     for name, value in metrics.items():
         if isfinite(value):  # any other value leaves a gap in the curve
             yield Scalar(at, step, f"metrics/{name}", value)
 
 
-def _mark(mark: HistoryMark, step: int) -> Iterator[Entry]:
+def _mark_entries(mark: HistoryMark, step: int) -> Iterator[Entry]:
     if mark.event == "pause" and mark.seconds is not None:
-        yield Scalar(mark.at, step, PAUSE, mark.seconds)
+        yield Scalar(mark.at, step, PAUSE_TAG, mark.seconds)
     elif mark.event == "forming":
-        yield Text(mark.at, step, CHANGES, f"generation {mark.generation}: {mark.reason}")
+        yield Text(mark.at, step, CHANGES_TAG, f"generation {mark.generation}: {mark.reason}")
     elif mark.reason:
         instance_text = f" {mark.instance}" if mark.instance else ""
-        yield Text(mark.at, step, NOTES, f"{_spaced(mark.event)}{instance_text}: {mark.reason}")
+        yield Text(mark.at, step, NOTES_TAG, f"{_spaced(mark.event)}{instance_text}: {mark.reason}")
 
 
-def _change(event: events.Forming) -> str:
+def _change_text(event: events.Forming) -> str:
     lines = [f"generation {event.number}, {len(event.members)} workers: {event.cause}"]
-    lines += [f"- {word} {', '.join(ids)}" for word, ids in _membership_lists(event) if ids]
+    lines += [
+        f"- {heading} {', '.join(instance_ids)}" for heading, instance_ids in _membership_lists(event) if instance_ids
+    ]
     return "\n".join(lines)
 
 

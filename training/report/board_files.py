@@ -12,35 +12,35 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-SUFFIX = ".dyntrain"
+SUFFIX = ".dyntrain"  # ending of the names of the event files
 FLUSH_SECONDS = 2
 
 
 class BoardFiles:
     """Writer of a job's event files for TensorBoard in `folder`.
 
-    Its own earlier files are removed, so that TensorBoard shows nothing twice; other files stay.
+    Event files that this class wrote in the folder earlier are removed, so that TensorBoard shows nothing twice.
     """
 
     def __init__(self, folder: Path) -> None:
         """Create the folder if necessary, and begin a new file. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
-        earlier = set(folder.glob(f"events.out.tfevents.*{SUFFIX}"))
+        earlier_files = set(folder.glob(f"events.out.tfevents.*{SUFFIX}"))
         self._writer = EventFileWriter(str(folder), flush_secs=FLUSH_SECONDS, filename_suffix=SUFFIX)
         self.write([Void(0.0, 0)])  # TensorBoard takes the first START for the beginning, not for a restart
-        for file in earlier:
+        for file in earlier_files:
             file.unlink(missing_ok=True)
 
     def write(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
-            self._writer.add_event(_event(entry))
+            self._writer.add_event(_tensorboard_event(entry))
         self._writer.flush()
 
     def close(self) -> None:
         self._writer.close()
 
 
-def _event(entry: Entry) -> Any:
+def _tensorboard_event(entry: Entry) -> Any:
     if isinstance(entry, Scalar):
         return Event(wall_time=entry.at, step=entry.step, summary=scalar_pb(entry.tag, entry.value))
     if isinstance(entry, Text):

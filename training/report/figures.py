@@ -1,4 +1,4 @@
-"""Figures as SVG without scripts and external files, so that the page's policy may forbid these. Pure.
+"""Figures as SVG without scripts and external files, so that the page's security policy may forbid them. Pure.
 
 A figure shows one curve over time, and membership changes as numbered marks. ElementTree escapes all text.
 """
@@ -12,9 +12,10 @@ from math import ceil, floor, isfinite, log10
 from xml.etree import ElementTree as Tree
 
 WIDTH, HEIGHT = 960, 220
-LEFT, RIGHT, TOP, BOTTOM = 92, 14, 24, 32  # margins for labels on a narrow screen, which are twice as large
+LEFT_MARGIN, RIGHT_MARGIN = 92, 14  # for labels on a narrow screen, which are twice as large
+TOP_MARGIN, BOTTOM_MARGIN = 24, 32
 MOST_POINTS = 800  # more points would share pixels
-UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+TIME_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 SVG = "http://www.w3.org/2000/svg"
 
 
@@ -22,7 +23,7 @@ SVG = "http://www.w3.org/2000/svg"
 class Mark:
     """A numbered vertical line at the time `at`, with `text` as its title."""
 
-    at: float
+    at: float  # Unix time
     number: int
     text: str
 
@@ -38,37 +39,46 @@ def figure(
 ) -> str:
     """Draw a curve of (time, value); a value of None leaves a gap.
 
-    `steps`: each value holds since the time of the previous one. `from_zero`: the value axis begins at 0 or below.
+    `steps`: whether to draw a stepped line, because each value is valid from the time of the previous value on.
+    `from_zero`: whether the value axis begins at 0 or below.
     """
     values = [value for _, value in curve if value is not None and isfinite(value)]
-    low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    ticks = ticks_of(min(low, 0.0) if from_zero else low, high)
-    bounds = (min(low, ticks[0]), max(high, ticks[-1]))
+    lowest, highest = (min(values), max(values)) if values else (0.0, 1.0)
+    ticks = ticks_of(min(lowest, 0.0) if from_zero else lowest, highest)
+    bounds = (min(lowest, ticks[0]), max(highest, ticks[-1]))
     begin, end = span if span[1] > span[0] else (span[0], span[0] + 1.0)
 
     def x(at: float) -> float:
-        return LEFT + (at - begin) / (end - begin) * (WIDTH - LEFT - RIGHT)
+        return LEFT_MARGIN + (at - begin) / (end - begin) * (WIDTH - LEFT_MARGIN - RIGHT_MARGIN)
 
     def y(value: float) -> float:
-        return HEIGHT - BOTTOM - (value - bounds[0]) / (bounds[1] - bounds[0]) * (HEIGHT - TOP - BOTTOM)
+        return (
+            HEIGHT
+            - BOTTOM_MARGIN
+            - (value - bounds[0]) / (bounds[1] - bounds[0]) * (HEIGHT - TOP_MARGIN - BOTTOM_MARGIN)
+        )
 
     root = Tree.Element("svg", {"xmlns": SVG, "viewBox": f"0 0 {WIDTH} {HEIGHT}", "role": "img"})
-    Tree.SubElement(root, "title").text = f"{title}: from {low:.4g} to {high:.4g}" if values else f"{title}: no values"
+    Tree.SubElement(root, "title").text = (
+        f"{title}: from {lowest:.4g} to {highest:.4g}" if values else f"{title}: no values"
+    )
     for number, tick in enumerate(ticks):
-        _line(root, "grid", LEFT, y(tick), WIDTH - RIGHT, y(tick))
-        _text(root, f"{tick:.6g}", LEFT - 6, y(tick) + 4, "end", hides_when_narrow=number % 2 == 1)
-    unit, seconds = next((name, size) for name, size in UNITS if end - begin >= 3 * size or size == 1)
-    for number, amount in enumerate(ticks_of(0.0, (end - begin) / seconds)):
-        if (at := begin + amount * seconds) <= end:
-            anchor = "end" if x(at) > WIDTH - LEFT else "middle" if number else "start"
-            x_position = min(x(at) + RIGHT, WIDTH) if anchor == "end" else x(at)
-            _text(root, f"{amount:.6g} {unit}", x_position, HEIGHT - 8, anchor, hides_when_narrow=number % 2 == 1)
+        _add_line(root, "grid", LEFT_MARGIN, y(tick), WIDTH - RIGHT_MARGIN, y(tick))
+        _add_text(root, f"{tick:.6g}", LEFT_MARGIN - 6, y(tick) + 4, "end", hides_when_narrow=number % 2 == 1)
+    unit_name, unit_seconds = next((name, size) for name, size in TIME_UNITS if end - begin >= 3 * size or size == 1)
+    for number, amount in enumerate(ticks_of(0.0, (end - begin) / unit_seconds)):
+        if (at := begin + amount * unit_seconds) <= end:
+            anchor = "end" if x(at) > WIDTH - LEFT_MARGIN else "middle" if number else "start"
+            x_position = min(x(at) + RIGHT_MARGIN, WIDTH) if anchor == "end" else x(at)
+            _add_text(
+                root, f"{amount:.6g} {unit_name}", x_position, HEIGHT - 8, anchor, hides_when_narrow=number % 2 == 1
+            )
     for mark in marks:
-        line = _line(root, "mark", x(mark.at), TOP, x(mark.at), HEIGHT - BOTTOM)
+        line = _add_line(root, "mark", x(mark.at), TOP_MARGIN, x(mark.at), HEIGHT - BOTTOM_MARGIN)
         Tree.SubElement(line, "title").text = mark.text
-        _text(root, str(mark.number), x(mark.at), TOP - 5, "middle")
-    for piece in pieces(thinned(curve)):
-        corners = [(x(at), y(value)) for at, value in piece]
+        _add_text(root, str(mark.number), x(mark.at), TOP_MARGIN - 5, "middle")
+    for segment in split_at_gaps(thinned(curve)):
+        corners = [(x(at), y(value)) for at, value in segment]
         if steps:
             corners = [corner for a, b in pairwise(corners) for corner in (a, (a[0], b[1]))] + corners[-1:]
         if len(corners) == 1:
@@ -88,12 +98,12 @@ def ticks_of(low: float, high: float) -> list[float]:
     if not high > low:
         low, high = (low - 0.5, low + 0.5) if low else (0.0, 1.0)
     least_step = (high - low) / 4
-    size = 10.0 ** floor(log10(least_step))
-    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= least_step)
-    return [number * step for number in range(floor(low / step), ceil(high / step) + 1)]
+    power_of_ten = 10.0 ** floor(log10(least_step))
+    tick_step = next(power_of_ten * factor for factor in (1, 2, 2.5, 5, 10) if power_of_ten * factor >= least_step)
+    return [number * tick_step for number in range(floor(low / tick_step), ceil(high / tick_step) + 1)]
 
 
-def pieces(curve: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
+def split_at_gaps(curve: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
     """Split the curve at values that are None or not finite, and omit these values."""
     segments: list[list[tuple[float, float]]] = [[]]
     for at, value in curve:
@@ -101,35 +111,37 @@ def pieces(curve: Sequence[tuple[float, float | None]]) -> list[list[tuple[float
             segments.append([])
         else:
             segments[-1].append((at, value))
-    return [piece for piece in segments if piece]
+    return [segment for segment in segments if segment]
 
 
 def thinned(curve: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    """Reduce a long curve to the minimum and the maximum of each stretch, so that no peak is lost."""
+    """Reduce a long curve to the minimum and the maximum of each stretch of points, so that no peak is lost."""
     if len(curve) <= MOST_POINTS:
         return list(curve)
-    size = ceil(2 * len(curve) / MOST_POINTS)
+    stretch_size = ceil(2 * len(curve) / MOST_POINTS)
     points: list[tuple[float, float | None]] = []
-    for start in range(0, len(curve), size):
-        stretch = curve[start : start + size]
-        numbers = [(value, at) for at, value in stretch if value is not None and isfinite(value)]
-        if len(numbers) < len(stretch):
+    for start in range(0, len(curve), stretch_size):
+        stretch = curve[start : start + stretch_size]
+        values_and_times = [(value, at) for at, value in stretch if value is not None and isfinite(value)]
+        if len(values_and_times) < len(stretch):
             points.append((stretch[0][0], None))
-        ends = {min(numbers), max(numbers)} if numbers else set()
-        points += sorted((at, value) for value, at in ends)
+        extremes = {min(values_and_times), max(values_and_times)} if values_and_times else set()
+        points += sorted((at, value) for value, at in extremes)
     return points
 
 
-def _line(root: Tree.Element, kind: str, x1: float, y1: float, x2: float, y2: float) -> Tree.Element:
+def _add_line(root: Tree.Element, css_class: str, x1: float, y1: float, x2: float, y2: float) -> Tree.Element:
     return Tree.SubElement(
-        root, "line", {"class": kind, "x1": _rounded(x1), "y1": _rounded(y1), "x2": _rounded(x2), "y2": _rounded(y2)}
+        root,
+        "line",
+        {"class": css_class, "x1": _rounded(x1), "y1": _rounded(y1), "x2": _rounded(x2), "y2": _rounded(y2)},
     )
 
 
-def _text(root: Tree.Element, text: str, x: float, y: float, anchor: str, hides_when_narrow: bool = False) -> None:
-    """Add text; a `hides_when_narrow` text is hidden on a narrow screen."""
-    place = {"x": _rounded(x), "y": _rounded(y), "text-anchor": anchor}
-    Tree.SubElement(root, "text", {**place, "class": "second"} if hides_when_narrow else place).text = text
+def _add_text(root: Tree.Element, text: str, x: float, y: float, anchor: str, hides_when_narrow: bool = False) -> None:
+    """Add a text, which is hidden on a narrow screen if `hides_when_narrow`."""
+    position = {"x": _rounded(x), "y": _rounded(y), "text-anchor": anchor}
+    Tree.SubElement(root, "text", {**position, "class": "second"} if hides_when_narrow else position).text = text
 
 
 def _rounded(value: float) -> str:

@@ -14,8 +14,8 @@ from dyntrain.controller.contract.messages import INSTANCE_ID
 from dyntrain.training.report.figures import Mark, figure
 from dyntrain.training.report.story import Change, Story
 
-MARKS = 40  # most numbered marks in a figure
-CHANGES = 500  # most rows in a table
+MOST_MARKS = 40  # most numbered marks in a figure
+MOST_TABLE_ROWS = 500  # most rows in a table
 SHOWN_SECONDS = 0.005  # shortest phase shown; a shorter phase would round to zero
 STYLE = """
 :root { color-scheme: light dark; --curve: #1f6feb; --grid: #8886; --mark: #b35900; }
@@ -42,68 +42,80 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 def page(story: Story, audit: str) -> str:
     """Return the HTML page. `audit`: sentence that says whether each sample was trained on once."""
-    parts = [
+    sections = [
         f"<h1>{escape(story.name)}</h1>",
         f"<p>{escape(lifetime(story))}</p>",
-        _facts(facts_of(story, audit)),
+        _facts_list(facts_of(story, audit)),
         *(f"<h2>{escape(title)}</h2>{svg}" for title, svg in figures_of(story)),
         "<p>Dashed lines are the changes below, by number.</p>",
         "<h2>Changes</h2>",
-        _changes(story),
-        *_notes(story),
-        *_hours(story.hours),
+        _changes_table(story),
+        *_notes_table(story),
+        *_hours_table(story.hours),
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(story.name)}</title><style>{STYLE}</style></head>\n<body>\n"
-        + "\n".join(parts)
+        + "\n".join(sections)
         + "\n</body></html>\n"
     )
 
 
 def lifetime(story: Story) -> str:
-    return f"{_moment(story.began)} to {_moment(story.ended)}: {story.outcome}"
+    return f"{_time_text(story.began)} to {_time_text(story.ended)}: {story.outcome}"
 
 
 def figures_of(story: Story) -> list[tuple[str, str]]:
     """Return title and SVG of each curve."""
-    visible = story.changes[-MARKS:]
+    shown_changes = story.changes[-MOST_MARKS:]
     marks = [
         Mark(change.at, number, f"{number}: {change.cause}")
         for number, change in enumerate(story.changes, 1)
-        if change in visible
+        if change in shown_changes
     ]
-    span = (story.began, story.ended)
-    workers = [(point.at, float(point.workers)) for point in story.points]
-    if workers and story.changes:
-        workers.insert(0, (min(story.changes[0].at, workers[0][0]), workers[0][1]))
+    time_span = (story.began, story.ended)
+    worker_points = [(point.at, float(point.workers)) for point in story.points]
+    if worker_points and story.changes:
+        worker_points.insert(0, (min(story.changes[0].at, worker_points[0][0]), worker_points[0][1]))
     figures = [
-        ("Workers", figure("Workers", workers, span, marks, steps=True, from_zero=True)),
+        ("Workers", figure("Workers", worker_points, time_span, marks, steps=True, from_zero=True)),
         (
             "Samples a second",
-            figure("Samples a second", [(p.at, p.rate) for p in story.points], span, marks, from_zero=True),
+            figure(
+                "Samples a second", [(point.at, point.rate) for point in story.points], time_span, marks, from_zero=True
+            ),
         ),
     ]
     return figures + [
-        (name, figure(name, [(p.at, p.metrics[name]) for p in story.points if name in p.metrics], span, marks))
+        (
+            name,
+            figure(
+                name,
+                [(point.at, point.metrics[name]) for point in story.points if name in point.metrics],
+                time_span,
+                marks,
+            ),
+        )
         for name in story.metrics
     ]
 
 
 def facts_of(story: Story, audit: str) -> dict[str, str]:
     """Return the job's summary, which the page and the command line show."""
-    last = story.points[-1] if story.points else None
-    metrics = ", ".join(f"{name} {_value(value)}" for name, value in last.metrics.items()) if last else ""
+    last_point = story.points[-1] if story.points else None
+    metrics = (
+        ", ".join(f"{name} {_value_text(value)}" for name, value in last_point.metrics.items()) if last_point else ""
+    )
     facts = {
         "outcome": story.outcome,
-        "time": _span(story.ended - story.began),
-        "epochs": str(last.epoch + 1 if last else 0),
+        "time": _duration_text(story.ended - story.began),
+        "epochs": str(last_point.epoch + 1 if last_point else 0),
         "at the end": metrics or "no metrics",
         "changes": f"{len(story.changes) if story.whole else story.counts.get('forming', 0)}, of which {story.kept} "
         f"kept every process that stayed",
-        "survivors paused": f"{_span(story.paused)} in all",
+        "survivors paused": f"{_duration_text(story.paused)} in all",
         "restarts": _restarts(story),
         "samples": audit,
     }
@@ -117,23 +129,23 @@ def facts_of(story: Story, audit: str) -> dict[str, str]:
 
 
 def _restarts(story: Story) -> str:
-    restarts = story.counts.get("restart", 0)
-    summary = f"{restarts} happened, {story.kept} avoided"
+    restart_count = story.counts.get("restart", 0)
+    counts_text = f"{restart_count} happened, {story.kept} avoided"
     if story.start_seconds is None or not story.kept:
-        return summary
+        return counts_text
     return (
-        f"{summary}; a worker of this job takes {_span(story.start_seconds)} from its start until it is ready, so "
-        f"avoiding them saved about {_span(story.kept * story.start_seconds)}"
+        f"{counts_text}; a worker of this job takes {_duration_text(story.start_seconds)} from its start until it is "
+        f"ready, so avoiding them saved about {_duration_text(story.kept * story.start_seconds)}"
     )
 
 
-def _facts(facts: Mapping[str, str]) -> str:
+def _facts_list(facts: Mapping[str, str]) -> str:
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items())
     return f"<dl>{rows}</dl>"
 
 
-def _changes(story: Story) -> str:
-    omitted = max(0, len(story.changes) - CHANGES)
+def _changes_table(story: Story) -> str:
+    omitted = max(0, len(story.changes) - MOST_TABLE_ROWS)
     rows = rows_of_changes(story)[omitted:]
     if not rows:
         return "<p>The workers stayed the same.</p>"
@@ -144,47 +156,60 @@ def _changes(story: Story) -> str:
 
 def rows_of_changes(story: Story) -> list[list[str]]:
     """Return the table of changes: number, time since the start, epoch, cause, joined, left, pause, phases."""
-    return [_row(number, change, story.began) for number, change in enumerate(story.changes, 1)]
+    return [_change_row(number, change, story.began) for number, change in enumerate(story.changes, 1)]
 
 
-def _row(number: int, change: Change, began: float) -> list[str]:
+def _change_row(number: int, change: Change, began: float) -> list[str]:
     cause = "; ".join(
         filter(None, [change.cause, "all workers were restarted" if change.restarted else "", change.outcome])
     )
-    phases = ", ".join(f"{name} {_span(spent)}" for name, spent in change.phases.items() if spent >= SHOWN_SECONDS)
+    phases = ", ".join(
+        f"{name} {_duration_text(phase_seconds)}"
+        for name, phase_seconds in change.phases.items()
+        if phase_seconds >= SHOWN_SECONDS
+    )
     return [
         str(number),
-        _span(change.at - began),
+        _duration_text(change.at - began),
         "" if change.epoch is None else str(change.epoch),
         cause,
         "\n".join(change.joining),
         "\n".join(change.leaving),
-        "" if change.pause is None else _span(change.pause),
+        "" if change.pause is None else _duration_text(change.pause),
         phases,
     ]
 
 
-def _notes(story: Story) -> Iterable[str]:
+def _notes_table(story: Story) -> Iterable[str]:
     if story.notes:
         rows = [
-            [_span(n.at - story.began), n.what.replace("_", " "), n.instance, n.text] for n in story.notes[-CHANGES:]
+            [_duration_text(note.at - story.began), note.what.replace("_", " "), note.instance, note.text]
+            for note in story.notes[-MOST_TABLE_ROWS:]
         ]
         yield "<h2>What else happened</h2>"
         yield _table(("after", "what", "instance", ""), rows)
 
 
-def _hours(hours: Mapping[str, float]) -> Iterable[str]:
+def _hours_table(hours: Mapping[str, float]) -> Iterable[str]:
     if hours:
-        rows = [[instance, f"{spent:.3f}"] for instance, spent in sorted(hours.items(), key=lambda item: -item[1])]
+        rows = [
+            [instance, f"{instance_hours:.3f}"]
+            for instance, instance_hours in sorted(hours.items(), key=lambda instance_and_hours: -instance_and_hours[1])
+        ]
         yield "<h2>Instance-hours</h2>"
         yield _table(("instance", "hours as a member"), rows)
 
 
 def _table(column_names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     header_cells = "".join(f"<th>{escape(name)}</th>" for name in column_names)
-    names = [f' data-name="{escape(name)}"' if name else "" for name in column_names]
-    lines = ("".join(f"<td{name}>{_cell(cell)}</td>" for name, cell in zip(names, row, strict=True)) for row in rows)
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    name_attributes = [f' data-name="{escape(name)}"' if name else "" for name in column_names]
+    row_cells = (
+        "".join(
+            f"<td{name_attribute}>{_cell(cell)}</td>" for name_attribute, cell in zip(name_attributes, row, strict=True)
+        )
+        for row in rows
+    )
+    body = "".join(f"<tr>{cells}</tr>" for cells in row_cells)
     return f'<div class="wide"><table><thead><tr>{header_cells}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
@@ -194,15 +219,15 @@ def _cell(text: str) -> str:
     return f"<pre>{escape(text)}</pre>" if "\n" in text else escape(text)
 
 
-def _value(value: float | None) -> str:
+def _value_text(value: float | None) -> str:
     return "not a number" if value is None else f"{value:.4g}"
 
 
-def _moment(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _span(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.2f} s"
     minutes, seconds_left = divmod(round(seconds), 60)

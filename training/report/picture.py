@@ -9,7 +9,7 @@ from dyntrain.training.report.figures import HEIGHT, WIDTH
 from dyntrain.training.report.page import figures_of, lifetime
 from dyntrain.training.report.story import Story
 
-HEAD, TITLE, MARGIN = 64, 26, 16
+HEAD_HEIGHT, TITLE_HEIGHT, MARGIN = 64, 26, 16
 FONTS = "DejaVu Sans, Liberation Sans, Noto Sans, Arial, Helvetica, sans-serif"  # the first installed one is used
 _NOT_IN_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 STYLE = """
@@ -25,16 +25,16 @@ class NoFont(RuntimeError):
 
 def picture(story: Story) -> str:
     """Draw the image as SVG on a white background."""
-    parts, y = [_text("name", 28, story.name), _text("title", 50, lifetime(story))], HEAD
+    svg_parts, y = [_text("name", 28, story.name), _text("title", 50, lifetime(story))], HEAD_HEIGHT
     for title, svg in figures_of(story):
-        place = f'<svg x="{MARGIN}" y="{y + TITLE}" width="{WIDTH}" height="{HEIGHT}" '
-        parts += [_text("title", y + TITLE - 8, title), place + svg.removeprefix("<svg ")]
-        y += TITLE + HEIGHT
+        svg_start = f'<svg x="{MARGIN}" y="{y + TITLE_HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        svg_parts += [_text("title", y + TITLE_HEIGHT - 8, title), svg_start + svg.removeprefix("<svg ")]
+        y += TITLE_HEIGHT + HEIGHT
     width, height = WIDTH + 2 * MARGIN, y + MARGIN
     return _NOT_IN_XML.sub(
         " ",
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="{FONTS}">'
-        f'<style>{STYLE}</style><rect width="{width}" height="{height}" fill="#fff"/>' + "".join(parts) + "</svg>",
+        f'<style>{STYLE}</style><rect width="{width}" height="{height}" fill="#fff"/>' + "".join(svg_parts) + "</svg>",
     )
 
 

@@ -17,9 +17,9 @@ NO_LEDGER = "not audited: the folder of the events has no ledger of the job"
 
 
 def story_of_file(file: Path) -> Story:
-    """Make the story of a job from its events file or its folder.
+    """Make a job's story (the data of its report) from its events file or its folder.
 
-    Raises OSError, records.Unreadable and ValueError.
+    Raises OSError, records.Unreadable or ValueError if it has no readable events.
     """
     file = events_file(file)
     file.open("rb").close()
@@ -58,17 +58,19 @@ def write_picture(file: Path, story: Story) -> None:
     svg = picture(story)
     png = svg_to_bytes(svg_string=svg, zoom=2)
     if png == svg_to_bytes(svg_string=without_text(svg), zoom=2):
-        raise NoFont(f"{file} would have no text, as this machine has none of these fonts: {FONTS}; install one")
+        raise NoFont(
+            f"cannot draw {file}: its texts would be missing, as this machine has none of these fonts: {FONTS}"
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(png)
 
 
-def summary(story: Story, audit: str, *, wide: bool = False) -> str:
-    """Return the summary as text; with `wide`, also a line for each membership change."""
+def summary(story: Story, audit: str, *, with_changes: bool = False) -> str:
+    """Return the summary as text, if `with_changes` with a line for each membership change."""
     facts = facts_of(story, audit)
-    width = max(map(len, facts))
-    lines = [story.name, *(f"  {name.ljust(width)}  {text}" for name, text in facts.items())]
-    if wide:
+    name_width = max(map(len, facts))
+    lines = [story.name, *(f"  {name.ljust(name_width)}  {text}" for name, text in facts.items())]
+    if with_changes:
         lines += ["  changes"]
         lines += ["    " + "  ".join(" ".join(cell.split()) for cell in row if cell) for row in rows_of_changes(story)]
     return "\n".join(lines)

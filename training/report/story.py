@@ -16,38 +16,35 @@ from dyntrain.training import events
 class Point:
     """Results of the training segment that ended at the time `at`; a metric that was not a number is None."""
 
-    at: float
+    at: float  # Unix time
     epoch: int
-    workers: int
-    rate: float
+    workers: int  # number of workers
+    rate: float  # samples a second
     metrics: Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
 class Change:
-    """A membership change: the generation that was formed or attempted, its cause and its pause.
+    """A membership change: the generation that was formed or attempted, its cause and its pause."""
 
-    `pause`: seconds in which the remaining workers waited, or None if unknown.
-    """
-
-    at: float
+    at: float  # Unix time
     generation: int | None
     cause: str
     epoch: int | None = None
-    joining: tuple[str, ...] = ()
-    leaving: tuple[str, ...] = ()
-    pause: float | None = None
-    phases: Mapping[str, float] = field(default_factory=dict)
-    restarted: bool = False
-    outcome: str = ""
+    joining: tuple[str, ...] = ()  # ids of the joining instances
+    leaving: tuple[str, ...] = ()  # ids of the leaving instances
+    pause: float | None = None  # seconds in which the remaining workers waited
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase, by name
+    restarted: bool = False  # whether all workers were restarted
+    outcome: str = ""  # why the change did not take place
 
 
 @dataclass(frozen=True)
 class Note:
-    """Another event that the report lists."""
+    """An event that the report lists, and that is no membership change."""
 
-    at: float
-    what: str
+    at: float  # Unix time
+    what: str  # kind of the event
     instance: str
     text: str
 
@@ -56,21 +53,21 @@ class Note:
 class Story:
     """All data that a report shows.
 
-    `whole`: made from all events, not from the bounded history in reports. `hours`: each instance's hours as a member.
+    Without all events, a story is made from the bounded history in a job's reports.
     """
 
     name: str
-    whole: bool
-    began: float
-    ended: float
+    whole: bool  # whether the story is made from all events
+    began: float  # Unix time of the job's first event
+    ended: float  # Unix time of the job's last event
     outcome: str
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
     notes: tuple[Note, ...]
-    counts: Mapping[str, int]
-    paused: float
-    samples: int | None = None
-    hours: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, int]  # number of events of each kind
+    paused: float  # seconds of all pauses
+    samples: int | None = None  # samples trained on
+    hours: Mapping[str, float] = field(default_factory=dict)  # each instance's hours as a member
     start_seconds: float | None = None  # median time from a worker's start until it is ready
 
     @property
@@ -83,7 +80,7 @@ class Story:
         return sum(change.pause is not None and not change.restarted for change in self.changes)
 
 
-_NOTED = (
+_NOTED_EVENTS = (
     events.WorkerLost,
     events.WorkerRefused,
     events.Restart,
@@ -97,30 +94,34 @@ _NOTED = (
     events.SafeStateUnreadable,
     events.Failed,
 )
-_NOTED_KINDS = {kind.model_fields["event"].default for kind in _NOTED}
+_NOTED_KINDS = {kind.model_fields["event"].default for kind in _NOTED_EVENTS}
 
 
 def story_of_events(name: str, job_events: Iterable[events.Event]) -> Story:
-    """Make the story from a job's events; the job may still run. Raises ValueError without events."""
+    """Make the story from a job's events; the job may still run. Raises ValueError if there are no events."""
     all_events = list(job_events)
     if not all_events:
         raise ValueError("the job has no events yet")
     segments = [event for event in all_events if isinstance(event, events.Segment)]
     pauses = [event for event in all_events if isinstance(event, events.Pause)]
-    ready_seconds = [e.seconds for e in all_events if isinstance(e, events.WorkerReady) and e.seconds and not e.spare]
+    ready_seconds = [
+        event.seconds
+        for event in all_events
+        if isinstance(event, events.WorkerReady) and event.seconds and not event.spare
+    ]
     return Story(
         name=name,
         whole=True,
         began=all_events[0].at,
         ended=all_events[-1].at,
-        outcome=_outcome(all_events),
-        points=tuple(_point(segment) for segment in segments),
-        changes=_changes(all_events),
-        notes=tuple(_note(event) for event in all_events if isinstance(event, _NOTED)),
+        outcome=_outcome_of(all_events),
+        points=tuple(_point_of(segment) for segment in segments),
+        changes=_changes_of(all_events),
+        notes=tuple(_note_of(event) for event in all_events if isinstance(event, _NOTED_EVENTS)),
         counts=Counter(event.event for event in all_events),
         paused=sum(pause.seconds for pause in pauses),
         samples=sum(segment.samples for segment in segments),
-        hours=_hours(all_events),
+        hours=_member_hours(all_events),
         start_seconds=median(ready_seconds) if ready_seconds else None,
     )
 
@@ -129,10 +130,12 @@ def story_of_report(report: JobReport) -> Story:
     """Make the story from the job's latest report. Raises ValueError if the report has no history."""
     history = report.history
     if history is None or not (history.points or history.marks):
-        raise ValueError(f"the reports of {report.job} carry no history; use its events.jsonl on the shared volume")
-    moments = [point.at for point in history.points] + [mark.at for mark in history.marks]
+        raise ValueError(
+            f"the reports of {report.job} contain no history: use the job's events.jsonl on the shared volume"
+        )
+    times = [point.at for point in history.points] + [mark.at for mark in history.marks]
     pauses = {mark.generation: mark for mark in history.marks if mark.event == "pause"}
-    restarted = {mark.generation for mark in history.marks if mark.event == "restart"}
+    restarted_generations = {mark.generation for mark in history.marks if mark.event == "restart"}
     changes = tuple(
         Change(
             mark.at,
@@ -140,7 +143,7 @@ def story_of_report(report: JobReport) -> Story:
             mark.reason,
             pause=pauses[mark.generation].seconds if mark.generation in pauses else None,
             phases=pauses[mark.generation].phases if mark.generation in pauses else {},
-            restarted=mark.generation is not None and mark.generation - 1 in restarted,
+            restarted=mark.generation is not None and mark.generation - 1 in restarted_generations,
         )
         for mark in history.marks
         if mark.event == "forming"
@@ -149,18 +152,25 @@ def story_of_report(report: JobReport) -> Story:
     return Story(
         name=report.job,
         whole=False,
-        began=min(report.started_at, *moments),
-        ended=max(moments),
+        began=min(report.started_at, *times),
+        ended=max(times),
         outcome=f"failed: {failure_reasons[-1]}" if report.state == "failed" and failure_reasons else report.state,
-        points=tuple(Point(p.at, p.epoch, p.workers, p.samples_per_second, dict(p.metrics)) for p in history.points),
+        points=tuple(
+            Point(point.at, point.epoch, point.workers, point.samples_per_second, dict(point.metrics))
+            for point in history.points
+        ),
         changes=changes,
-        notes=tuple(Note(m.at, m.event, m.instance, m.reason) for m in history.marks if m.event in _NOTED_KINDS),
+        notes=tuple(
+            Note(mark.at, mark.event, mark.instance, mark.reason)
+            for mark in history.marks
+            if mark.event in _NOTED_KINDS
+        ),
         counts=history.counts,
         paused=history.paused_seconds,
     )
 
 
-def _outcome(all_events: Sequence[events.Event]) -> str:
+def _outcome_of(all_events: Sequence[events.Event]) -> str:
     for event in reversed(all_events):
         if isinstance(event, events.Finished):
             return "finished"
@@ -169,18 +179,18 @@ def _outcome(all_events: Sequence[events.Event]) -> str:
     return "not over when this was written"
 
 
-def _point(segment: events.Segment) -> Point:
+def _point_of(segment: events.Segment) -> Point:
     metrics = {name: finite(value) for name, value in segment.metrics.items()}
     return Point(segment.at, segment.epoch, segment.workers, segment.rate, metrics)
 
 
-def _changes(all_events: Sequence[events.Event]) -> tuple[Change, ...]:
+def _changes_of(all_events: Sequence[events.Event]) -> tuple[Change, ...]:
     changes: dict[int, Change] = {}
-    restarted = False
+    was_restarted = False
     for event in all_events:
         match event:
             case events.Restart():
-                restarted = True
+                was_restarted = True
             case events.Forming():
                 changes[event.number] = Change(
                     at=event.at,
@@ -189,9 +199,9 @@ def _changes(all_events: Sequence[events.Event]) -> tuple[Change, ...]:
                     epoch=event.position.epoch,
                     joining=event.joining,
                     leaving=event.leaving,
-                    restarted=restarted,
+                    restarted=was_restarted,
                 )
-                restarted = False
+                was_restarted = False
             case events.Pause(generation=number) if number in changes:
                 phases = dict(event.phases)
                 changes[number] = replace(changes[number], pause=event.seconds, phases=phases)
@@ -204,21 +214,25 @@ def _changes(all_events: Sequence[events.Event]) -> tuple[Change, ...]:
     return tuple(changes.values())
 
 
-def _note(event: events.Event) -> Note:
+def _note_of(event: events.Event) -> Note:
     fields = event.model_dump(include={"instance", "reason", "kind", "traceback", "former"})
     text = fields.get("traceback") or fields.get("reason") or fields.get("kind") or fields.get("former") or ""
     return Note(event.at, event.event, fields.get("instance", ""), str(text))
 
 
-def _hours(all_events: Sequence[events.Event]) -> dict[str, float]:
-    hours: dict[str, float] = {}
+def _member_hours(all_events: Sequence[events.Event]) -> dict[str, float]:
+    hours_by_instance: dict[str, float] = {}
     members: tuple[str, ...] = ()
     formed_at = all_events[0].at
     for event in all_events:
         if isinstance(event, events.Forming | events.Restart | events.Finished | events.Failed):
             for instance in members:
-                hours[instance] = hours.get(instance, 0.0) + max(0.0, event.at - formed_at) / 3600
+                hours_by_instance[instance] = (
+                    hours_by_instance.get(instance, 0.0) + max(0.0, event.at - formed_at) / 3600
+                )
             formed_at, members = event.at, event.members if isinstance(event, events.Forming) else ()
     for instance in members:
-        hours[instance] = hours.get(instance, 0.0) + max(0.0, all_events[-1].at - formed_at) / 3600
-    return hours
+        hours_by_instance[instance] = (
+            hours_by_instance.get(instance, 0.0) + max(0.0, all_events[-1].at - formed_at) / 3600
+        )
+    return hours_by_instance

@@ -7,7 +7,7 @@ standard input, the program uploads new and changed files and prints an `Uploade
 standard input ends. The program needs only the right to put objects. Files removed from the volume stay in the bucket,
 until the bucket's lifecycle rules delete them.
 
-The coordinator runs it as a separate program because the volume and S3 may hang for minutes.
+The coordinator runs this program as a separate process because the volume and S3 may hang for minutes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Bucket(Protocol):
 
 
 class S3Folder:
-    """A folder in S3. `location`: s3://BUCKET or s3://BUCKET/PREFIX."""
+    """A folder in S3, as a destination of uploads. `location` has the form s3://BUCKET or s3://BUCKET/PREFIX."""
 
     def __init__(self, location: str) -> None:
         self._bucket, _, prefix = location.removeprefix("s3://").partition("/")
@@ -61,8 +61,8 @@ class S3Folder:
 class Curves:
     """TensorBoard's event file of the job.
 
-    The file has the same name on all nodes. So the next coordinator's file replaces it in the bucket, and TensorBoard
-    shows nothing twice.
+    The file has the same name on all nodes. So the next coordinator's file replaces the previous coordinator's file in
+    the bucket, and TensorBoard shows nothing twice.
     """
 
     def __init__(self, job: JobFolder, folder: Path) -> None:
@@ -72,7 +72,7 @@ class Curves:
         self._folder, self._files = folder, BoardFiles(folder)
         self._tail, self._board = EventTail(job.events), Board()
 
-    def file(self) -> Path:
+    def updated_file(self) -> Path:
         """Add new events to the file, and return its path. Raises OSError and Unreadable."""
         while new_events := self._tail.next():
             self._files.write(entry for event in new_events for entry in self._board.entries_of(event))
@@ -89,9 +89,9 @@ class Uploads:
     def sync(self) -> Uploaded:
         """Upload new and changed files.
 
-        An unreadable file is skipped and named in the result. An error of S3 ends this pass.
+        An unreadable file is skipped and named in the result. An error of S3 ends the pass over the files.
         """
-        started_at, count, size, failure = time.monotonic(), 0, 0, None
+        started_at, file_count, total_bytes, failure = time.monotonic(), 0, 0, None
         for name, path in self._files():
             try:
                 uploaded_bytes = self._upload(name, path if isinstance(path, Path) else path())
@@ -106,19 +106,19 @@ class Uploads:
                 failure = f"{name}: {error}"
                 break
             if uploaded_bytes is not None:
-                count, size = count + 1, size + uploaded_bytes
-        return Uploaded(files=count, size=size, seconds=time.monotonic() - started_at, failed=failure)
+                file_count, total_bytes = file_count + 1, total_bytes + uploaded_bytes
+        return Uploaded(files=file_count, size=total_bytes, seconds=time.monotonic() - started_at, failed=failure)
 
     def _upload(self, name: str, path: Path) -> int | None:
         """Upload one file; returns its size in bytes, or None for an unchanged file. Links and pipes are ignored."""
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as content:
-            status = os.fstat(content.fileno())
-            stamp = (status.st_size, status.st_mtime_ns)
-            if not stat.S_ISREG(status.st_mode) or self._uploaded.get(name) == stamp:
+            file_status = os.fstat(content.fileno())
+            size_and_time = (file_status.st_size, file_status.st_mtime_ns)
+            if not stat.S_ISREG(file_status.st_mode) or self._uploaded.get(name) == size_and_time:
                 return None
             self._bucket.put(f"{self._job.root.name}/{name}", content)
-            self._uploaded[name] = stamp
-            return status.st_size
+            self._uploaded[name] = size_and_time
+            return file_status.st_size
 
     def _files(self) -> Iterator[tuple[str, Path | Callable[[], Path]]]:
         """Yield each result's name in the bucket, and its path or a function that makes the file.
@@ -127,15 +127,15 @@ class Uploads:
         """
         for path in sorted(self._commits.glob("*.commit"), reverse=True):
             yield f"commits/{path.name}", path
-        output = self._job.output
-        for folder, subfolders, names in os.walk(output):
+        output_folder = self._job.output
+        for folder, subfolders, names in os.walk(output_folder):
             subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
             for name in sorted(names):
                 path = Path(folder) / name
                 if not name.startswith(".") and not path.is_symlink():
-                    yield f"output/{path.relative_to(output)}", path
+                    yield f"output/{path.relative_to(output_folder)}", path
         if self._curves is not None:
-            yield self._curves.name, self._curves.file
+            yield self._curves.name, self._curves.updated_file
 
 
 def main(argv: list[str] | None = None) -> int:

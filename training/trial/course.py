@@ -14,15 +14,16 @@ from pathlib import Path
 from dyntrain.training.host.reaper import run_below
 from dyntrain.training.launch.plan import LaunchError
 from dyntrain.training.trial.experiment import MEMBERS, ONE, Experiment, Options
-from dyntrain.training.trial.verdict import HELD, OTHERS, Verdict
+from dyntrain.training.trial.verdict import DIFFERING_VARIABLES_TEXT, NOT_CHECKED_TEXT, Verdict
 
-INTERRUPTED, BAD_COMMAND = 130, 2
+INTERRUPTED_CODE, BAD_COMMAND_CODE = 130, 2
 
 
 def run_experiment(options: Options, as_json: bool) -> int:
     """Run an experiment; return the verdict's exit code, 2 if the command cannot be run, or 130 if interrupted.
 
-    No process of the experiment outlives the call. Files are left only if the script does not train the same.
+    No process of the experiment outlives the call. Files are left only if the script does not train the same on
+    changing workers.
     """
     return run_below(lambda: asyncio.run(_run_experiment(options, as_json)))
 
@@ -38,44 +39,47 @@ async def _run_experiment(options: Options, as_json: bool) -> int:
     except asyncio.CancelledError:
         shutil.rmtree(folder, ignore_errors=True)
         _print_progress(started_at, "interrupted: all processes are ended")
-        return INTERRUPTED
+        return INTERRUPTED_CODE
     except LaunchError as error:
         shutil.rmtree(folder, ignore_errors=True)
         _print_progress(started_at, str(error))
-        return BAD_COMMAND
-    logs = _delete_files(folder, verdict)
-    _show(verdict, experiment, options, logs, as_json)
+        return BAD_COMMAND_CODE
+    log_paths = _delete_files(folder, verdict)
+    _print_verdict(verdict, experiment, options, log_paths, as_json)
     return verdict.exit_code
 
 
 def _delete_files(folder: Path, verdict: Verdict) -> list[str]:
-    """Delete the experiment's files, or only the steps' arrays if the script does not train the same.
+    """Delete the experiment's files, or only the steps' arrays if the script does not train the same on changing
+    workers.
 
     Returns the paths of the logs that are left.
     """
     if not verdict.exit_code:
         shutil.rmtree(folder, ignore_errors=True)
         return []
-    for run in folder.iterdir():
-        if run.is_dir():
-            shutil.rmtree(run / "steps", ignore_errors=True)
+    for run_folder in folder.iterdir():
+        if run_folder.is_dir():
+            shutil.rmtree(run_folder / "steps", ignore_errors=True)
     return [str(folder / f"{name}.log") for name in (ONE, MEMBERS) if (folder / f"{name}.log").exists()]
 
 
-def _show(verdict: Verdict, experiment: Experiment, options: Options, logs: list[str], as_json: bool) -> None:
-    plan = None if experiment.plan is None else str(experiment.plan)
+def _print_verdict(
+    verdict: Verdict, experiment: Experiment, options: Options, log_paths: list[str], as_json: bool
+) -> None:
+    plan_text = None if experiment.plan is None else str(experiment.plan)
     if as_json:
-        print(json.dumps({**verdict.facts, "plan": plan, "seed": options.seed, "logs": logs}), flush=True)
+        print(json.dumps({**verdict.facts, "plan": plan_text, "seed": options.seed, "logs": log_paths}), flush=True)
         return
     print(verdict.sentence, flush=True)
-    if plan is not None:
-        print(f"Again: --plan '{plan}' --seed {options.seed}. {HELD}", flush=True)
+    if plan_text is not None:
+        print(f"Again: --plan '{plan_text}' --seed {options.seed}. {NOT_CHECKED_TEXT}", flush=True)
     if verdict.others:
-        print(OTHERS.format(verdict.others), flush=True)
+        print(DIFFERING_VARIABLES_TEXT.format(verdict.others), flush=True)
     for finding in verdict.findings:
         print(finding, flush=True)
-    if logs:
-        print(f"What the script wrote: {' '.join(logs)}", flush=True)
+    if log_paths:
+        print(f"What the script wrote: {' '.join(log_paths)}", flush=True)
 
 
 def _print_progress(started_at: float, text: str) -> None:

@@ -2,8 +2,8 @@
 
 A difference is relative: the norm of the difference of two arrays, divided by the norm of the first array. One rounding
 of a float is about 1e-7. A *nudged* run, whose initial weights differ by one rounding, measures the effect of rounding
-on the script. Sums over workers are rounded differently from sums in one process. So a difference counts as rounding up
-to `ROUNDING_FACTOR` times that effect.
+on the script. Sums over workers are rounded differently from sums in one process. So a difference counts as rounding if
+it is at most `ROUNDING_FACTOR` times the effect of rounding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-ROUNDING_FACTOR = 20.0
+ROUNDING_FACTOR = 20.0  # differences up to this many times the effect of rounding count as rounding
 LEAST_EFFECT = {
     "w": 1e-6,
     "g": 1e-5,
@@ -38,13 +38,13 @@ Key = tuple[int, int]  # a loop, and a step
 class Divergence:
     """First step and array in which two runs differ.
 
-    `missing`: the run that did not make the step; empty if each run made it.
+    `missing`: the run that did not make the step, or empty if both runs made it.
     """
 
     key: Key
-    name: str
-    difference: float
-    rounding: float
+    name: str  # of the array
+    difference: float  # relative difference of the array in the two runs
+    rounding: float  # effect of rounding on the array
     missing: Literal["", "one", "members"] = ""
 
 
@@ -52,8 +52,9 @@ class Divergence:
 class Comparison:
     """Result of the comparison of two runs.
 
-    `difference`: largest difference of weights before the runs part. `rounding`: largest effect of rounding on the
-    weights. `blind`: first step at which rounding alone is too large to compare, or None if all steps were compared.
+    `difference`: largest relative difference of weights before the first step that differs. `rounding`: largest effect
+    of rounding on the weights. `blind`: first step at which rounding alone is too large to compare, or None if all
+    steps were compared.
     """
 
     difference: float
@@ -67,28 +68,34 @@ def relative_differences(arrays: Arrays, other_arrays: Arrays) -> dict[str, floa
 
     A difference is infinite if `other_arrays` lacks the array or has NaNs at other places.
     """
-    norms = {name: _norm(array) for name, array in arrays.items() if _kind(name) in LEAST_EFFECT}
-    largest = {kind: max((norms[name] for name in norms if _kind(name) == kind), default=0.0) for kind in LEAST_EFFECT}
-    return {name: distance(arrays[name], other_arrays.get(name), NOISE * largest[_kind(name)]) for name in norms}
+    norms = {name: _norm(array) for name, array in arrays.items() if _array_kind(name) in LEAST_EFFECT}
+    largest_norms = {
+        kind: max((norms[name] for name in norms if _array_kind(name) == kind), default=0.0) for kind in LEAST_EFFECT
+    }
+    return {
+        name: distance(arrays[name], other_arrays.get(name), NOISE * largest_norms[_array_kind(name)]) for name in norms
+    }
 
 
 def distance(array: NDArray[np.float64], other_array: NDArray[np.float64] | None, least_norm: float = 0.0) -> float:
-    """Return the norm of the difference, divided by the first array's norm, or by `least_norm` if that is larger."""
+    """Return the norm of two arrays' difference, divided by the first array's norm, or by `least_norm` if that is
+    larger.
+    """
     if other_array is None or other_array.shape != array.shape:
         return math.inf
-    finite = np.isfinite(array)
-    if not np.array_equal(finite, np.isfinite(other_array)):
+    is_finite = np.isfinite(array)
+    if not np.array_equal(is_finite, np.isfinite(other_array)):
         return math.inf
-    difference_norm = float(np.linalg.norm(array[finite] - other_array[finite]))
-    size = max(_norm(array), least_norm)
-    return 0.0 if not difference_norm else (difference_norm / size if size else math.inf)
+    difference_norm = float(np.linalg.norm(array[is_finite] - other_array[is_finite]))
+    divisor_norm = max(_norm(array), least_norm)
+    return 0.0 if not difference_norm else (difference_norm / divisor_norm if divisor_norm else math.inf)
 
 
 def _norm(array: NDArray[np.float64]) -> float:
     return float(np.linalg.norm(array[np.isfinite(array)]))
 
 
-def _kind(name: str) -> str:
+def _array_kind(name: str) -> str:
     if name in (DRAWS, EPOCH) or name.startswith((HELD, END, NAMES)):
         return ""
     return "g" if name.startswith(GRADIENT) else "w"
@@ -101,88 +108,102 @@ class Rounding:
         self._largest: dict[str, float] = {}
 
     def add(self, differences: Mapping[str, float]) -> None:
-        for name, value in differences.items():
-            self._largest[name] = max(value, self._largest.get(name, 0.0))
+        for name, difference in differences.items():
+            self._largest[name] = max(difference, self._largest.get(name, 0.0))
 
     def median_effect(self, kind: str) -> float:
-        return median([value for name, value in self._largest.items() if _kind(name) == kind] or [0.0])
+        return median([effect for name, effect in self._largest.items() if _array_kind(name) == kind] or [0.0])
 
     def effect_on(self, name: str) -> float:
-        return max(self._largest.get(name, 0.0), self.median_effect(_kind(name)))
+        return max(self._largest.get(name, 0.0), self.median_effect(_array_kind(name)))
 
     def bound(self, name: str) -> float:
-        return ROUNDING_FACTOR * max(self.effect_on(name), LEAST_EFFECT[_kind(name)])
+        return ROUNDING_FACTOR * max(self.effect_on(name), LEAST_EFFECT[_array_kind(name)])
 
     @property
     def largest_on_weights(self) -> float:
-        return max((value for name, value in self._largest.items() if _kind(name) == "w"), default=0.0)
+        return max((effect for name, effect in self._largest.items() if _array_kind(name) == "w"), default=0.0)
 
 
 def compare(
     one_process: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], members: Mapping[Key, Sequence[Arrays]]
 ) -> Comparison:
-    """Compare the run in one process with the run on several workers, up to the first step that differs.
+    """Compare a script's run in one process with its run on several workers, up to the first step that differs.
 
     `nudged`: run in one process that measures rounding. `members`: each worker's arrays of each step.
     """
-    rounding, largest = Rounding(), 0.0
+    rounding, largest_difference = Rounding(), 0.0
     for key in sorted(one_process):
         nudge_effects = relative_differences(one_process[key], nudged.get(key, {}))
         rounding.add(nudge_effects)
         if any(rounding.median_effect(kind) > MOST_ROUNDING for kind in LEAST_EFFECT) or not _is_finite(
             one_process[key]
         ):
-            return Comparison(largest, rounding.largest_on_weights, blind=key)
+            return Comparison(largest_difference, rounding.largest_on_weights, blind=key)
         if not members.get(key):
-            return Comparison(largest, rounding.largest_on_weights, Divergence(key, "", math.inf, 0.0, "members"))
-        differences = _largest_by_name(relative_differences(one_process[key], each) for each in members[key])
+            return Comparison(
+                largest_difference, rounding.largest_on_weights, Divergence(key, "", math.inf, 0.0, "members")
+            )
+        differences = _largest_by_name(
+            relative_differences(one_process[key], worker_arrays) for worker_arrays in members[key]
+        )
         excesses = {
-            name: value / rounding.bound(name) for name, value in differences.items() if value > rounding.bound(name)
+            name: difference / rounding.bound(name)
+            for name, difference in differences.items()
+            if difference > rounding.bound(name)
         }
         if excesses:
             # a weight is easier to understand than a gradient; at a learning rate of 0 only gradients differ
-            name = max(excesses, key=lambda each: (_kind(each) == "w", excesses[each]))
+            name = max(excesses, key=lambda array_name: (_array_kind(array_name) == "w", excesses[array_name]))
             return Comparison(
-                largest, rounding.largest_on_weights, Divergence(key, name, differences[name], rounding.effect_on(name))
+                largest_difference,
+                rounding.largest_on_weights,
+                Divergence(key, name, differences[name], rounding.effect_on(name)),
             )
-        largest = max([largest, *(value for name, value in differences.items() if _kind(name) == "w")])
+        largest_difference = max(
+            [largest_difference, *(difference for name, difference in differences.items() if _array_kind(name) == "w")]
+        )
     extra_keys = sorted(set(members) - set(one_process))
     if extra_keys:
-        return Comparison(largest, rounding.largest_on_weights, Divergence(extra_keys[0], "", math.inf, 0.0, "one"))
-    return Comparison(largest, rounding.largest_on_weights)
+        return Comparison(
+            largest_difference, rounding.largest_on_weights, Divergence(extra_keys[0], "", math.inf, 0.0, "one")
+        )
+    return Comparison(largest_difference, rounding.largest_on_weights)
 
 
-def drew_alike(one_process: Arrays, others: Sequence[Arrays]) -> bool:
+def drew_alike(one_process: Arrays, workers_arrays: Sequence[Arrays]) -> bool:
     """Whether all workers drew as many random numbers in the step as one process did.
 
-    If so, random draws are not the cause of a difference.
+    If the numbers of draws are equal, random draws are not the cause of a difference.
     """
     no_draws = np.zeros(0)
-    return all(np.array_equal(one_process.get(DRAWS, no_draws), other.get(DRAWS, no_draws)) for other in others)
+    return all(
+        np.array_equal(one_process.get(DRAWS, no_draws), worker_arrays.get(DRAWS, no_draws))
+        for worker_arrays in workers_arrays
+    )
 
 
 def _largest_by_name(all_differences: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    largest: dict[str, float] = {}
+    largest_differences: dict[str, float] = {}
     for differences in all_differences:
-        for name, value in differences.items():
-            largest[name] = max(value, largest.get(name, 0.0))
-    return largest
+        for name, difference in differences.items():
+            largest_differences[name] = max(difference, largest_differences.get(name, 0.0))
+    return largest_differences
 
 
 def _is_finite(arrays: Arrays) -> bool:
-    return all(bool(np.isfinite(array).all()) for name, array in arrays.items() if _kind(name) in LEAST_EFFECT)
+    return all(bool(np.isfinite(array).all()) for name, array in arrays.items() if _array_kind(name) in LEAST_EFFECT)
 
 
 def first_divergence(run: Mapping[Key, Arrays], other_run: Mapping[Key, Arrays]) -> Divergence | None:
-    """Return the first difference of two runs in one process, or None.
+    """Return the first difference of two runs in one process, or None if there is none.
 
-    If rounding differences grew gradually until they were large, the result is None. Too high a learning rate does
-    that.
+    The result is also None if differences by rounding have grown gradually, as with too high a learning rate.
     """
     largest_before = LEAST_ROUNDING
     for key in sorted(run):
         differences = relative_differences(run[key], other_run.get(key, {}))
-        name = max(differences, key=lambda each: differences[each], default="")
+        name = max(differences, key=lambda array_name: differences[array_name], default="")
         if name and differences[name] > RERUN_DIFFERENCE:
             return (
                 Divergence(key, name, differences[name], 0.0)

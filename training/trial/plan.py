@@ -14,20 +14,20 @@ from typing import cast
 import numpy as np
 from dyntrain.training.trial_files import Kill, Moment
 
-MOST = 8  # most workers on one machine
+MOST_WORKERS = 8  # most workers on one machine
 WORKERS_AFTER_JOINS, WORKERS_AFTER_LEAVE = 3, 2  # workers after the planned joins, and after the planned leave
-WORD = re.compile(r"(\d+)=(?:(\d+)|kill(\d+)(?:-(before|after))?)")
-SYNTAX = (
+CHANGE_PATTERN = re.compile(r"(\d+)=(?:(\d+)|kill(\d+)(?:-(before|after))?)")
+SYNTAX_ERROR = (
     "--plan {text!r}: give words like 3=3 (3 workers after step 3), 6=kill1 (rank 1 dies in step 6), each step once"
 )
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change to `workers` workers after `step`."""
+    """A change of the number of workers to `workers`, after the step `step`."""
 
     step: int
-    workers: int
+    workers: int  # number of workers after the step
 
 
 @dataclass(frozen=True)
@@ -41,32 +41,36 @@ class Plan:
     kills: tuple[Kill, ...] = ()
 
     def __str__(self) -> str:
-        words = {each.step: f"{each.step}={each.workers}" for each in self.changes}
-        words |= {each.step: f"{each.step}=kill{each.rank}-{each.moment}" for each in self.kills}
-        return " ".join(words[step] for step in sorted(words))
+        text_by_step = {change.step: f"{change.step}={change.workers}" for change in self.changes}
+        text_by_step |= {kill.step: f"{kill.step}=kill{kill.rank}-{kill.moment}" for kill in self.kills}
+        return " ".join(text_by_step[step] for step in sorted(text_by_step))
 
     @property
     def steps(self) -> tuple[int, ...]:
         """Steps after which all workers wait until the planned change is made."""
-        return tuple(sorted([each.step for each in self.changes] + [each.step for each in self.kills]))
+        return tuple(sorted([change.step for change in self.changes] + [kill.step for kill in self.kills]))
 
 
 def parse(text: str) -> Plan:
     """Return the plan that a text describes. Raises ValueError for an invalid text."""
-    words = [WORD.fullmatch(word) for word in text.replace(",", " ").split()]
+    word_matches = [CHANGE_PATTERN.fullmatch(word) for word in text.replace(",", " ").split()]
     plan = Plan(
-        tuple(Change(int(word[1]), int(word[2])) for word in words if word and word[2]),
         tuple(
-            Kill(step=int(word[1]), rank=int(word[3]), moment=cast(Moment, word[4] or "before"))
-            for word in words
-            if word and word[3]
+            Change(int(word_match[1]), int(word_match[2]))
+            for word_match in word_matches
+            if word_match and word_match[2]
+        ),
+        tuple(
+            Kill(step=int(word_match[1]), rank=int(word_match[3]), moment=cast(Moment, word_match[4] or "before"))
+            for word_match in word_matches
+            if word_match and word_match[3]
         ),
     )
     steps = plan.steps
-    if not words or None in words or len(set(steps)) < len(steps) or 0 in steps:
-        raise ValueError(SYNTAX.format(text=text))
-    if any(not 1 <= each.workers <= MOST for each in plan.changes):
-        raise ValueError(f"--plan {text!r}: between 1 and {MOST} workers")
+    if not word_matches or None in word_matches or len(set(steps)) < len(steps) or 0 in steps:
+        raise ValueError(SYNTAX_ERROR.format(text=text))
+    if any(not 1 <= change.workers <= MOST_WORKERS for change in plan.changes):
+        raise ValueError(f"--plan {text!r}: must have between 1 and {MOST_WORKERS} workers")
     return Plan(
         tuple(sorted(plan.changes, key=lambda change: change.step)),
         tuple(sorted(plan.kills, key=lambda kill: kill.step)),
@@ -74,53 +78,59 @@ def parse(text: str) -> Plan:
 
 
 def make_plan(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] = ()) -> Plan:
-    """Make a plan for a script.
+    """Make a plan of membership changes for a script.
 
     `loops`: the steps of each loop. `epochs`: the last step of each epoch. In the longest loop, one worker joins within
     an epoch and one at an epoch's start. Then the first worker is killed and joins again within an epoch, and one
     worker leaves. A short loop has only the first of these changes. Between two loops the number of workers changes.
     The seed determines the steps.
     """
-    rng = np.random.Generator(np.random.PCG64([seed, 1]))
+    random_generator = np.random.Generator(np.random.PCG64([seed, 1]))
     loop_ends = [loop[-1] for loop in loops[:-1] if loop]
-    longest = max(loops, key=len, default=())
-    inner_steps = [step for step in longest if step not in loop_ends][: len(longest) - 1]
-    within_loop = _within(inner_steps, epochs, rng)
-    number, changes = 1, list(within_loop.changes)
-    for end in loop_ends:
-        earlier_workers = [each.workers for each in changes if each.step < end]
-        number = earlier_workers[-1] if earlier_workers else number
-        changes.append(Change(end, 1 + number % WORKERS_AFTER_JOINS))
-        changes.sort(key=lambda each: each.step)
+    longest_loop = max(loops, key=len, default=())
+    inner_steps = [step for step in longest_loop if step not in loop_ends][: len(longest_loop) - 1]
+    within_loop = _plan_of_loop(inner_steps, epochs, random_generator)
+    worker_count, changes = 1, list(within_loop.changes)
+    for loop_end in loop_ends:
+        earlier_workers = [change.workers for change in changes if change.step < loop_end]
+        worker_count = earlier_workers[-1] if earlier_workers else worker_count
+        changes.append(Change(loop_end, 1 + worker_count % WORKERS_AFTER_JOINS))
+        changes.sort(key=lambda change: change.step)
     return Plan(tuple(changes), within_loop.kills)
 
 
-def _within(steps: Sequence[int], epochs: Collection[int], rng: np.random.Generator) -> Plan:
+def _plan_of_loop(steps: Sequence[int], epochs: Collection[int], random_generator: np.random.Generator) -> Plan:
     """Plan the changes within a loop.
 
-    The first step has one worker, and about a quarter of the steps follow each change. After a kill before the sum, the
-    survivors must undo the step; a kill after the sum demands less of a script.
+    The first step has one worker, and about a quarter of the steps follow each change. The kill comes before the sum of
+    gradients, because then the survivors must undo the step.
     """
-    count = len(steps)
-    if not count:
+    step_count = len(steps)
+    if not step_count:
         return Plan()
-    quarter = max(1, (count + 1) // 4)
-    positions = [quarter * number - 1 + int(rng.integers(0, max(1, quarter - 1))) for number in (1, 2, 3)]
-    first, kill, last = (steps[place] if place < count else 0 for place in positions)
-    first = _nearest(first, [step for step in steps if step < kill], lambda step: step in epochs)
+    quarter = max(1, (step_count + 1) // 4)
+    positions = [quarter * number - 1 + int(random_generator.integers(0, max(1, quarter - 1))) for number in (1, 2, 3)]
+    first_step, kill_step, last_step = (steps[position] if position < step_count else 0 for position in positions)
+    first_step = _nearest(first_step, [step for step in steps if step < kill_step], lambda step: step in epochs)
     # the killed worker is back after the next step
-    kill = _nearest(
-        kill, [step for step in steps if first < step < last], lambda step: step in epochs or step + 1 in epochs
+    kill_step = _nearest(
+        kill_step,
+        [step for step in steps if first_step < step < last_step],
+        lambda step: step in epochs or step + 1 in epochs,
     )
-    epoch_starts = [step for step in steps if first < step < kill and step in epochs][:1]
+    epoch_starts = [step for step in steps if first_step < step < kill_step and step in epochs][:1]
     changes = [
-        Change(first, WORKERS_AFTER_JOINS - len(epoch_starts)),
+        Change(first_step, WORKERS_AFTER_JOINS - len(epoch_starts)),
         *(Change(step, WORKERS_AFTER_JOINS) for step in epoch_starts),
     ]
-    changes += [Change(last, WORKERS_AFTER_LEAVE)] if last else []
-    return Plan(tuple(changes), (Kill(step=kill, rank=0, moment="before"),) if kill else ())
+    changes += [Change(last_step, WORKERS_AFTER_LEAVE)] if last_step else []
+    return Plan(tuple(changes), (Kill(step=kill_step, rank=0, moment="before"),) if kill_step else ())
 
 
 def _nearest(step: int, candidates: Sequence[int], is_avoided: Callable[[int], bool]) -> int:
-    """Return the step of `candidates` that is nearest to `step` and not avoided; `step` if there is none."""
-    return min((each for each in candidates if not is_avoided(each)), key=lambda each: abs(each - step), default=step)
+    """Return the step of `candidates` that is nearest to `step` and not avoided, or `step` if there is no such step."""
+    return min(
+        (candidate for candidate in candidates if not is_avoided(candidate)),
+        key=lambda candidate: abs(candidate - step),
+        default=step,
+    )

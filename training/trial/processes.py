@@ -12,8 +12,8 @@ from pathlib import Path
 
 from dyntrain.training.timeouts import timeout
 
-END_SECONDS = 20.0  # in which a launch must end its nodes
-LONGEST = 300  # most characters of a log line that are shown
+END_SECONDS = 20.0  # seconds in which a launch must end its nodes
+LONGEST_LINE = 300  # most characters of a log line that are shown
 
 
 class TooLong(Exception):
@@ -22,28 +22,28 @@ class TooLong(Exception):
 
 @dataclass(frozen=True)
 class EndedRun:
-    code: int
+    code: int  # the exit code
     log: Path
 
     @property
     def last_words(self) -> str:
-        """The last line that the process wrote."""
+        """The last line that the process wrote to its log."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:LONGEST] if lines else "its log is empty"
+        return lines[-1][:LONGEST_LINE] if lines else "its log is empty"
 
 
 async def run(command: Sequence[str], environment: Mapping[str, str], log: Path, seconds: float) -> EndedRun:
-    """Run a command to its end. Raises TooLong after `seconds`.
+    """Run a command to its end. Raises TooLong if it runs for more than `seconds`.
 
     No process of the command's process group is left on return.
     """
-    with log.open("wb") as file:
+    with log.open("wb") as log_file:
         process = await asyncio.create_subprocess_exec(
             *command,
             env=environment,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
+            stdout=log_file,
+            stderr=log_file,
             start_new_session=True,
         )
     try:
@@ -52,19 +52,19 @@ async def run(command: Sequence[str], environment: Mapping[str, str], log: Path,
     except TimeoutError:
         raise TooLong from None
     finally:
-        await _end(process)
+        await _end_processes(process)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end_processes(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
-        _signal(process.pid, signal.SIGTERM)
+        _signal_group(process.pid, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with timeout(END_SECONDS):
                 await process.wait()
-    _signal(process.pid, signal.SIGKILL)
+    _signal_group(process.pid, signal.SIGKILL)
     await process.wait()
 
 
-def _signal(group: int, number: signal.Signals) -> None:
+def _signal_group(process_group: int, signal_number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+        os.killpg(process_group, signal_number)

@@ -9,30 +9,35 @@ from pathlib import Path
 import numpy as np
 from dyntrain.training.trial.differences import EPOCH, Arrays, Key
 from dyntrain.training.trial.members import events_of
-from dyntrain.training.trial.processes import LONGEST, EndedRun
+from dyntrain.training.trial.processes import LONGEST_LINE, EndedRun
 from dyntrain.training.trial.verdict import Course
 from dyntrain.training.trial_files import SUFFIX, Order, SavedStep, saved_steps
 
-REFUSED = re.compile(r"\.Refused\w*: (?P<why>(.|\n)*)")  # ends the log of a script that the job refuses
-RAISED = re.compile(r"^Traceback .*\n(?:[ \t].*\n)+(?P<why>[A-Za-z].*)", re.MULTILINE)
-KILLED = "killed by SIGKILL"
-FAILED, FILES = " has failed: ", "; what happened is in"  # before and after the reason in the launcher's line
+REFUSED_PATTERN = re.compile(r"\.Refused\w*: (?P<why>(.|\n)*)")  # ends the log of a script that the job refuses
+RAISED_PATTERN = re.compile(r"^Traceback .*\n(?:[ \t].*\n)+(?P<why>[A-Za-z].*)", re.MULTILINE)
+KILLED_REASON = "killed by SIGKILL"
+BEFORE_REASON, AFTER_REASON = (
+    " has failed: ",
+    "; what happened is in",
+)  # before and after the reason in the launcher's line
 
 
-def load(path: Path) -> Arrays:
+def load_arrays(path: Path) -> Arrays:
     with np.load(path) as arrays:
         return dict(arrays)
 
 
 def step_arrays(order: Order) -> dict[Key, Arrays]:
     """Return the arrays of each step of a run in one process."""
-    return {(saved_step.loop, saved_step.step): load(path) for saved_step, path in saved_steps(order.steps_folder)}
+    return {
+        (saved_step.loop, saved_step.step): load_arrays(path) for saved_step, path in saved_steps(order.steps_folder)
+    }
 
 
 def loops_of(keys: Iterable[Key]) -> list[list[int]]:
     """Return the numbers of the steps in each loop.
 
-    A loop's first key is left out, because it has the initial values before the loop's first step.
+    A loop's first key is left out, because its arrays are the initial values from before the loop's first step.
     """
     loops: dict[int, list[int]] = {}
     for loop, step in sorted(keys):
@@ -49,26 +54,26 @@ def epoch_ends(run: Mapping[Key, Arrays]) -> set[int]:
 
 def member_files(order: Order) -> dict[Key, list[tuple[SavedStep, Path]]]:
     """Return the files of all workers at each step, from the last generation that made the step."""
-    latest: dict[Key, list[tuple[SavedStep, Path]]] = {}
+    latest_files: dict[Key, list[tuple[SavedStep, Path]]] = {}
     for saved_step, path in saved_steps(order.steps_folder):
-        step_files = latest.setdefault((saved_step.loop, saved_step.step), [])
+        step_files = latest_files.setdefault((saved_step.loop, saved_step.step), [])
         if step_files and step_files[0][0].generation < saved_step.generation:
             step_files.clear()
         step_files.append((saved_step, path))
-    return latest
+    return latest_files
 
 
 def saved_arrays(order: Order) -> Arrays:
     """Return the last version of each array that the script saved, by file and array name."""
     files = sorted(path for path in order.saved_folder.glob(f"*{SUFFIX}") if not path.name.startswith("_"))
-    return {name: array for path in files for name, array in load(path).items()}
+    return {name: array for path in files for name, array in load_arrays(path).items()}
 
 
 def course_of(order: Order, steps: int) -> Course:
     """Return the numbers of steps, changes, kills and workers in the run with changing members."""
-    formed = [event for event in events_of(order) if event["event"] == "formed"]
-    workers = len(formed[-1]["members"]) if formed else 1
-    return Course(steps, max(0, len(formed) - 1), len([*order.folder.glob("killed-*")]), workers)
+    formed_events = [event for event in events_of(order) if event["event"] == "formed"]
+    workers = len(formed_events[-1]["members"]) if formed_events else 1
+    return Course(steps, max(0, len(formed_events) - 1), len([*order.folder.glob("killed-*")]), workers)
 
 
 def exit_text(ended: EndedRun) -> str:
@@ -76,8 +81,8 @@ def exit_text(ended: EndedRun) -> str:
 
 
 def refusal(ended: EndedRun) -> str | None:
-    """Return the whole reason why the job refused the script, or None if it did not."""
-    match = REFUSED.search(ended.log.read_text(errors="replace"))
+    """Return the whole reason why the job refused the script, or None if the script was not refused."""
+    match = REFUSED_PATTERN.search(ended.log.read_text(errors="replace"))
     return None if match is None else match["why"].strip()
 
 
@@ -86,17 +91,19 @@ def script_error(order: Order, ended: EndedRun) -> str | None:
 
     Returns None if all lost workers were killed by the experiment.
     """
-    lost = [event for event in events_of(order) if event["event"] == "worker_lost"]
-    killed = {event["pid"] for event in lost if event["reason"] == KILLED}
-    reasons = [str(event["reason"]) for event in lost if event["pid"] not in killed]
-    errors = RAISED.findall(ended.log.read_text(errors="replace"))
-    failed = [reason for reason in reasons if reason.startswith("exit code")]
-    return (errors or failed)[-1][:LONGEST] if failed or (reasons and errors) else None
+    lost_events = [event for event in events_of(order) if event["event"] == "worker_lost"]
+    killed_pids = {event["pid"] for event in lost_events if event["reason"] == KILLED_REASON}
+    reasons = [str(event["reason"]) for event in lost_events if event["pid"] not in killed_pids]
+    error_lines = RAISED_PATTERN.findall(ended.log.read_text(errors="replace"))
+    exit_reasons = [reason for reason in reasons if reason.startswith("exit code")]
+    return (error_lines or exit_reasons)[-1][:LONGEST_LINE] if exit_reasons or (reasons and error_lines) else None
 
 
 def failure_reason(ended: EndedRun) -> str:
-    """Return the reason for the job's failure from the launcher's message, else the log's last line."""
+    """Return the reason for the job's failure from the launcher's message, or the log's last line without such a
+    message.
+    """
     for line in reversed(ended.log.read_text(errors="replace").splitlines()):
-        if FAILED in line:
-            return line.partition(FAILED)[2].partition(FILES)[0][:LONGEST]
+        if BEFORE_REASON in line:
+            return line.partition(BEFORE_REASON)[2].partition(AFTER_REASON)[0][:LONGEST_LINE]
     return ended.last_words

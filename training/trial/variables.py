@@ -23,41 +23,50 @@ class Variables:
         self._one, self._nudged, self._members = one, nudged, members
         self._bounds: dict[str, float] = {}
 
-    def others(self, upto: Key) -> list[str]:
+    def different_between_workers(self, upto: Key) -> list[str]:
         """Return the variables that differ between workers at the start of a step up to `upto`, arrays first."""
         array_sizes: dict[str, int] = {}
-        for key in self._of_several(upto):
+        for key in self._steps_of_several_workers(upto):
             for name in self._names(key, HELD):
-                equalities = [self._is_alike(key, HELD, name, each) for each in self._members[key]]
+                equalities = [
+                    self._equals_one_process(key, HELD, name, worker_arrays) for worker_arrays in self._members[key]
+                ]
                 if True in equalities and False in equalities:
                     array_sizes.setdefault(name, self._one[key][HELD + name].size)
         return sorted(array_sizes, key=lambda name: array_sizes[name] == 1)
 
     def different_at_end(self) -> list[str]:
         """Return the arrays that were equal on several workers during the training, and differ at its end."""
-        last, steps = max(self._one), self._of_several(max(self._one))
-        later_steps = [key for key in steps if (key[0], key[1] - 1) in steps]
-        known = {name for key in later_steps for name in self._names(key, HELD)
-                 if any(self._is_alike(key, HELD, name, each) for each in self._members[key])}  # fmt: skip
+        last_key, shared_steps = max(self._one), self._steps_of_several_workers(max(self._one))
+        later_steps = [key for key in shared_steps if (key[0], key[1] - 1) in shared_steps]
+        equal_names = {
+            name
+            for key in later_steps
+            for name in self._names(key, HELD)
+            if any(self._equals_one_process(key, HELD, name, worker_arrays) for worker_arrays in self._members[key])
+        }
         return [
             name
-            for name in self._names(last, END)
-            if self._one[last][END + name].size > 1 and name in known
-            if any(END + name in each and not self._is_alike(last, END, name, each) for each in self._members[last])
+            for name in self._names(last_key, END)
+            if self._one[last_key][END + name].size > 1 and name in equal_names
+            if any(
+                END + name in worker_arrays and not self._equals_one_process(last_key, END, name, worker_arrays)
+                for worker_arrays in self._members[last_key]
+            )
         ]
 
-    def _of_several(self, upto: Key) -> list[Key]:
+    def _steps_of_several_workers(self, upto: Key) -> list[Key]:
         return [key for key in sorted(self._one) if key <= upto and len(self._members.get(key, ())) > 1]
 
     def _names(self, key: Key, kind: str) -> list[str]:
         return [name.removeprefix(kind) for name in self._one[key] if name.startswith(kind)]
 
-    def _is_alike(self, key: Key, kind: str, name: str, worker_arrays: Arrays) -> bool | None:
-        """Whether the variable equals its value in one process, up to rounding, or None if the worker has not set it
-        yet.
+    def _equals_one_process(self, key: Key, kind: str, name: str, worker_arrays: Arrays) -> bool | None:
+        """Whether the variable equals its value in one process, up to rounding, or None if the worker has not set the
+        variable yet.
         """
-        root = re.split(r"[.\[]", name)[0]
-        if kind + name not in worker_arrays and root not in worker_arrays.get((NAMES + kind).strip(), ()):
+        root_name = re.split(r"[.\[]", name)[0]
+        if kind + name not in worker_arrays and root_name not in worker_arrays.get((NAMES + kind).strip(), ()):
             return None
         return distance(self._one[key][kind + name], worker_arrays.get(kind + name)) <= self._bound(key, kind, name)
 
@@ -79,15 +88,17 @@ def saved_differences(one_process: Arrays, nudged: Arrays, members: Arrays) -> d
             if member_difference > ROUNDING_FACTOR * max(
                 nudge_difference if math.isfinite(nudge_difference) else 0.0, LEAST_EFFECT["w"]
             ):
-                file = name.rpartition(" ")[0]
-                differences[file] = max(differences.get(file, 0.0), member_difference)
+                file_name = name.rpartition(" ")[0]
+                differences[file_name] = max(differences.get(file_name, 0.0), member_difference)
     return differences
 
 
 def names_text(names: Iterable[str], most: int = 4) -> str:
-    """Return the first `most` names as text; several names in one container become the container's name."""
+    """Return at most `most` names as text. Several names in one container become the container's name."""
     containers = {name: re.sub(r"(\[[^\[]*\]|\.[^.]*)$", "", name) for name in names}
-    shared_containers = {each for each, n in Counter(containers.values()).items() if n > 1}
-    shown_names = dict.fromkeys(each if each in shared_containers else name for name, each in containers.items())
-    shown = ", ".join(f"`{name}`" for name in [*shown_names][:most])
-    return shown + (f" and {len(shown_names) - most} more" if len(shown_names) > most else "")
+    shared_containers = {container for container, count in Counter(containers.values()).items() if count > 1}
+    shown_names = dict.fromkeys(
+        container if container in shared_containers else name for name, container in containers.items()
+    )
+    shown_text = ", ".join(f"`{name}`" for name in [*shown_names][:most])
+    return shown_text + (f" and {len(shown_names) - most} more" if len(shown_names) > most else "")

@@ -12,21 +12,21 @@ from dyntrain.training.checks.rules import RULES
 from dyntrain.training.trial.differences import GRADIENT, Comparison, Divergence
 
 Answer = Literal["same", "parts", "not comparable"]
-EXIT: dict[Answer, int] = {"same": 0, "parts": 1, "not comparable": 2}
-NO_STEP = (
+EXIT_CODES: dict[Answer, int] = {"same": 0, "parts": 1, "not comparable": 2}
+NO_STEP_SENTENCE = (
     "not comparable: the script ended without a step. It needs ElasticJob.join() and job.epochs(): training/GUIDE.md"
 )
-BATCH_FOLLOWS = (
+PER_WORKER_SENTENCE = (
     "not comparable: with batching=PerWorker(...) several workers have a larger batch than one process. Check the "
     "script with global_batch="
 )
-RULE_STOPS = "But in a job a rule stops the script, until the rule is silenced on its line"
-CODE = re.compile(r"\bDT\d{3}\b")
-FINDING = re.compile(r"(?:\S+:\d+: )?DT\d{3}: .*")
-OTHERS = (
+RULE_STOPS_TEXT = "But in a job a rule stops the script, until the rule is silenced on its line"
+CODE_PATTERN = re.compile(r"\bDT\d{3}\b")
+FINDING_PATTERN = re.compile(r"(?:\S+:\d+: )?DT\d{3}: .*")
+DIFFERING_VARIABLES_TEXT = (
     "Variables that differ on a worker that joined: {}. job.keep(...) keeps arrays and nets, job.memory(...) numbers"
 )
-HELD = (
+NOT_CHECKED_TEXT = (
     "Dropout, BatchNorm's batch statistics and draws in a step differ between workers of a job, but not in this check."
 )
 
@@ -35,36 +35,36 @@ HELD = (
 class Course:
     """Numbers of steps, changes and kills in the run with changing members."""
 
-    steps: int
-    changes: int
-    kills: int
-    workers: int = 1  # in the first step that differs
+    steps: int  # number of compared steps
+    changes: int  # number of membership changes
+    kills: int  # number of killed workers
+    workers: int = 1  # workers in the first step that differs
     most: int = 1  # most workers in a compared step
 
 
 @dataclass(frozen=True)
 class Verdict:
     answer: Answer
-    sentence: str
-    step: int | None = None
-    parameter: str | None = None
-    difference: float | None = None
-    rounding: float | None = None
+    sentence: str  # the result in words
+    step: int | None = None  # first step that differs
+    parameter: str | None = None  # first parameter that differs
+    difference: float | None = None  # largest relative difference of weights
+    rounding: float | None = None  # largest effect of rounding on weights
     course: Course | None = None
-    findings: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()  # messages of the broken rules
     others: str = ""  # variables whose values differed between the members
 
     @property
     def exit_code(self) -> int:
-        return EXIT[self.answer]
+        return EXIT_CODES[self.answer]
 
     @property
     def facts(self) -> dict[str, Any]:
         """The verdict's fields for JSON; an infinite number becomes None, because JSON has no infinity."""
         facts = {"verdict" if name == "answer" else name: value for name, value in asdict(self).items()}
         del facts["course"]
-        counted = () if self.course is None else ("steps", "changes", "kills")
-        facts |= {name: getattr(self.course, name) for name in counted}
+        count_names = () if self.course is None else ("steps", "changes", "kills")
+        facts |= {name: getattr(self.course, name) for name in count_names}
         return {name: None if _is_infinite(value) else value for name, value in facts.items()}
 
 
@@ -73,15 +73,15 @@ def _is_infinite(value: object) -> bool:
 
 
 def verdict_of_comparison(comparison: Comparison, course: Course) -> Verdict:
-    """Return the verdict of a comparison, for a script with equal results in two runs in one process."""
-    counted = _counts_text(course)
+    """Return the verdict of a comparison, for a script whose two runs in one process have equal results."""
+    counts_text = _counts_text(course)
     if comparison.divergence is not None:
-        return _diverging(comparison.divergence, comparison.rounding, course)
-    difference, rounding = number_text(comparison.difference), number_text(comparison.rounding)
-    numbers = f"largest difference {difference}, rounding alone makes {rounding}"
+        return _verdict_on_divergence(comparison.divergence, comparison.rounding, course)
+    difference_text, rounding_text = number_text(comparison.difference), number_text(comparison.rounding)
+    numbers_text = f"largest difference {difference_text}, rounding alone makes {rounding_text}"
     if comparison.blind is not None and comparison.blind[1] <= 1:
-        moved, step = number_text(comparison.rounding), comparison.blind[1]
-        sentence = f"not comparable: rounding alone moves the weights by {moved} in step {step}"
+        moved_text, step = number_text(comparison.rounding), comparison.blind[1]
+        sentence = f"not comparable: rounding alone moves the weights by {moved_text} in step {step}"
         return Verdict("not comparable", sentence, rounding=comparison.rounding, course=course)
     if course.most == 1:
         first_blind_step = (
@@ -93,32 +93,32 @@ def verdict_of_comparison(comparison: Comparison, course: Course) -> Verdict:
             f"not comparable: no step is made by several workers{first_blind_step}. More --steps, or an earlier --plan"
         )
         return Verdict("not comparable", sentence, rounding=comparison.rounding, course=course)
-    upto = (
+    upto_text = (
         ""
         if comparison.blind is None
         else f" up to step {comparison.blind[1] - 1}, then rounding alone is too much to tell"
     )
     return Verdict(
         "same",
-        f"trains the same{upto}: {numbers} ({counted})",
+        f"trains the same{upto_text}: {numbers_text} ({counts_text})",
         difference=comparison.difference,
         rounding=comparison.rounding,
         course=course,
     )
 
 
-def _diverging(divergence: Divergence, rounding: float, course: Course) -> Verdict:
+def _verdict_on_divergence(divergence: Divergence, rounding: float, course: Course) -> Verdict:
     step = divergence.key[1]
     if divergence.missing:
-        makers = {"members": "one process makes", "one": "workers that come and go make"}[divergence.missing]
-        return Verdict("parts", f"parts at step {step}, which only {makers}", step=step, course=course)
+        making_runs = {"members": "one process makes", "one": "workers that come and go make"}[divergence.missing]
+        return Verdict("parts", f"parts at step {step}, which only {making_runs}", step=step, course=course)
     name = parameter_name(divergence.name)
-    gradient = "the gradient of " if divergence.name.startswith(GRADIENT) else ""
-    numbers = f"{number_text(divergence.difference)} against {number_text(divergence.rounding)}"
+    gradient_text = "the gradient of " if divergence.name.startswith(GRADIENT) else ""
+    numbers_text = f"{number_text(divergence.difference)} against {number_text(divergence.rounding)}"
     workers_text = f", with {course.workers} workers" if course.workers > 1 else ""
     return Verdict(
         "parts",
-        f"parts at step {step}{workers_text}, first in {gradient}`{name}` ({numbers})",
+        f"parts at step {step}{workers_text}, first in {gradient_text}`{name}` ({numbers_text})",
         step=step,
         parameter=name,
         difference=divergence.difference,
@@ -128,19 +128,19 @@ def _diverging(divergence: Divergence, rounding: float, course: Course) -> Verdi
 
 
 def verdict_on_saved(files: Mapping[str, float], comparison: Comparison, course: Course) -> Verdict:
-    """Return the verdict on a script with equal weights that saves other arrays on a joined worker."""
-    furthest = max(files, key=lambda file: files[file])
+    """Return the verdict on a script whose weights are equal, but which saves different arrays on a joined worker."""
+    most_different_file = max(files, key=lambda file: files[file])
     sentence = (
-        f"trains the same, but a worker that joined saves another `{furthest}` "
-        f"({number_text(files[furthest])} against {number_text(comparison.rounding)})"
+        f"trains the same, but a worker that joined saves another `{most_different_file}` "
+        f"({number_text(files[most_different_file])} against {number_text(comparison.rounding)})"
     )
     return Verdict("parts", sentence, difference=comparison.difference, rounding=comparison.rounding, course=course)
 
 
 def verdict_on_rerun(divergence: Divergence) -> Verdict:
-    where = "in the weights that it begins with" if divergence.key[1] == 0 else f"at step {divergence.key[1]}"
+    place_text = "in the weights that it begins with" if divergence.key[1] == 0 else f"at step {divergence.key[1]}"
     name = parameter_name(divergence.name)
-    sentence = f"not comparable: the script is not the same twice in one process, first {where}, in `{name}`"
+    sentence = f"not comparable: the script is not the same twice in one process, first {place_text}, in `{name}`"
     return Verdict("not comparable", f"{sentence}. Seed its random generators", step=divergence.key[1], parameter=name)
 
 
@@ -176,20 +176,22 @@ def verdict_on_refusal(reason: str) -> Verdict:
 
 def findings(lines: Iterable[str]) -> tuple[str, ...]:
     """Return the rules' findings in a script's log, each once."""
-    return tuple(dict.fromkeys(match[0] for line in lines if (match := FINDING.search(line))))
+    return tuple(dict.fromkeys(match[0] for line in lines if (match := FINDING_PATTERN.search(line))))
 
 
 def with_findings(verdict: Verdict, findings: tuple[str, ...]) -> Verdict:
-    """Add findings to a verdict.
+    """Add the findings of broken rules to a verdict.
 
     A script that trains the same gets only findings that would stop a job. Otherwise all findings are added, as likely
     causes.
     """
     if verdict.answer != "same":
-        return replace(verdict, findings=tuple(each for each in findings if each not in verdict.sentence))
-    stops = tuple(each for each in findings if RULES[CODE.findall(each)[0]].severity == "error")
-    sentence = f"{verdict.sentence}. {RULE_STOPS}" if stops else verdict.sentence
-    return replace(verdict, sentence=sentence, findings=stops)
+        return replace(verdict, findings=tuple(finding for finding in findings if finding not in verdict.sentence))
+    stopping_findings = tuple(
+        finding for finding in findings if RULES[CODE_PATTERN.findall(finding)[0]].severity == "error"
+    )
+    sentence = f"{verdict.sentence}. {RULE_STOPS_TEXT}" if stopping_findings else verdict.sentence
+    return replace(verdict, sentence=sentence, findings=stopping_findings)
 
 
 def verdict_on_failure(run: str, reason: str) -> Verdict:
@@ -209,5 +211,5 @@ def number_text(value: float) -> str:
 
 
 def _counts_text(course: Course) -> str:
-    return ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in (
+    return ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in (
         (course.steps, "step"), (course.changes, "change"), (course.kills, "kill")))  # fmt: skip

@@ -59,7 +59,7 @@ def report(job: str | None, html: Path | None, png: Path | None, output: str) ->
         if to_stderr:
             click.echo(json.dumps(as_data(story, audit)))
         else:
-            click.echo(printable_lines(summary(story, audit, wide=output == "wide")))
+            click.echo(printable_lines(summary(story, audit, with_changes=output == "wide")))
         if html is not None:
             with _writing(html):
                 write_page(html, story, audit)

@@ -54,7 +54,7 @@ class _FromReports:
         self._last_time = self._last_read = 0.0
 
     def next(self) -> Iterable[Entry]:
-        from dyntrain.training.report.board import entries_of_history, latest
+        from dyntrain.training.report.board import entries_of_history, latest_time
 
         if self._last_read and time.monotonic() - self._last_read < REPORT_SECONDS:
             return ()
@@ -63,5 +63,5 @@ class _FromReports:
         self.over = report.state in ("finished", "failed")
         if report.history is None:
             return ()
-        last_time, self._last_time = self._last_time, max(self._last_time, latest(report.history))
+        last_time, self._last_time = self._last_time, max(self._last_time, latest_time(report.history))
         return list(entries_of_history(report.history, last_time))

@@ -10,7 +10,7 @@ from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.sampling.shares import Excerpt
 from dyntrain.training.worker.data.batches import Dataset, fetch_samples
 from dyntrain.training.worker.data.loader import Loader, samples_of
-from dyntrain.training.worker.loop.batch.current_batch import NOT_STEPPED, NOT_UPDATED, CurrentBatch
+from dyntrain.training.worker.loop.batch.current_batch import NOT_STEPPED_ERROR, NOT_UPDATED_ERROR, CurrentBatch
 from dyntrain.training.worker.loop.batch.thread_context import thread_context
 from dyntrain.training.worker.loop.probe_child import ProbeChild
 from dyntrain.training.worker.loop.probe_driver import probe_first_batch
@@ -30,10 +30,11 @@ class BatchFeeder:
 
         Raises ValueError if `dataset` has another size than the job.
         """
-        expected = self._loop.shares.drawn_from or self._loop.shares.samples
-        if (samples := samples_of(dataset)) != expected:
+        expected_samples = self._loop.shares.drawn_from or self._loop.shares.samples
+        if (samples := samples_of(dataset)) != expected_samples:
             raise ValueError(
-                f"the dataset has {samples} samples, job.epochs() has samples={expected}: the numbers must be equal"
+                f"the dataset has {samples} samples, job.epochs() has samples={expected_samples}: the "
+                "numbers must be equal"
             )
         if self._loop.config.drawn is not None:
             self._loop.config.drawn.refuse_changed()
@@ -41,9 +42,9 @@ class BatchFeeder:
             yield self._load(dataset, indices)
 
     def indices(self, number: int, dataset: Dataset | Loader | None = None) -> Iterator[Indices]:
-        """Yield the indices of this worker's share of each batch, or of its parts.
+        """Yield the indices of this worker's share of each batch, or of the share's parts.
 
-        `dataset` None: the script loads its samples itself.
+        If `dataset` is None, the script itself loads its samples.
         """
         loop = self._loop
         loop.enter(number)
@@ -54,38 +55,38 @@ class BatchFeeder:
                     continue
                 if self._is_probe_due():
                     yield from probe_first_batch(loop, dataset)
-                loop.current = thread_context.current = current = loop.steps.begin_batch()
-                yield current.part
-                while current.has_next_part and self._begin_next_part(current):
-                    yield current.part
+                loop.current = thread_context.current = batch = loop.steps.begin_batch()
+                yield batch.part
+                while batch.has_next_part and self._begin_next_part(batch):
+                    yield batch.part
                 loop.gradients.examine_accumulated()
                 thread_context.current = None
-                loop.steps.end_batch(current)
+                loop.steps.end_batch(batch)
         finally:
             thread_context.current = None
 
     def _is_probe_due(self) -> bool:
-        """Whether to probe now: once, at the loop's first step.
+        """Whether to probe the first batch now, which happens once, at the loop's first step.
 
-        Never if the script has rows, or if checks or probes are off.
+        The batch is not probed if the script uses `job.rows`, or if checks or probes are off.
         """
         loop, is_first = self._loop, not self._probed
-        if loop.rows or loop.findings.off or not (loop.membership.probes and loop.config.probe):
+        if loop.rows or loop.findings.is_off or not (loop.membership.probes and loop.config.probe):
             return False
         self._probed = True
         return is_first and loop.position == loop.anchor == loop.starts
 
     @property
     def first_batch(self) -> Indices:
-        """Indices of all workers' samples in the current batch, or else in the next one."""
+        """Indices of all workers' samples in the current batch, or in the next batch if there is no current one."""
         return self._loop.shares.divide(self._loop.position, 0, 1)[0]
 
     @property
     def first_part(self) -> int:
         """Number of samples of `first_batch` that this worker's script gets at once."""
         loop = self._loop
-        own = len(loop.shares.divide(loop.position, loop.rank, loop.workers)[1])
-        return min(own, loop.config.local_batch_at_most or own)
+        own_samples = len(loop.shares.divide(loop.position, loop.rank, loop.workers)[1])
+        return min(own_samples, loop.config.local_batch_at_most or own_samples)
 
     def load_part(self, dataset: Dataset | Loader, batch: Indices, rows: Indices) -> Any:
         if isinstance(dataset, Loader):
@@ -94,33 +95,33 @@ class BatchFeeder:
         return fetch_samples(dataset, batch[rows])
 
     def take_part(self, probe_child: ProbeChild, batch: Indices, rows: Indices) -> CurrentBatch:
-        """Make the samples `rows` of `batch` the current batch of a probe's child."""
+        """Make the samples `rows` of `batch` the current batch of a probe's child process."""
         loop = self._loop
         loop.probe_child = probe_child
         loop.shares = Excerpt(loop.shares, batch, rows)
-        loop.current = current = CurrentBatch(batch[rows], len(batch), spectates=False)
+        loop.current = current_batch = CurrentBatch(batch[rows], len(batch), spectates=False)
         for trainer in loop.trainers:
-            current.mark_stale(trainer)
-        thread_context.current = current
-        return current
+            current_batch.mark_stale(trainer)
+        thread_context.current = current_batch
+        return current_batch
 
-    def _begin_next_part(self, current: CurrentBatch) -> bool:
-        """Begin the next part of the batch; returns False if the step is void already.
+    def _begin_next_part(self, batch: CurrentBatch) -> bool:
+        """Begin the next part of the batch. Returns False if the step is already void.
 
-        Raises RuntimeError if the script has not stepped and updated.
+        Raises RuntimeError if the script has not called the trainer's `step`, or its `update`.
         """
-        if current.summed is not None:
-            raise RuntimeError(NOT_UPDATED)
-        if not current.updated:
-            raise RuntimeError(NOT_STEPPED)
-        current.void = self._loop.membership.broken
-        if not current.void:
-            current.updated.clear()
-            current.divides.clear()
-            current.unsure.clear()
-            current.part_number, current.slices = current.part_number + 1, None
+        if batch.summed is not None:
+            raise RuntimeError(NOT_UPDATED_ERROR)
+        if not batch.updated:
+            raise RuntimeError(NOT_STEPPED_ERROR)
+        batch.void = self._loop.membership.broken
+        if not batch.void:
+            batch.updated.clear()
+            batch.divides.clear()
+            batch.unsure.clear()
+            batch.part_number, batch.slices = batch.part_number + 1, None
             self._loop.undo.recall()  # the script must count once per step, not once per part
-        return not current.void
+        return not batch.void
 
     def _load(self, dataset: Dataset | Loader, indices: Indices) -> Any:
         loop = self._loop
@@ -128,5 +129,5 @@ class BatchFeeder:
             return loop.probe_child.batch
         if not isinstance(dataset, Loader):
             return fetch_samples(dataset, indices)
-        part = 0 if loop.current is None else loop.current.part_number
-        return loop.loading.take(dataset, loop.position, loop.rank, loop.workers, part)
+        part_number = 0 if loop.current is None else loop.current.part_number
+        return loop.loading.take(dataset, loop.position, loop.rank, loop.workers, part_number)

@@ -16,7 +16,8 @@ from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 
 class Epoch(int):
-    """One pass over the data, which is also its number as `range` would give it, for the script's own code.
+    """One pass over the data. For the script's own code it is also an int: the epoch's number, as `range` would give
+    it.
 
     Membership may change inside `batches`, between two steps.
     """
@@ -89,18 +90,18 @@ class Epoch(int):
     def reduce(self, name: str, total: float, count: float | None = None) -> float:
         """Sum `total` over all workers; with `count`, divide the sum of totals by the sum of counts.
 
-        The result is the same on every worker, so that decisions can depend on it. All workers must call it at the same
-        place. The result is NaN on all workers if a worker was lost meanwhile. `total` and `count` may be arrays of one
-        number. The sums are of floats: exact to about seven digits, and for whole numbers up to 2**24.
+        The result is the same on every worker, so that decisions can depend on it. All workers must call `reduce` at
+        the same place. The result is NaN on all workers if a worker was lost meanwhile. `total` and `count` may be
+        arrays of one number. The result is exact to about seven digits, and for whole numbers up to 2**24.
         """
         return self._loop.totals.reduce(self.place, name, number(total), None if count is None else number(count))
 
     def sum(self, value: float) -> Total:
         """Sum over all workers a number that each worker counted in its share of the batch.
 
-        For `trainer.step(epoch.sum(words))`, if the loss is divided by a count that differs between batches. Call it
-        before the step, at the same places on every worker. The precision is about seven digits, and whole numbers are
-        exact up to 2**24.
+        Use it as `trainer.step(epoch.sum(words))` if the loss is divided by a count that differs between batches. Call
+        `sum` before the step, at the same places on every worker. The precision is about seven digits, and whole
+        numbers are exact up to 2**24.
 
         If a worker is lost meanwhile, the step is void and the returned number has no effect.
         """
@@ -125,18 +126,18 @@ class Epoch(int):
         A result follows from the job's seed, the epoch, the sample's index and `name`. So a sample gets the same result
         on any worker and after every restart. Each sample costs about 20 microseconds besides the time of `draw`.
         """
-        current = self._loop.current
-        if current is None:
+        batch = self._loop.current
+        if batch is None:
             raise RuntimeError(
                 "epoch.per_sample() was called outside of the loop over the batches: it needs the current batch"
             )
-        return drawn_for(self._loop.seed, self.number, current.part, name, draw)
+        return drawn_for(self._loop.seed, self.number, batch.part, name, draw)
 
     def record(self, name: str, total: float, count: float) -> None:
-        """Add to a metric of the epoch.
+        """Add this worker's total and count to a metric of the epoch.
 
         The coordinator reports the sum of all workers' totals divided by the sum of their counts.
         """
-        current = self._loop.current
-        if current is None or not current.spectates:
+        batch = self._loop.current
+        if batch is None or not batch.spectates:
             self._loop.membership.record(name, number(total), number(count))

@@ -22,48 +22,48 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.checks.findings import LIBRARIES
 from mxnet import gluon
 
-LARGEST = 2_000_000  # numbers in an array: larger ones are datasets, not state
-MOST_ITEMS, DEPTH = 500, 4
-GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+MOST_NUMBERS = 2_000_000  # numbers in an array; larger arrays are datasets, not state
+MOST_ITEMS, MOST_NESTED = 500, 4  # most items of a container that is searched, most containers in each other
+GENERATOR_TYPES = (random.Random, np.random.Generator, np.random.RandomState)
 
 
 def held(describe: Callable[[Any], Any], excluded: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
     """Return the arrays in the script's variables, each passed through `describe`, and the names of all variables.
 
-    The functions on the call stack (outermost first) and their modules have these variables. The objects in `excluded`
-    are left out. The names are sorted, and include variables without an array.
+    The variables are those of the functions on the call stack, outermost first, and of their modules. The objects in
+    `excluded` are left out. The names are sorted, and include variables without an array.
     """
     arrays: dict[str, Any] = {}
-    names, seen = set[str](), {id(each) for each in excluded}
-    for frame in reversed([*_frames(sys._getframe(1))]):
+    names, seen = set[str](), {id(excluded_object) for excluded_object in excluded}
+    for frame in reversed([*_script_frames(sys._getframe(1))]):
         variables = frame.f_globals | frame.f_locals
         for name, value in variables.items():
             if not name.startswith("__"):
                 names.add(name)
-                for path, array in _walk(name, value, seen, DEPTH):
+                for path, array in _arrays_in(name, value, seen, MOST_NESTED):
                     arrays.setdefault(path, describe(array))
     return arrays, sorted(names)
 
 
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+def _script_frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
-        if _is_own(str(frame.f_globals.get("__name__"))):
+        if _is_of_script(str(frame.f_globals.get("__name__"))):
             yield frame
         frame = frame.f_back
 
 
-def _is_own(module: str) -> bool:
+def _is_of_script(module: str) -> bool:
     """Whether a module belongs to the script, not to a library."""
-    top = module.partition(".")[0]
-    if top in LIBRARIES or (top in sys.stdlib_module_names and top != "__main__"):
+    top_module = module.partition(".")[0]
+    if top_module in LIBRARIES or (top_module in sys.stdlib_module_names and top_module != "__main__"):
         return False
-    return "site-packages" not in (getattr(sys.modules.get(top), "__file__", None) or "")
+    return "site-packages" not in (getattr(sys.modules.get(top_module), "__file__", None) or "")
 
 
-def _walk(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield the arrays in a value, each once and by its first name.
+def _arrays_in(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays in a variable's value, each array once and by its first name.
 
-    Numbers are always yielded, because Python may have one object for several variables.
+    Numbers are always yielded, because Python may use one object for several variables.
     """
     if isinstance(value, bool | int | float | np.number):
         yield name, np.float64(value)
@@ -74,31 +74,31 @@ def _walk(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[s
     if isinstance(value, gluon.Parameter):
         value = value._data[0] if value._data else None
     if isinstance(value, mx.nd.NDArray):
-        if value.size <= LARGEST:
+        if value.size <= MOST_NUMBERS:
             yield name, value.asnumpy()
     elif isinstance(value, np.ndarray):
-        if value.size <= LARGEST and value.dtype.kind in "biuf":
+        if value.size <= MOST_NUMBERS and value.dtype.kind in "biuf":
             yield name, value
-    elif isinstance(value, GENERATORS):
-        state = value.bit_generator if isinstance(value, np.random.Generator) else value
-        yield name, np.float64(zlib.crc32(pickle.dumps(state)))
+    elif isinstance(value, GENERATOR_TYPES):
+        generator_state = value.bit_generator if isinstance(value, np.random.Generator) else value
+        yield name, np.float64(zlib.crc32(pickle.dumps(generator_state)))
     elif depth:
-        for path, each in _parts(name, value):
-            yield from _walk(path, each, seen, depth - 1)
+        for item_name, item in _named_items(name, value):
+            yield from _arrays_in(item_name, item, seen, depth - 1)
 
 
-def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _named_items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, gluon.Block):
-        yield from _items(name, value.collect_params(), ".{}")
+        yield from _formatted_items(name, value.collect_params(), ".{}")
     if isinstance(value, dict | gluon.ParameterDict):
-        yield from _items(name, value, "[{!r}]")
+        yield from _formatted_items(name, value, "[{!r}]")
     elif isinstance(value, list | tuple | deque):
         if len(value) <= MOST_ITEMS:
-            yield from ((f"{name}[{i}]", each) for i, each in enumerate([*value]))
-    elif _is_own(type(value).__module__) and hasattr(value, "__dict__"):
-        yield from _items(name, vars(value), ".{}")
+            yield from ((f"{name}[{index}]", item) for index, item in enumerate([*value]))
+    elif _is_of_script(type(value).__module__) and hasattr(value, "__dict__"):
+        yield from _formatted_items(name, vars(value), ".{}")
 
 
-def _items(name: str, values: Any, name_format: str) -> Iterator[tuple[str, Any]]:
+def _formatted_items(name: str, values: Any, name_format: str) -> Iterator[tuple[str, Any]]:
     if len(values.keys()) <= MOST_ITEMS:
-        yield from ((name + name_format.format(key), each) for key, each in [*values.items()])
+        yield from ((name + name_format.format(key), item) for key, item in [*values.items()])

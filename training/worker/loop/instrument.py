@@ -1,7 +1,8 @@
 """Replace attributes of MXNet in a worker, from a loop's begin to its end, so that listeners get the script's calls.
 
-A job's worker replaces attributes of MXNet only here. The listeners are called on the loop's own thread. An attribute
-is replaced only if a listener wants its calls. After the last loop of a process, MXNet is as it was imported.
+A job's worker replaces attributes of MXNet only in this module. The listeners are called on the loop's own thread. An
+attribute is replaced only if a listener wants the attribute's calls. After the last loop of a process, MXNet's
+attributes are the original ones.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from mxnet import autograd, gluon
 from mxnet.gluon import utils
 from mxnet.ndarray import register
 
-ARRAYS = (mx.nd.NDArray, mx.np.ndarray)
+ARRAY_TYPES = (mx.nd.NDArray, mx.np.ndarray)
 AMP = "mxnet.contrib.amp"  # AMP divides gradients by a loss scale that is equal on all workers
-ZEROS = {handle_of(name) for name in ("_zeros", "zeros_like")}
-Method = Callable[..., Any]
+ZERO_OPERATORS = {handle_of(name) for name in ("_zeros", "zeros_like")}
+Method = Callable[..., Any]  # a method of MXNet, or its replacement
 
 
 class Listener:
@@ -44,8 +45,8 @@ class Listener:
     def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
         """Called after a hybridized block, which is one operator in MXNet's record."""
 
-    def operated(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
-        """Called after an operator, given by its handle, has made new arrays while MXNet records."""
+    def called_operator(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
+        """Called after an operator, given by its handle, has made new arrays while MXNet records the computation."""
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
         """Return the context in which a backward pass runs. Called before the pass."""
@@ -59,11 +60,12 @@ class Listener:
 
     def wrote(self, array: Any) -> None: ...
 
-    def takes_part(self, array: Any) -> None:
+    def takes_slice(self, array: Any) -> None:
         """Called before `array[key]`, which makes another array over the same memory."""
 
     def gradient_of(self, weight: Any) -> Any:
-        """Return the gradient array of `weight`, or None if unknown. MXNet itself makes another object at each access.
+        """Return the gradient array of `weight`, or None if unknown. At each access, MXNet itself makes another object
+        for the same gradient.
 
         Only one listener may have this method.
         """
@@ -83,36 +85,38 @@ class Listeners:
 
     def __init__(self, *listeners: Listener) -> None:
         def overrides_of(name: str) -> tuple[Method, ...]:
-            overriding = (each for each in listeners if getattr(type(each), name) is not getattr(Listener, name))
-            return tuple(getattr(each, name) for each in overriding)
+            overriding_listeners = (
+                listener for listener in listeners if getattr(type(listener), name) is not getattr(Listener, name)
+            )
+            return tuple(getattr(listener, name) for listener in overriding_listeners)
 
         def single_override(name: str) -> Method | None:
-            """Return the only method of this name, or None if no listener has the method.
+            """Return the only listener's method of this name, or None if no listener has the method.
 
             Raises ValueError if two listeners have the method, because only one can answer.
             """
-            answer, *more = overrides_of(name) or (None,)
-            if more:
-                raise ValueError(f"several listeners have the method {name}()")
-            return answer
+            override, *more_overrides = overrides_of(name) or (None,)
+            if more_overrides:
+                raise ValueError(f"several listeners have the method {name}(), but only one of them can answer")
+            return override
 
         self.calls_block = overrides_of("calls_block")
         self.called_hybrid = overrides_of("called_hybrid")
-        self.operated = overrides_of("operated")
+        self.called_operator = overrides_of("called_operator")
         self.differentiates = overrides_of("differentiates")
         self.writes, self.wrote = overrides_of("writes"), overrides_of("wrote")
-        self.takes_part, self.gradient_of = overrides_of("takes_part"), single_override("gradient_of")
+        self.takes_slice, self.gradient_of = overrides_of("takes_slice"), single_override("gradient_of")
         self.wrote_between = overrides_of("wrote_between")
         self.splits, self.trainer_acts = single_override("splits"), overrides_of("trainer_acts")
 
     @property
-    def attributes(self) -> Iterator[Attribute]:
+    def replaced_attributes(self) -> Iterator[Attribute]:
         """Attributes of MXNet to replace, with their replacements."""
         yield gluon.Block, "__call__", _block_call
         yield register, "_imperative_invoke", _invoke
-        for owner in ARRAYS:
+        for owner in ARRAY_TYPES:
             yield owner, "__setitem__", _set_item
-            if self.takes_part:
+            if self.takes_slice:
                 yield owner, "__getitem__", _get_item
             if self.gradient_of and "grad" in vars(owner):
                 yield owner, "grad", _grad
@@ -129,7 +133,7 @@ class Listeners:
 
 
 class Instrument:
-    """Replaced attributes of this process, in which several loops may run, each on its own thread."""
+    """Replaced attributes of MXNet in this process, in which several loops may run, each on its own thread."""
 
     def __init__(self) -> None:
         self._lock, self._users, self._replaced = threading.Lock(), Counter[Attribute](), Replaced()
@@ -137,7 +141,7 @@ class Instrument:
     def install(self, listeners: Listeners) -> None:
         thread_context.listeners = listeners
         with self._lock:
-            for attribute in listeners.attributes:
+            for attribute in listeners.replaced_attributes:
                 self._users[attribute] += 1
                 if self._users[attribute] == 1:
                     self._replaced.replace(*attribute)
@@ -145,12 +149,12 @@ class Instrument:
     def remove(self, listeners: Listeners) -> None:
         """Restore the attributes that no other loop uses.
 
-        May be called from any thread, as when a generator is collected.
+        May be called from any thread, because Python may collect a loop's generator in any thread.
         """
         if thread_context.listeners is listeners:
             thread_context.listeners = None
         with self._lock:
-            for attribute in listeners.attributes:
+            for attribute in listeners.replaced_attributes:
                 self._users[attribute] -= 1
                 if not self._users[attribute]:
                     self._replaced.put_back(*attribute[:2])
@@ -164,46 +168,48 @@ def arrays(nested: Any) -> Iterator[Any]:
     if isinstance(nested, mx.nd.NDArray):
         yield nested
     elif isinstance(nested, list | tuple | dict):
-        for each in nested.values() if isinstance(nested, dict) else nested:
-            yield from arrays(each)
+        for item in nested.values() if isinstance(nested, dict) else nested:
+            yield from arrays(item)
 
 
-def _in_batch() -> Listeners | None:
-    """Return the listeners of this thread's loop, or None without a batch and for the job's own calls."""
+def _batch_listeners() -> Listeners | None:
+    """Return the listeners of this thread's loop, or None if there is no current batch or the job itself makes the
+    call.
+    """
     return None if thread_context.current is None or thread_context.in_job else thread_context.listeners
 
 
 def _writing_module() -> str | None:
     """Return the module of the innermost frame outside of MXNet's arrays and operators.
 
-    Returns None for writes of the job itself and outside of a loop, which listeners do not want.
+    Returns None for writes by the job itself and for writes outside of a loop, for which no listener is called.
     """
     if thread_context.listeners is None or thread_context.in_job or thread_context.in_write:
         return None
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        name = str(frame.f_globals.get("__name__"))
-        if not name.startswith("mxnet.") or name.startswith(AMP):
-            return None if name.startswith("dyntrain.") else name
+        module_name = str(frame.f_globals.get("__name__"))
+        if not module_name.startswith("mxnet.") or module_name.startswith(AMP):
+            return None if module_name.startswith("dyntrain.") else module_name
         frame = frame.f_back
     return None
 
 
 def _write(target: Any, writer: str, to_zero: bool, write: Callable[[], Any]) -> Any:
     """Call `write`, and the listeners before and after it with the arrays in `target`."""
-    listeners, written = thread_context.listeners, list(arrays(target))
+    listeners, written_arrays = thread_context.listeners, list(arrays(target))
     assert listeners is not None
     if thread_context.current is None:
-        for array in () if thread_context.in_block else written:
+        for array in () if thread_context.in_block else written_arrays:
             for notify in listeners.wrote_between:
                 notify(array)
         return write()
-    for array in written:
+    for array in written_arrays:
         for notify in listeners.writes:
             notify(array, writer, to_zero)
     with within("in_write"):
         result = write()
-    for array in written:
+    for array in written_arrays:
         for notify in listeners.wrote:
             notify(array)
     return result
@@ -214,8 +220,8 @@ def _write(target: Any, writer: str, to_zero: bool, write: Callable[[], Any]) ->
 
 def _block_call(call: Method) -> Method:
     @wraps(call)
-    def block_call(self: Any, *args: Any, **options: Any) -> Any:
-        if not thread_context.in_block and (listeners := _in_batch()):
+    def call_and_notify(self: Any, *args: Any, **options: Any) -> Any:
+        if not thread_context.in_block and (listeners := _batch_listeners()):
             for notify in listeners.calls_block:
                 notify(self)
         thread_context.in_block += 1  # not by within(), which is slower: scripts call many blocks
@@ -224,111 +230,113 @@ def _block_call(call: Method) -> Method:
         finally:
             thread_context.in_block -= 1
 
-    return block_call
+    return call_and_notify
 
 
 def _invoke(invoke: Method) -> Method:
-    """Replace the call of all operators outside of hybridized blocks, also of `array += other`."""
+    """Return a replacement for the call of operators outside of hybridized blocks, such as that of `array += other`."""
 
     @wraps(invoke)
-    def operator(handle: int, inputs: Sequence[Any], keys: Any, values: Any, out: Any, *more: Any) -> Any:
+    def invoke_and_notify(handle: int, inputs: Sequence[Any], keys: Any, values: Any, out: Any, *more: Any) -> Any:
         if out is not None and (writer := _writing_module()):
-            return _write(out, writer, handle in ZEROS, lambda: invoke(handle, inputs, keys, values, out, *more))
+            return _write(
+                out, writer, handle in ZERO_OPERATORS, lambda: invoke(handle, inputs, keys, values, out, *more)
+            )
         output = invoke(handle, inputs, keys, values, out, *more)
-        if out is None and (listeners := _in_batch()) and listeners.operated and autograd.is_recording():
-            for notify in listeners.operated:
+        if out is None and (listeners := _batch_listeners()) and listeners.called_operator and autograd.is_recording():
+            for notify in listeners.called_operator:
                 notify(handle, inputs, output)
         return output
 
-    return operator
+    return invoke_and_notify
 
 
 def _set_item(set_item: Method) -> Method:
     @wraps(set_item)
-    def writes_to(self: Any, key: Any, value: Any) -> Any:
+    def set_and_notify(self: Any, key: Any, value: Any) -> Any:
         if writer := _writing_module():
             to_zero = isinstance(value, int | float) and value == 0
             return _write(self, writer, to_zero, lambda: set_item(self, key, value))
         return set_item(self, key, value)
 
-    return writes_to
+    return set_and_notify
 
 
 def _get_item(get_item: Method) -> Method:
     @wraps(get_item)
-    def takes(self: Any, key: Any) -> Any:
-        if listeners := _in_batch():
-            for notify in listeners.takes_part:
+    def get_and_notify(self: Any, key: Any) -> Any:
+        if listeners := _batch_listeners():
+            for notify in listeners.takes_slice:
                 notify(self)
         return get_item(self, key)
 
-    return takes
+    return get_and_notify
 
 
-def _grad(original: property) -> property:
-    def grad(self: Any) -> Any:
-        gradient = listeners.gradient_of(self) if (listeners := _in_batch()) and listeners.gradient_of else None
-        return original.fget(self) if gradient is None else gradient  # type: ignore[misc]  # it has one
+def _grad(original_property: property) -> property:
+    def gradient_of_listener(self: Any) -> Any:
+        gradient = listeners.gradient_of(self) if (listeners := _batch_listeners()) and listeners.gradient_of else None
+        return original_property.fget(self) if gradient is None else gradient  # type: ignore[misc]  # it has one
 
-    return property(grad, doc=original.__doc__)
+    return property(gradient_of_listener, doc=original_property.__doc__)
 
 
-def _differentiated(heads: Sequence[Any], gradients: Sequence[Any]) -> ExitStack:
-    stack = ExitStack()
-    if listeners := _in_batch():
+def _differentiation_contexts(heads: Sequence[Any], gradients: Sequence[Any]) -> ExitStack:
+    contexts = ExitStack()
+    if listeners := _batch_listeners():
         for notify in listeners.differentiates:
-            stack.enter_context(notify(heads, gradients))
-    return stack
+            contexts.enter_context(notify(heads, gradients))
+    return contexts
 
 
 def _backward(backward: Method) -> Method:
     @wraps(backward)
-    def array_backward(self: Any, out_grad: Any = None, *args: Any, **options: Any) -> Any:
-        with _differentiated([self], [out_grad]):
+    def backward_of_array(self: Any, out_grad: Any = None, *args: Any, **options: Any) -> Any:
+        with _differentiation_contexts([self], [out_grad]):
             return backward(self, out_grad, *args, **options)
 
-    return array_backward
+    return backward_of_array
 
 
 def _backward_of_several(backward: Method) -> Method:
     @wraps(backward)
-    def heads_backward(heads: Any, head_grads: Any = None, *args: Any, **options: Any) -> Any:
+    def backward_of_heads(heads: Any, head_grads: Any = None, *args: Any, **options: Any) -> Any:
         head_list = heads if isinstance(heads, list | tuple) else [heads]
         gradients = head_grads if isinstance(head_grads, list | tuple) else [head_grads] * len(head_list)
-        with _differentiated(head_list, gradients):
+        with _differentiation_contexts(head_list, gradients):
             return backward(heads, head_grads, *args, **options)
 
-    return heads_backward
+    return backward_of_heads
 
 
 def _call_cached_op(call: Method) -> Method:
     @wraps(call)
-    def hybrid(self: Any, *args: Any) -> Any:
+    def call_and_notify(self: Any, *args: Any) -> Any:
         output = call(self, *args)
-        if (listeners := _in_batch()) and autograd.is_recording():
+        if (listeners := _batch_listeners()) and autograd.is_recording():
             for notify in listeners.called_hybrid:
                 notify(self, [*arrays(args)], next(arrays(output)))
         return output
 
-    return hybrid
+    return call_and_notify
 
 
 def _split_data(split: Method) -> Method:
     @wraps(split)
-    def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> Any:
-        if (listeners := _in_batch()) and listeners.splits:
+    def split_or_notify(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> Any:
+        if (listeners := _batch_listeners()) and listeners.splits:
             return listeners.splits(split, data, num_slice, batch_axis)
         return split(data, num_slice, batch_axis, even_split)
 
-    return split_data
+    return split_or_notify
 
 
 def _trainer_act(act: Method) -> Method:
     @wraps(act)
-    def acts(self: Any, *args: Any, **options: Any) -> Any:
-        if listeners := _in_batch():
+    def act_and_notify(self: Any, *args: Any, **options: Any) -> Any:
+        if listeners := _batch_listeners():
             for notify in listeners.trainer_acts:
                 notify(self)
         return act(self, *args, **options)
 
-    return acts
+    return act_and_notify

@@ -15,7 +15,7 @@ from dyntrain.training.worker.data.sampled import SampledBatches
 Changes = Literal["any", "epoch"]  # where the membership may change: at every boundary, or at ends of epochs
 
 ONE_SAMPLE = FixedGlobal(1)
-SEVERAL_DATASETS = (
+SEVERAL_DATASETS_REMEDY = (
     "alternate datasets by a batch_sampler over one dataset, read datasets in parallel as a dataset of pairs, and "
     "validate with a gluon DataLoader"
 )
@@ -23,26 +23,22 @@ SEVERAL_DATASETS = (
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """Settings of one loop: `epochs` epochs from number `start` on, with `samples` samples each.
-
-    `drawn_from`: size of the dataset if an epoch leaves some samples out. `drawn`: batches of the script's own sampler.
-    `base`: epochs of the loops before this one. The other settings are as in `job.epochs`.
-    """
+    """Settings of one loop over epochs. Settings without a comment have the meaning that they have in `job.epochs`."""
 
     epochs: int = 0
-    start: int = 0
-    base: int = 0
+    start: int = 0  # the script's number of the loop's first epoch
+    base: int = 0  # number of epochs in the loops before this one
     name: str | None = None
-    another: bool = False  # whether another loop may follow
-    samples: int = 0
-    drawn_from: int | None = None
+    another: bool = False  # whether another loop over epochs may follow
+    samples: int = 0  # samples in an epoch
+    drawn_from: int | None = None  # size of the dataset if an epoch leaves some samples out
     batching: Batching = ONE_SAMPLE
-    drawn: SampledBatches | None = None
+    drawn: SampledBatches | None = None  # batches of the script's own sampler
     seed: int = 0
     steps: int | None = None
     local_batch_at_most: int | None = None
     average_statistics: bool = True
-    changes: Changes = "any"
+    changes: Changes = "any"  # where the membership may change
     size: int = 1  # workers that the script's numbers are for
     probe: bool = True
 
@@ -61,7 +57,7 @@ class LoopConfig:
 
     @property
     def largest_batch(self) -> int:
-        """Size of the largest batch over all workers; with `PerWorker`, of one worker's."""
+        """Size of the largest batch over all workers; with `PerWorker`, size of one worker's largest batch."""
         return self.batching.batch if self.drawn is None else self.drawn.largest
 
     def shares(self, sequence: ShardOrder | None) -> Shares:
@@ -133,15 +129,15 @@ def loop_config_of(
     if changes not in get_args(Changes):
         raise ValueError(f"changes={changes!r}: must be 'any' (changes at any boundary) or 'epoch' (at ends of epochs)")
     batching = batching.of_size(size) if isinstance(batching, PerWorker) else batching or FixedGlobal(global_batch or 0)
-    counted = _samples_of_epoch(loading, samples, batching.batch) if drawn is None else drawn.taken
+    epoch_samples = _samples_of_epoch(loading, samples, batching.batch) if drawn is None else drawn.taken
     return LoopConfig(
         epochs - start,
         start,
         base,
         name,
         another,
-        counted,
-        samples if counted < samples else None,
+        epoch_samples,
+        samples if epoch_samples < samples else None,
         batching,
         drawn,
         seed,
@@ -159,33 +155,37 @@ def _if_given(name: str, value: int | None) -> int | None:
 
 
 def _samples_of_epoch(loading: Loading, samples: int, batch: int) -> int:
-    """Return the samples of an epoch.
+    """Return the number of samples of an epoch.
 
     Raises ValueError if some loaders discard the last batch and others do not.
     """
-    discards = {loader.discards for loader in loading.loaders}
-    if len(discards) > 1:
+    discard_settings = {loader.discards for loader in loading.loaders}
+    if len(discard_settings) > 1:
         raise ValueError("one loader keeps the last batch, another discards it: set last_batch alike for all loaders")
-    return samples // batch * batch if True in discards else samples
+    return samples // batch * batch if True in discard_settings else samples
 
 
 def _samples_and_batch(
     loading: Loading, samples: int | None, global_batch: int | None, batching: Batching | None
 ) -> tuple[int, int | None]:
-    """Return samples and global batch, from the loaders if not given.
+    """Return the number of samples and the global batch, from the loaders if the script gives neither.
 
     Raises ValueError if arguments and loaders contradict each other.
     """
-    sizes = {loader.batch_size for loader in loading.loaders} - {None}
-    if global_batch is None and batching is None and len(sizes) == 1:
-        global_batch = next(iter(sizes))
-    counts = {loader.samples for loader in loading.loaders}
-    if len(counts) > 1:
-        raise ValueError(f"loaders of {' and '.join(map(str, sorted(counts)))} samples in one loop: {SEVERAL_DATASETS}")
-    if samples is None and counts:
-        samples = counts.pop()
+    batch_sizes = {loader.batch_size for loader in loading.loaders} - {None}
+    if global_batch is None and batching is None and len(batch_sizes) == 1:
+        global_batch = next(iter(batch_sizes))
+    sample_counts = {loader.samples for loader in loading.loaders}
+    if len(sample_counts) > 1:
+        raise ValueError(
+            f"loaders of {' and '.join(map(str, sorted(sample_counts)))} samples in one loop: {SEVERAL_DATASETS_REMEDY}"
+        )
+    if samples is None and sample_counts:
+        samples = sample_counts.pop()
     if samples is None or (global_batch is None) == (batching is None):
         raise ValueError("give samples=... and either global_batch=... or batching=..., or make a job.loader with them")
-    if other_sizes := sizes - {global_batch if batching is None else batching.batch}:
-        raise ValueError(f"a loader's batch_size is {other_sizes.pop()}, job.epochs() has another one: give it once")
+    if other_sizes := batch_sizes - {global_batch if batching is None else batching.batch}:
+        raise ValueError(
+            f"a loader's batch_size is {other_sizes.pop()}, but job.epochs() sets another one: give it once"
+        )
     return samples, global_batch

@@ -13,13 +13,14 @@ from dyntrain.training.worker.refused import Refused
 from mxnet.kvstore import KVStoreBase  # isort: skip
 from mxnet.kvstore.base import create as create_of_mxnet  # mx.kvstore.create may be replaced by `create` below
 
-NOT_ELASTIC = "kvstore {name!r} is not elastic: use {stores}, with which all workers make the updates"
+NOT_ELASTIC_ERROR = "kvstore {name!r} is not elastic: use {stores}, with which all workers make the updates"
 
 
 class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
     """The script's kvstore.
 
-    Before `fit` it is worker 0 of 1 on every worker, because a worker becomes a member only when its model is known.
+    Before `fit`, the kvstore of every worker has rank 0 of 1 worker, because a worker becomes a member only when its
+    model is known.
     """
 
     type = ""  # the kind that the script asked for; MXNet looks for "dist" and "_sync" in it
@@ -63,9 +64,9 @@ def create(name: str = "local") -> Any:
     On a worker, raises Refused for MXNet's other distributed stores, which would wait for servers that no launcher
     starts.
     """
-    if (elastic := store_named(name)) is not None:
-        return ModuleStore(Membership.join(elastic), elastic)
+    if (elastic_kind := store_named(name)) is not None:
+        return ModuleStore(Membership.join(elastic_kind), elastic_kind)
     if "dist" in str(name).lower() and read_control_file() is not None:
         Membership.join(STORES[0])  # so that the coordinator gets the error below
-        raise Refused(NOT_ELASTIC.format(name=name, stores=" and ".join(STORES)))
+        raise Refused(NOT_ELASTIC_ERROR.format(name=name, stores=" and ".join(STORES)))
     return create_of_mxnet(name)

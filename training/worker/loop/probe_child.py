@@ -1,4 +1,6 @@
-"""Job of a script in a probe's child: gradients are reported to the parent instead of summed over the workers."""
+"""Job of a script in a probe's child process, which reports gradients to its parent instead of summing them over
+workers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ProbeChild:
-    """State of a child that computes the gradients of `batch`: the excerpt (probed samples) or a part of it.
+    """State of a child process that computes the gradients of `batch`: the excerpt (probed samples) or a part of it.
 
     `totals`: results of `epoch.sum` for the whole excerpt, in order. The child that has the whole excerpt computes
     these results, so its `totals` are None. `own`: see `Draws`.
@@ -41,24 +43,33 @@ class ProbeChild:
         self._totals.append(value if self._given_totals is None else next(self._given_totals, math.nan))
         return Total(self._totals[-1])
 
-    def record_gradients(self, loop: TrainingLoop, current: CurrentBatch, trainer: Any) -> None:
+    def record_gradients(self, loop: TrainingLoop, batch: CurrentBatch, trainer: Any) -> None:
         """Record the trainer's gradients in place of a sum over the workers. After the last trainer the child ends."""
-        device_weights, t = current.device_weights(trainer), loop.trainers.index(trainer)
-        for i, param in enumerate(trainer._params):
+        device_weights, trainer_number = batch.device_weights(trainer), loop.trainers.index(trainer)
+        for index, param in enumerate(trainer._params):
             if has_gradient(param):
-                self._gradients[gradient_key(t, i)] = _sketch_of(param, device_weights)
+                self._gradients[gradient_key(trainer_number, index)] = _sketch_of(param, device_weights)
         self._summed.add(trainer)
         if len(self._summed) == len(loop.trainers):
-            self.end(loop, current)
+            self.end(loop, batch)
 
-    def end(self, loop: TrainingLoop, current: CurrentBatch) -> NoReturn:
-        """Report to the parent and end; called when the script asks for the next batch."""
+    def end(self, loop: TrainingLoop, batch: CurrentBatch) -> NoReturn:
+        """Report to the parent and end the process. The loop calls this method when the script asks for the next
+        batch.
+        """
         for trainer in loop.trainers:
-            if trainer not in self._summed and any(p.grad_req == "add" for p in trainer._params):
-                self.record_gradients(loop, current, trainer)
-        gradients = {key: [each.norm, each.sums] for key, each in self._gradients.items()}
-        of_batch, drawn = self._draws.of_batch, self._draws.digest()
-        report = {"totals": self._totals, "norms": self._statistics.seen, "drawn": drawn, "of_batch": of_batch}
+            if trainer not in self._summed and any(param.grad_req == "add" for param in trainer._params):
+                self.record_gradients(loop, batch, trainer)
+        gradients = {
+            key: [gradient_sketch.norm, gradient_sketch.sums] for key, gradient_sketch in self._gradients.items()
+        }
+        single_number_draws, draws_digest = self._draws.single_number_draws, self._draws.digest()
+        report = {
+            "totals": self._totals,
+            "norms": self._statistics.seen,
+            "drawn": draws_digest,
+            "of_batch": single_number_draws,
+        }
         self._parent.send_and_end({"gradients": gradients, **report})
 
 
@@ -66,11 +77,11 @@ def _sketch_of(param: Any, device_weights: Sequence[float]) -> Sketch:
     """Return the sketch of a parameter's gradients, added up over all devices; zeros if this batch wrote none."""
     devices = zip(param.list_data(), param.list_grad(), device_weights, strict=True)
     gradients = [
-        g if device_weight == 1.0 else g * device_weight
-        for data, g, device_weight in devices
+        gradient if device_weight == 1.0 else gradient * device_weight
+        for data, gradient, device_weight in devices
         if param.grad_req == "add" or data._fresh_grad
     ]
-    total = gradients[0].asnumpy() if gradients else np.zeros(param.shape, np.float32)
-    for each in gradients[1:]:
-        total = total + each.asnumpy()
-    return sketch(total)
+    gradient_sum = gradients[0].asnumpy() if gradients else np.zeros(param.shape, np.float32)
+    for device_gradient in gradients[1:]:
+        gradient_sum = gradient_sum + device_gradient.asnumpy()
+    return sketch(gradient_sum)

@@ -6,8 +6,8 @@ first batch (the *excerpt*), and two parts of the excerpt. If the gradients do n
 differently over several workers.
 
 Layers are frozen in the children, because BatchNorm depends on the batch by design. Random draws for a sample are the
-same in each child if the draw shows its sample; otherwise the probe is skipped. The samples are loaded in this process.
-With `epoch.indices()`, the script itself loads the samples in the child.
+same in each child if a draw shows for which sample it is; otherwise the probe is skipped. The samples are loaded in
+this process. With `epoch.indices()`, the script itself loads the samples in the child.
 """
 
 from __future__ import annotations
@@ -39,19 +39,21 @@ from mxnet.contrib.amp import amp
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
-SAMPLES, FEWEST = 12, 4  # samples of the excerpt, at most and at least
+MOST_SAMPLES, FEWEST_SAMPLES = 12, 4  # samples of the excerpt, at most and at least
 FIRST_SHARE = 5 / 12  # share of the first part, so that neither part is a multiple of the other
-SECONDS = 60.0  # for the whole probe; a script that takes longer begins without it
+PROBE_SECONDS = 60.0  # time limit of the whole probe; a script that takes longer begins without it
 MORE_SAMPLES, SECOND_SHARE, SOON_SECONDS = (
     256,
     0.5,
     10.0,
 )  # second excerpt: most samples, first part's share, time limit
 TOLERANCE, FLOAT16_TOLERANCE = 1e-3, 5e-2  # rounding of a sum in another order, with float32 and with float16
-PROBED = "the first batch is probed: the gradients of %(first)d and %(rest)d samples add up to those of all %(whole)d"
+PROBED_MESSAGE = (
+    "the first batch is probed: the gradients of %(first)d and %(rest)d samples add up to those of all %(whole)d"
+)
 WENT_ON = "the script went on without asking for the next batch"
-TALKS = "the script talks to another process before its step"
-REFUSED_BY_ANOTHER = (
+TALKED = "the script talks to another process before its step"
+REFUSED_BY_ANOTHER_ERROR = (
     "another worker refuses the script because of a batch: that worker's log has the reason and the remedy"
 )
 log = logging.getLogger(__name__)
@@ -61,36 +63,36 @@ log = logging.getLogger(__name__)
 class ChildReport:
     """A child's report: `gradients` by key, results of `epoch.sum`, and statistics of its norms.
 
-    `drawn`: digest of its random draws. `of_batch`: functions by which it drew numbers for the batch as a whole.
+    `drawn`: digest of its random draws. `of_batch`: functions by which the child drew numbers for the batch as a whole.
     """
 
     gradients: dict[str, Sketch]
-    totals: list[float]
-    norms: list[Moments]
-    drawn: str
-    of_batch: list[str]
+    totals: list[float]  # results of `epoch.sum`
+    norms: list[Moments]  # statistics of the normalization layers
+    drawn: str  # digest of the random draws
+    of_batch: list[str]  # functions that drew numbers for the batch as a whole
 
 
 def probe_first_batch(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[Indices, None, None]:
-    """Probe the first batch; yields only in a child: its part of the batch, with `loop.probe_child` set.
+    """Probe the first batch. Only in a child process, yield the child's part of the batch, with `loop.probe_child` set.
 
-    Afterwards `loop.refusal` has the reason if the script is refused. `dataset` None: the script loads its samples
-    itself, also in the child.
+    Afterwards `loop.refusal` is the reason if the script is refused. If `dataset` is None, the script itself loads its
+    samples, also in the child.
     """
-    batch = loop.feeder.first_batch[:SAMPLES]
+    batch = loop.feeder.first_batch[:MOST_SAMPLES]
     started_at = time.monotonic()
     try:
-        if len(batch) < FEWEST:
+        if len(batch) < FEWEST_SAMPLES:
             raise ProbeSkipped(f"it has {len(batch)} samples")
-        whole = yield from Probe(loop, dataset, batch, FIRST_SHARE).run()
-    except ProbeSkipped as why:
-        loop.findings.find("DT202", why=why)
+        whole_report = yield from Probe(loop, dataset, batch, FIRST_SHARE).run()
+    except ProbeSkipped as skip_reason:
+        loop.findings.find("DT202", why=skip_reason)
         return
     if loop.refusal is not None:
         return
-    log.info(PROBED, sizes_of(batch, FIRST_SHARE))
-    if whole.of_batch:
-        loop.findings.find("DT203", by=", ".join(whole.of_batch))
+    log.info(PROBED_MESSAGE, sizes_of(batch, FIRST_SHARE))
+    if whole_report.of_batch:
+        loop.findings.find("DT203", by=", ".join(whole_report.of_batch))
     larger_batch = loop.feeder.first_batch[: max(len(batch), min(MORE_SAMPLES, loop.feeder.first_part))]
     if (time.monotonic() - started_at) * len(larger_batch) / len(batch) < SOON_SECONDS:
         # Few samples rarely share a class, and two parts may agree by chance
@@ -98,45 +100,47 @@ def probe_first_batch(loop: TrainingLoop, dataset: Dataset | Loader | None) -> G
             yield from Probe(loop, dataset, larger_batch, SECOND_SHARE).run()
 
 
-def sizes_of(batch: Indices, first: float) -> dict[str, int]:
-    """Sizes of the excerpt and its two parts."""
+def sizes_of(batch: Indices, first_share: float) -> dict[str, int]:
+    """Return the sizes of the probed excerpt and of its two parts."""
     size = len(batch)
-    return {"whole": size, "first": int(size * first), "rest": size - int(size * first)}
+    return {"whole": size, "first": int(size * first_share), "rest": size - int(size * first_share)}
 
 
 class ProbeSkipped(Exception):
-    """The probe has no result about the script; the message has the reason."""
+    """The probe has no result about the script; the error's message says why."""
 
 
 class Probe:
     """Probe of the samples `batch`, of which the share `first` is the first part."""
 
-    def __init__(self, loop: TrainingLoop, dataset: Dataset | Loader | None, batch: Indices, first: float) -> None:
+    def __init__(
+        self, loop: TrainingLoop, dataset: Dataset | Loader | None, batch: Indices, first_share: float
+    ) -> None:
         self._loop, self._dataset, self._batch = loop, dataset, batch
-        self._sizes = sizes_of(batch, first)
-        self._until, self._own = time.monotonic() + SECONDS, generators()
+        self._sizes = sizes_of(batch, first_share)
+        self._until, self._own = time.monotonic() + PROBE_SECONDS, generators()
         self._on_cpu = copies_on_cpu()
 
     def run(self) -> Generator[Indices, None, ChildReport]:
         """Run the script on the excerpt and its two parts; returns the excerpt's report. Raises ProbeSkipped."""
-        rows, first = np.arange(len(self._batch)), self._sizes["first"]
-        whole = yield from self._run_child(rows, None)
-        parts = []
-        for part in (rows[:first], rows[first:]):
-            parts.append((part, (yield from self._run_child(part, whole))))
-        if len({whole.drawn, *(report.drawn for _, report in parts)}) > 1:
+        rows, first_size = np.arange(len(self._batch)), self._sizes["first"]
+        whole_report = yield from self._run_child(rows, None)
+        part_reports = []
+        for part_rows in (rows[:first_size], rows[first_size:]):
+            part_reports.append((part_rows, (yield from self._run_child(part_rows, whole_report))))
+        if len({whole_report.drawn, *(report.drawn for _, report in part_reports)}) > 1:
             raise ProbeSkipped("the script draws other numbers for other samples")
-        if mismatch := self._difference(whole, parts):
-            rerun = yield from self._run_child(rows, None)
-            if self._difference(whole, [(rows, rerun)]):
+        if mismatch := self._difference(whole_report, part_reports):
+            rerun_report = yield from self._run_child(rows, None)
+            if self._difference(whole_report, [(rows, rerun_report)]):
                 raise ProbeSkipped("the script gives two results for the same samples")
             self._loop.findings.find("DT201", name=mismatch.name, share=mismatch.share, **self._sizes)
-        return whole
+        return whole_report
 
-    def _run_child(self, rows: Indices, whole: ChildReport | None) -> Generator[Indices, None, ChildReport]:
+    def _run_child(self, rows: Indices, whole_report: ChildReport | None) -> Generator[Indices, None, ChildReport]:
         """Run the script on `rows` of the excerpt in a child; returns the child's report. Raises ProbeSkipped.
 
-        `whole`: the report on the whole excerpt if `rows` are a part of it, otherwise None.
+        `whole_report`: the report on the whole excerpt if `rows` are a part of it, otherwise None.
         """
         try:
             dataset = self._dataset
@@ -147,19 +151,21 @@ class Probe:
         if isinstance(forked, ParentPipe):
             forked.leave_at_errors(sys._getframe())
             self._loop.membership.forked(forked.ending_call(WENT_ON))
-            guard_ipc(forked.ending_call(TALKS))
+            guard_ipc(forked.ending_call(TALKED))
             move_to_cpu(self._on_cpu)
-            statistics = Statistics(None if whole is None else whole.norms)
+            statistics = Statistics(None if whole_report is None else whole_report.norms)
             freeze_layers(statistics)
             draw_for_all(rows, len(self._batch))
             seed_generators(self._loop.seed, self._loop.position.step, 0)
-            probe_child = ProbeChild(forked, samples, None if whole is None else whole.totals, statistics, self._own)
-            current = self._loop.feeder.take_part(probe_child, self._batch, rows)
+            probe_child = ProbeChild(
+                forked, samples, None if whole_report is None else whole_report.totals, statistics, self._own
+            )
+            batch = self._loop.feeder.take_part(probe_child, self._batch, rows)
             try:
-                yield current.part
+                yield batch.part
             except GeneratorExit:
                 forked.send_and_end({"failed": WENT_ON})
-            probe_child.end(self._loop, current)
+            probe_child.end(self._loop, batch)
         if "failed" in forked:
             raise ProbeSkipped(forked["failed"])
         gradients = {key: Sketch(norm, sums) for key, (norm, sums) in forked["gradients"].items()}
@@ -167,19 +173,24 @@ class Probe:
             raise ProbeSkipped("the script does not step in it")
         return ChildReport(gradients, forked["totals"], forked["norms"], forked["drawn"], forked["of_batch"])
 
-    def _difference(self, whole: ChildReport, parts: Sequence[tuple[Indices, ChildReport]]) -> Difference | None:
+    def _difference(
+        self, whole_report: ChildReport, part_reports: Sequence[tuple[Indices, ChildReport]]
+    ) -> Difference | None:
         """Return the first difference in a trainer's gradients, None if there is none. Raises ProbeSkipped."""
-        for t, trainer in enumerate(self._loop.trainers):
-            names = {gradient_key(t, i): p.name for i, p in enumerate(trainer._params)}
-            for each in (whole, *(report for _, report in parts)):
-                names = {key: name for key, name in names.items() if key in each.gradients}
-            weighted = [
+        for trainer_number, trainer in enumerate(self._loop.trainers):
+            names = {gradient_key(trainer_number, index): param.name for index, param in enumerate(trainer._params)}
+            for report in (whole_report, *(report for _, report in part_reports)):
+                names = {key: name for key, name in names.items() if key in report.gradients}
+            weighted_gradients = [
                 (len(rows) / len(self._batch) if trainer.loss_kind == "mean" else 1.0, report.gradients)
-                for rows, report in parts
+                for rows, report in part_reports
             ]
             try:
                 mismatch = difference(
-                    whole.gradients, weighted, names, FLOAT16_TOLERANCE if _uses_float16(trainer) else TOLERANCE
+                    whole_report.gradients,
+                    weighted_gradients,
+                    names,
+                    FLOAT16_TOLERANCE if _uses_float16(trainer) else TOLERANCE,
                 )
             except ValueError as error:
                 raise ProbeSkipped(str(error)) from error
@@ -190,4 +201,4 @@ class Probe:
 
 def _uses_float16(trainer: Any) -> bool:
     """Whether float16 is used, in the parameters or by AMP."""
-    return amp._amp_initialized or any(np.dtype(p.dtype) == np.float16 for p in trainer._params)
+    return amp._amp_initialized or any(np.dtype(param.dtype) == np.float16 for param in trainer._params)

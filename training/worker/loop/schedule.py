@@ -15,7 +15,7 @@ from mxnet.lr_scheduler import LRScheduler  # isort: skip
 
 from dyntrain.training.sampling.batching import Batching, PerWorker, WorkerRate
 
-ANOTHER_BATCHING = (
+ANOTHER_BATCHING_ERROR = (
     "the trainer was made for a loop over epochs with another batching=, on which its rate depends. Make a new trainer "
     "for this loop by job.trainer(...)"
 )
@@ -25,13 +25,13 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
     """Schedule that calls `inner` with the number of samples trained on so far, in units of `unit` samples.
 
     `inner` counts updates of `unit` samples. `inner` must depend on the count alone, as all of MXNet's schedulers do,
-    because a joiner calls a fresh copy. `samples` is part of the training state. `updates`: number of updates made
-    before.
+    because a joiner calls a fresh copy. The attribute `samples` is part of the training state. `updates`: number of
+    updates made before this schedule begins.
     """
 
     def __init__(self, inner: Any, unit: int, updates: int = 0) -> None:
         if unit < 1:
-            raise ValueError(f"a unit of {unit} samples: must be at least 1")
+            raise ValueError(f"a schedule's unit must be at least 1 sample, but it is {unit}")
         self._inner, self.unit = inner, unit
         self.samples = updates * unit
 
@@ -44,18 +44,18 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
         self._inner.base_lr = value
 
     def advance(self, samples: int) -> None:
-        """Count an update's samples over all workers; called before the update."""
+        """Count an update's samples over all workers. Call this method before the update."""
         self.samples += samples
 
     def __call__(self, num_update: int) -> float:
         return float(self._inner(-(-self.samples // self.unit)))
 
 
-class _Scaled(LRScheduler):  # type: ignore[misc]  # mxnet has no types
+class _ScaledSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
     """The script's schedule times the factor for the number of workers, during one update."""
 
-    def __init__(self, inner: Any, rate: WorkerRate) -> None:
-        self._inner, self._rate = inner, rate
+    def __init__(self, inner: Any, trainer_rate: WorkerRate) -> None:
+        self._inner, self._rate = inner, trainer_rate
 
     def __call__(self, num_update: int) -> float:
         return float(self._inner(self._rate.updates)) * self._rate.factor
@@ -68,55 +68,59 @@ def worker_rate(trainer: Any) -> Iterator[None]:
     Before and after the update, the optimizer has the script's own rate or schedule, which the script may set at any
     time.
     """
-    optimizer, rate = trainer._optimizer, trainer.worker_rate
-    if rate is None:
+    optimizer, trainer_rate = trainer._optimizer, trainer.worker_rate
+    if trainer_rate is None:
         yield
         return
     if (schedule := optimizer.lr_scheduler) is not None:
-        optimizer.lr_scheduler = _Scaled(schedule, rate)
+        optimizer.lr_scheduler = _ScaledSchedule(schedule, trainer_rate)
         try:
             yield
         finally:
             optimizer.lr_scheduler = schedule
         return
     script_rate = optimizer.lr
-    optimizer.lr = scaled = script_rate * rate.factor
+    optimizer.lr = scaled_rate = script_rate * trainer_rate.factor
     try:
         yield
     finally:
-        optimizer.lr = script_rate if optimizer.lr == scaled else optimizer.lr / rate.factor  # an update may lower it
+        optimizer.lr = (
+            script_rate if optimizer.lr == scaled_rate else optimizer.lr / trainer_rate.factor
+        )  # an update may lower it
 
 
 class WorkerRates:
-    """Rates of all trainers that follow the number of workers, with `PerWorker` only.
+    """Learning rates of all trainers, which follow the number of workers only with `PerWorker` batches.
 
-    Each trainer's own rate or schedule is meant for `base_workers` workers, and counts samples.
+    Each trainer's own rate or schedule is meant for the number of workers in `job.size`, and counts samples.
     """
 
     def __init__(self, batching: Batching, trainers: Sequence[Any], samples: int) -> None:
         self._batching, self._epoch, self._trainers = batching, samples, trainers
-        unit = batching.batch * batching.meant_for if isinstance(batching, PerWorker) else None
+        unit_samples = batching.batch * batching.meant_for if isinstance(batching, PerWorker) else None
         for trainer in trainers:
-            if trainer.worker_rate is not None and trainer.worker_rate.unit != unit:
-                raise ValueError(ANOTHER_BATCHING)
-            if unit is not None and trainer.worker_rate is None:
-                updates = trainer._optimizer.num_update  # a script sets num_update by begin_num_update or load_states
-                trainer.worker_rate = WorkerRate(unit, updates * unit)
+            if trainer.worker_rate is not None and trainer.worker_rate.unit != unit_samples:
+                raise ValueError(ANOTHER_BATCHING_ERROR)
+            if unit_samples is not None and trainer.worker_rate is None:
+                update_count = (
+                    trainer._optimizer.num_update
+                )  # a script sets num_update by begin_num_update or load_states
+                trainer.worker_rate = WorkerRate(unit_samples, update_count * unit_samples)
 
     def begin_ramp(self, workers: int) -> None:
-        """Begin the ramp to the rates for this number of workers."""
+        """Begin the gradual change (ramp) to the learning rates for this number of workers."""
         if isinstance(self._batching, PerWorker):
-            ramp = self._epoch if self._batching.ramp is None else self._batching.ramp
+            ramp_samples = self._epoch if self._batching.ramp is None else self._batching.ramp
             for trainer in self._trainers:
-                trainer.worker_rate = trainer.worker_rate.heading_for(self._batching.rate_factor(workers), ramp)
+                trainer.worker_rate = trainer.worker_rate.heading_for(self._batching.rate_factor(workers), ramp_samples)
 
     def advance(self, trainer: Any, samples: int) -> float:
         """Advance the trainer's rate by `samples` over all workers, before its update.
 
-        Returns the factor for the trainer's momentum.
+        Returns the factor by which the trainer's momentum changes.
         """
         if not isinstance(self._batching, PerWorker):
             return 1.0
-        before = trainer.worker_rate
-        trainer.worker_rate = before.after(samples)
-        return trainer.worker_rate.factor / before.factor if self._batching.correct_momentum else 1.0
+        previous_rate = trainer.worker_rate
+        trainer.worker_rate = previous_rate.after(samples)
+        return trainer.worker_rate.factor / previous_rate.factor if self._batching.correct_momentum else 1.0

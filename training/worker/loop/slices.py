@@ -14,7 +14,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.worker.loop.batch.thread_context import thread_context
 from dyntrain.training.worker.loop.instrument import Listener, Method
 
-MEANS_ADD_UP = (
+MEANS_ACCUMULATE_ERROR = (
     "loss='mean' where gradients add up (grad_req='add', accumulate=) on several devices, which have unequal slices: "
     "leave .mean() and loss='mean' out, and pass the batch size to trainer.step()"
 )
@@ -22,18 +22,20 @@ MEANS_ADD_UP = (
 
 class Slices(Listener):
     def splits(self, split: Method, data: Any, slices: int, axis: int) -> list[Any]:
-        current = thread_context.current
-        assert current is not None
-        size = data.shape[axis]
-        parts: list[Any] = split(data, max(1, min(slices, size)), axis, even_split=False)
-        if size == len(current.part):
-            current.slices = [part.shape[axis] for part in parts]
-        return parts
+        batch = thread_context.current
+        assert batch is not None
+        samples = data.shape[axis]
+        device_slices: list[Any] = split(data, max(1, min(slices, samples)), axis, even_split=False)
+        if samples == len(batch.part):
+            batch.slices = [device_slice.shape[axis] for device_slice in device_slices]
+        return device_slices
 
 
 def refuse_means(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:
     """Raise ValueError if a trainer with loss='mean' accumulates gradients on several devices."""
-    adds_up = {id(param) for param in accumulated}
+    accumulated_ids = {id(param) for param in accumulated}
     for trainer in trainers:
-        if trainer.loss_kind == "mean" and any(id(p) in adds_up and len(p.list_ctx()) > 1 for p in trainer._params):
-            raise ValueError(MEANS_ADD_UP)
+        if trainer.loss_kind == "mean" and any(
+            id(param) in accumulated_ids and len(param.list_ctx()) > 1 for param in trainer._params
+        ):
+            raise ValueError(MEANS_ACCUMULATE_ERROR)

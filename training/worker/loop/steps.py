@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.sharding import is_boundary
-from dyntrain.training.worker.loop.agreed.settled import flush_accumulated
-from dyntrain.training.worker.loop.batch.current_batch import ADDS_UP_BESIDE, NOT_STEPPED, NOT_UPDATED, CurrentBatch
+from dyntrain.training.worker.loop.agreed.settled import sum_accumulated
+from dyntrain.training.worker.loop.batch.current_batch import (
+    ACCUMULATES_BESIDE_ERROR,
+    NOT_STEPPED_ERROR,
+    NOT_UPDATED_ERROR,
+    CurrentBatch,
+)
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
 if TYPE_CHECKING:
@@ -33,23 +38,23 @@ class Steps:
         for row_values in loop.rows:
             row_values.begin_batch(rows)
         indices = batch[rows]
-        own = indices[:0] if spectates else indices
-        loop.membership.intend(loop.position, own)
-        self._samples_taken += len(own)
+        own_indices = indices[:0] if spectates else indices
+        loop.membership.intend(loop.position, own_indices)
+        self._samples_taken += len(own_indices)
         size = loop.shares.size(loop.position, loop.workers)
-        before = loop.state.own.get("accumulated")
-        current = CurrentBatch(indices, size, spectates, before, loop.config.local_batch_at_most)
-        current.is_first = not self._has_begun
+        accumulated_record = loop.state.own.get("accumulated")
+        current_batch = CurrentBatch(indices, size, spectates, accumulated_record, loop.config.local_batch_at_most)
+        current_batch.is_first = not self._has_begun
         self._has_begun = True
         if spectates:
-            current.copy_arrays(loop.state)
+            current_batch.copy_arrays(loop.state)
         for trainer in loop.trainers:
-            current.mark_stale(trainer)
-            current.scale_by_share(trainer, loop.state)
+            current_batch.mark_stale(trainer)
+            current_batch.scale_by_share(trainer, loop.state)
         loop.undo.forwards.begin_batch(loop.state)
         if loop.trial is not None:
             loop.trial.begin_step(loop, rows, size)
-        return current
+        return current_batch
 
     def finish_step(self, after: Position) -> None:
         """Move the anchor to `after`, because the step is final."""
@@ -58,72 +63,74 @@ class Steps:
         loop.state.drop_carried()
         loop.undo.drop_copies()
 
-    def end_batch(self, current: CurrentBatch) -> None:
+    def end_batch(self, batch: CurrentBatch) -> None:
         """End the batch: continue with the next step, or undo a void step.
 
-        Raises RuntimeError if the script has not stepped as required.
+        Raises RuntimeError if the script has not called its trainers as required.
         """
         loop = self._loop
         loop.current = None
-        if current.summed is not None and not self._is_void(current):
-            raise RuntimeError(NOT_UPDATED)
-        current.restore_arrays(loop.state)
-        self._conclude(current)
-        before, after, due = loop.position, loop.after, loop.update_due
-        undone = current.void or (loop.membership.broken and loop.anchor != after)
+        if batch.summed is not None and not self._is_void(batch):
+            raise RuntimeError(NOT_UPDATED_ERROR)
+        batch.restore_arrays(loop.state)
+        self._conclude(batch)
+        position_before, position_after, is_update_due = loop.position, loop.after, loop.update_due
+        undone = batch.void or (loop.membership.broken and loop.anchor != position_after)
         for rows in loop.rows:
             rows.end_batch(undone)
         if undone:
             self._undo_step()
         else:
-            self._advance(current, after)
-        if undone or current.updated:
+            self._advance(batch, position_after)
+        if undone or batch.updated:
             loop.undo.forwards.end_batch(undone)
-        loop.losses.end_batch(forgets=undone or bool(current.updated))
-        self._end_step(due, epoch_ended=loop.position.epoch > before.epoch)
+        loop.losses.end_batch(forgets=undone or bool(batch.updated))
+        self._end_step(is_update_due, epoch_ended=loop.position.epoch > position_before.epoch)
 
     def stop(self) -> None:
-        """End the loop before the epoch's end, because it has made all its steps."""
+        """End the loop before the epoch's end, because the loop has made all its steps."""
         self._loop.membership.stopping = True
         self._at_boundary(epoch_ended=False)
 
     # ---- the result of the batch
 
-    def _is_void(self, current: CurrentBatch) -> bool:
+    def _is_void(self, batch: CurrentBatch) -> bool:
         """Whether the step is void; the script has summed its gradients, but not made the update."""
-        membership, reaches = self._loop.membership, len(self._loop.trainers) == 1
-        return current.void or (membership.broken and not membership.apply(self._loop.after, lambda: None, reaches))
+        membership, is_only_trainer = self._loop.membership, len(self._loop.trainers) == 1
+        return batch.void or (
+            membership.broken and not membership.apply(self._loop.after, lambda: None, is_only_trainer)
+        )
 
-    def _conclude(self, current: CurrentBatch) -> None:
-        """Find out whether the step is void, whether its gradients accumulate further, and whether all updates are
+    def _conclude(self, batch: CurrentBatch) -> None:
+        """Find out whether the step is void, whether its gradients continue to accumulate, and whether all updates are
         final.
 
-        Raises RuntimeError if the script has not stepped, or has not stepped all trainers.
+        Raises RuntimeError if the script has not called `step` of all its trainers.
         """
         loop = self._loop
-        if current.summed is not None:
-            current.void = True  # a void sum may be NaN, and then a script may skip its update
-        elif not current.updated:
+        if batch.summed is not None:
+            batch.void = True  # a void sum may be NaN, and then a script may skip its update
+        elif not batch.updated:
             if not loop.state.accumulated or (loop.group > 1 and loop.update_due):
-                raise RuntimeError(NOT_STEPPED)
-            loop.state.own["accumulated"] = current.record
-        elif any(_adds_up(trainer) for trainer in loop.trainers if trainer not in current.updated):
-            raise RuntimeError(ADDS_UP_BESIDE)
-        elif not current.void and len(loop.trainers) > 1:
+                raise RuntimeError(NOT_STEPPED_ERROR)
+            loop.state.own["accumulated"] = batch.record
+        elif any(_has_accumulated(trainer) for trainer in loop.trainers if trainer not in batch.updated):
+            raise RuntimeError(ACCUMULATES_BESIDE_ERROR)
+        elif not batch.void and len(loop.trainers) > 1:
             if loop.membership.reach(loop.after):
                 self.finish_step(loop.after)
             else:
-                current.void = True
+                batch.void = True
 
-    def _advance(self, current: CurrentBatch, after: Position) -> None:
+    def _advance(self, batch: CurrentBatch, position_after: Position) -> None:
         loop = self._loop
-        loop.position = after
-        loop.membership.stepped(after)
-        if loop.anchor == after:
+        loop.position = position_after
+        loop.membership.stepped(position_after)
+        if loop.anchor == position_after:
             loop.undo.drop_copies()
             self._samples_taken = 0
             loop.state.carried.resume(takes=False)
-            if loop.trial is not None and current.updated:
+            if loop.trial is not None and batch.updated:
                 loop.trial.end_step(loop)
             loop.undo.mark()
 
@@ -135,11 +142,11 @@ class Steps:
 
     # ---- what follows
 
-    def _end_step(self, due: bool, epoch_ended: bool) -> None:
+    def _end_step(self, is_update_due: bool, epoch_ended: bool) -> None:
         loop = self._loop
         if loop.membership.broken and not epoch_ended:
             self._rejoin()
-        elif not due:
+        elif not is_update_due:
             pass  # no boundary between the batches of one update
         elif loop.all_steps_made:
             loop.membership.stopping = True
@@ -180,10 +187,12 @@ class Steps:
             loop.anchor = loop.position
             loop.undo.mark()
 
-        flush_accumulated(loop.membership, loop.state, loop.trainers, loop.position, on_success)
+        sum_accumulated(loop.membership, loop.state, loop.trainers, loop.position, on_success)
         self._samples_taken = 0 if loop.anchor == loop.position else self._samples_taken
         loop.state.carried.resume(takes=loop.rank == 0)
 
 
-def _adds_up(trainer: ElasticTrainer) -> bool:
-    return any(p.grad_req == "add" and any(d._fresh_grad for d in p.list_data()) for p in trainer._params)
+def _has_accumulated(trainer: ElasticTrainer) -> bool:
+    return any(
+        param.grad_req == "add" and any(array._fresh_grad for array in param.list_data()) for param in trainer._params
+    )

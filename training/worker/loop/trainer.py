@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 LossKind = Literal["sum", "mean", "own"]
-COUNTS_ITS_CALLS = (
+COUNTS_CALLS_WARNING = (
     "%s gives another rate each time it is read. In a job, reading trainer.learning_rate does not advance it, only "
     "updates do: compute the rate from num_update"
 )
-LBSGD_WITH_OTHERS = (
+LBSGD_ERROR = (
     "lbsgd has sums of gradients of its own, which cannot be restored if another trainer's step is void: with several "
     "trainers use another optimizer"
 )
-NOT_OF_THE_JOB = (
+FOREIGN_TRAINER_ERROR = (
     "a gluon.Trainer of {name} was used within the job's batches: each worker would have its own weights. Make it with "
     "job.trainer(...) before the loop"
 )
@@ -44,7 +44,7 @@ class OnlyJobTrainers(Listener):
     def trainer_acts(self, trainer: Any) -> None:
         """Raise ValueError if the trainer is not the job's."""
         if not isinstance(trainer, ElasticTrainer):
-            raise ValueError(NOT_OF_THE_JOB.format(name=trainer._params[0].name))
+            raise ValueError(FOREIGN_TRAINER_ERROR.format(name=trainer._params[0].name))
 
 
 class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
@@ -83,10 +83,12 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             raise ValueError(
                 "sgld draws its noise anew on each worker, so the workers' weights would differ: use another optimizer"
             )
-        sparse = [p.name for p in self._params if p._grad_stype != "default" or p._stype != "default"]
-        if sparse:
+        sparse_names = [
+            param.name for param in self._params if param._grad_stype != "default" or param._stype != "default"
+        ]
+        if sparse_names:
             raise ValueError(
-                f"{sparse[0]} has sparse gradients, which cannot be summed by this job: build its layer with "
+                f"{sparse_names[0]} has sparse gradients, which cannot be summed by this job: build its layer with "
                 "sparse_grad=False"
             )
         for param in self._params if accumulate > 1 else ():
@@ -101,8 +103,8 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
     def learning_rate(self) -> float:
         """The script's learning rate; with `PerWorker`, the rate for `job.size` workers.
 
-        One worker alone may read the rate, to print it. So reading does not change the scheduler, even one that stores
-        what it returns.
+        One worker alone may read the rate, to print it. So reading does not change the scheduler, even if the scheduler
+        stores what it returns.
         """
         optimizer = self._optimizer
         if optimizer.lr_scheduler is None:
@@ -111,12 +113,16 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             scheduler = copy.deepcopy(optimizer.lr_scheduler)
         except Exception:  # noqa: BLE001  # a scheduler with a lock cannot be copied: call the original
             scheduler = optimizer.lr_scheduler
-        updates = optimizer.num_update if self.worker_rate is None else self.worker_rate.updates
-        rate = scheduler(updates)
-        if not self._rate_was_read and scheduler is not optimizer.lr_scheduler and _counts_calls(scheduler, updates):
-            log.warning(COUNTS_ITS_CALLS, type(scheduler).__name__)
+        update_count = optimizer.num_update if self.worker_rate is None else self.worker_rate.updates
+        learning_rate = scheduler(update_count)
+        if (
+            not self._rate_was_read
+            and scheduler is not optimizer.lr_scheduler
+            and _counts_calls(scheduler, update_count)
+        ):
+            log.warning(COUNTS_CALLS_WARNING, type(scheduler).__name__)
         self._rate_was_read = True
-        return rate  # type: ignore[no-any-return]
+        return learning_rate  # type: ignore[no-any-return]
 
     def __deepcopy__(self, memo: Any) -> None:
         """Copy nothing: parameters of a copied net refer to their trainer, which must not exist twice."""
@@ -147,23 +153,23 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         self._kv_initialized = True
 
 
-def _counts_calls(scheduler: Any, updates: int) -> bool:
-    """Whether a call with the same `updates` changes numbers in the scheduler, which must be a copy.
+def _counts_calls(scheduler: Any, update_count: int) -> bool:
+    """Whether a call with the same `update_count` changes numbers in the scheduler, which must be a copy.
 
     A list to which the scheduler appends does not count.
     """
     with suppress(Exception):  # a script's own scheduler may raise anything when called again
-        before = _numbers(scheduler)
-        scheduler(updates)
-        return _numbers(scheduler) != before
+        numbers_before = _number_attributes(scheduler)
+        scheduler(update_count)
+        return _number_attributes(scheduler) != numbers_before
     return False
 
 
-def _numbers(scheduler: Any) -> dict[str, Any]:
+def _number_attributes(scheduler: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(scheduler).items() if isinstance(value, int | float)}
 
 
 def refuse_lbsgd(trainers: Sequence[ElasticTrainer]) -> None:
     """Raise Refused if there are several trainers and one has the optimizer LBSGD."""
-    if len(trainers) > 1 and any(isinstance(each._optimizer, mx.optimizer.LBSGD) for each in trainers):
-        raise Refused(LBSGD_WITH_OTHERS)
+    if len(trainers) > 1 and any(isinstance(trainer._optimizer, mx.optimizer.LBSGD) for trainer in trainers):
+        raise Refused(LBSGD_ERROR)

@@ -1,10 +1,10 @@
 """Elastic training loop of a script: its position, its state, and its course from epoch to epoch.
 
 A *step* is one batch over all workers. In a step, each trainer may sum and update at most once. An update takes effect
-at once, because a GAN's second network is trained against the new weights of the first. A trainer does neither while
-its gradients accumulate over batches. A step is *void* if a worker is lost before all workers agree on the step's last
-update. Then all workers restore their state of the *anchor*, the last position without an unfinished step, and repeat
-the batches since then.
+at once, because a GAN's second network is trained against the new weights of the first. A trainer neither sums nor
+updates while its gradients accumulate over batches. A step is *void* if a worker is lost before all workers agree on
+the step's last update. Then all workers restore their state of the *anchor*, the last position without an unfinished
+step, and repeat the batches since then.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from dyntrain.training.worker.loop.batch.consensus import consensus_keys
 from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.batch.groups import group_of
 from dyntrain.training.worker.loop.batch.owners import Owners
-from dyntrain.training.worker.loop.batch.parts import refuse_unfit
-from dyntrain.training.worker.loop.batch.rows import ROWS_ADD_UP, Rows, refuse_rows
+from dyntrain.training.worker.loop.batch.parts import refuse_undividable
+from dyntrain.training.worker.loop.batch.rows import ROWS_ACCUMULATE_ERROR, Rows, refuse_rows
 from dyntrain.training.worker.loop.batch_feeder import BatchFeeder
 from dyntrain.training.worker.loop.checks.gradients import Gradients
 from dyntrain.training.worker.loop.checks.losses import Losses
@@ -34,7 +34,7 @@ from dyntrain.training.worker.loop.checks.running_statistics import RunningStati
 from dyntrain.training.worker.loop.instrument import Listener, Listeners, instrument
 from dyntrain.training.worker.loop.loop_config import LoopConfig
 from dyntrain.training.worker.loop.probe_child import ProbeChild
-from dyntrain.training.worker.loop.record.fingerprints import on_trial
+from dyntrain.training.worker.loop.record.fingerprints import is_compared_step
 from dyntrain.training.worker.loop.slices import Slices, refuse_means
 from dyntrain.training.worker.loop.steps import Steps
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, OnlyJobTrainers, refuse_lbsgd
@@ -47,7 +47,7 @@ from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState
 
-STOPPED = (
+STOPPED_WARNING = (
     "the job stops here by another worker's job.stop(), which this worker did not call: decide by epoch.reduce(name, "
     "total, count), which is the same on all workers"
 )
@@ -57,12 +57,12 @@ log = logging.getLogger(__name__)
 class TrainingLoop:
     """One loop over epochs.
 
-    `before`: the script's previous loop. This loop has the nets, memory and kept arrays of the previous loop. It also
-    takes over trainers, rows and loaders, until the script makes new ones.
+    This loop has the nets, memory and kept arrays of the script's previous loop. It also takes over that loop's
+    trainers, rows and loaders, until the script makes new ones.
     """
 
-    def __init__(self, membership: Membership, before: TrainingLoop | None = None) -> None:
-        self.membership, self._before = membership, before
+    def __init__(self, membership: Membership, previous_loop: TrainingLoop | None = None) -> None:
+        self.membership, self._previous_loop = membership, previous_loop
         self.trainers: list[ElasticTrainer] = []
         self.position = self.anchor = self.starts = membership.starts
         self.current: CurrentBatch | None = None  # the script's current batch
@@ -76,11 +76,11 @@ class TrainingLoop:
         self.losses, self.gradients, self.running_statistics = Losses(self), Gradients(self), RunningStatistics(self)
         self._listeners: Listeners | None = None
         self.keeps: list[Any] = (
-            before.keeps if before else []
+            previous_loop.keeps if previous_loop else []
         )  # arrays and nets that the script keeps besides nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
-        self.memories: Memories = before.memories if before else Memories()
+        self.memories: Memories = previous_loop.memories if previous_loop else Memories()
         self.probe_child: ProbeChild | None = None  # in a child that tries the first batch
         self.trial = this_trial()  # set in runs of `dyntrain check`
 
@@ -91,7 +91,7 @@ class TrainingLoop:
     @property
     def refusal(self) -> str | None:
         """Reason for which this worker refuses the script, or None. The next sum reports the refusal to all workers."""
-        return self.findings.stops
+        return self.findings.stop_messages
 
     @property
     def state(self) -> TrainingState:
@@ -125,7 +125,7 @@ class TrainingLoop:
         return self.shares.batch_number(self.position, self.workers)
 
     @property
-    def place(self) -> tuple[int, bool]:
+    def place_in_epoch(self) -> tuple[int, bool]:
         """Number of the current batch in its epoch, and whether it is the last one."""
         return self.batch_number, self.after.epoch > self.position.epoch
 
@@ -137,8 +137,8 @@ class TrainingLoop:
     @property
     def update_due(self) -> bool:
         """Whether the current batch is the last one of its update."""
-        number, last = self.place
-        return last or (number + 1) % self.group == 0
+        batch_number, is_last = self.place_in_epoch
+        return is_last or (batch_number + 1) % self.group == 0
 
     @property
     def divides_batches(self) -> bool:
@@ -159,7 +159,7 @@ class TrainingLoop:
 
     @property
     def step_samples(self) -> int:
-        """Samples of a full step in the present generation, over all workers."""
+        """Number of samples of a full step over all workers, in the present generation (group of workers)."""
         return self.shares.step_samples(self.workers)
 
     @property
@@ -171,30 +171,30 @@ class TrainingLoop:
         return self.config.steps is not None and self.position.step - self.starts.step >= self.config.steps
 
     @property
-    def on_trial(self) -> bool:
+    def compares_numbers(self) -> bool:
         """Whether the workers compare the numbers in their losses at this step."""
         return self.workers > 1 and (
-            self.shares.tries(self.position) or on_trial(self.position.step, self.shares.begins)
+            self.shares.tries(self.position) or is_compared_step(self.position.step, self.shares.begins)
         )
 
     # ---- the course of the loop
 
     def inherit(self) -> None:
         """Take over the trainers, rows and loaders of the previous loop that the script has not made anew."""
-        before, self._before = self._before, None
-        if before is None:
+        previous_loop, self._previous_loop = self._previous_loop, None
+        if previous_loop is None:
             return
-        self._earlier_parameters = before.state.parameters
+        self._earlier_parameters = previous_loop.state.parameters
         if not self.trainers:
-            self.trainers = before.trainers
+            self.trainers = previous_loop.trainers
             for trainer in self.trainers:
                 trainer.loop = self
         if not self.rows:
-            self.rows = before.rows
+            self.rows = previous_loop.rows
         if self.loading.loaders:
-            before.loading.close()
+            previous_loop.loading.close()
         else:
-            self.loading = before.loading
+            self.loading = previous_loop.loading
 
     def begin(self, net: Any, config: LoopConfig) -> None:
         """Begin the loop. Blocks until this worker is a member, or the loop is known to be over."""
@@ -207,12 +207,14 @@ class TrainingLoop:
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier_parameters)
         self._undo = Undo(self._state, self.memories)
         checks: list[Listener] = [self.losses, self.gradients, self.running_statistics]
-        self._listeners = Listeners(Writes(self), Slices(), OnlyJobTrainers(), *([] if self.findings.off else checks))
+        self._listeners = Listeners(
+            Writes(self), Slices(), OnlyJobTrainers(), *([] if self.findings.is_off else checks)
+        )
         instrument.install(self._listeners)
         self.memories.keep(self._state.own)
         self._refuse()
         refuse_rows(self.rows, config)
-        tallies = consensus_keys(self.trainers, flags=len(self._state.equal))
+        consensus_arrays = consensus_keys(self.trainers, flags=len(self._state.equal))
         self.arrive(
             self.membership.enter(
                 self._state,
@@ -223,7 +225,7 @@ class TrainingLoop:
                 seed=config.seed,
                 batching=config.shared_settings(self.loading.sequence, self.group),
                 another=config.another,
-                keys=[*tallies, *(key for rows in self.rows for key in rows.summed_keys()), REDUCE],
+                keys=[*consensus_arrays, *(key for rows in self.rows for key in rows.summed_keys()), REDUCE],
             )
         )
         self._between_epochs()
@@ -239,22 +241,24 @@ class TrainingLoop:
     def _refuse(self) -> None:
         """Raise ValueError if options that the script uses exclude each other."""
         if self.config.local_batch_at_most is not None:
-            refuse_unfit(self.trainers, self.state.accumulated)
+            refuse_undividable(self.trainers, self.state.accumulated)
         refuse_lbsgd(self.trainers)
         refuse_means(self.trainers, self.state.accumulated)
         if self.rows and self.group == 1 and self.state.accumulated:
-            raise ValueError(ROWS_ADD_UP)
+            raise ValueError(ROWS_ACCUMULATE_ERROR)
 
     def _error_hint(self) -> str | None:
         return None if self.current is None else self.current.error_hint(self.batch_number, self.epoch_number)
 
     @property
     def resumed(self) -> bool:
-        """Whether the current epoch was begun before, by this process or another."""
+        """Whether the current epoch was begun before, by this process or another process."""
         return bool(self.state.own.get("entered") == self.position.epoch)
 
     def end_epoch(self) -> None:
-        """Check in after the script's own end of the epoch, so that its validation counts for the epoch."""
+        """Check in after the script's own lines at the end of the epoch, so that its validation counts for the
+        epoch.
+        """
         self.memories.keep(self.state.own)
         self.undo.put_back_written()
         self.check_in()
@@ -265,22 +269,22 @@ class TrainingLoop:
 
     def check_in(self) -> None:
         """Check in with the coordinator at a boundary."""
-        stops = self.membership.stopping
+        was_stopping = self.membership.stopping
         self.arrive(self.membership.boundary(self.position))
-        if self.membership.over and not stops and self.position.epoch < self.config.end:
-            log.warning(STOPPED)
+        if self.membership.over and not was_stopping and self.position.epoch < self.config.end:
+            log.warning(STOPPED_WARNING)
 
     def _between_epochs(self) -> None:
         """Give all workers the accumulated gradients until the script has begun the next epoch.
 
-        If the script sets these gradients to zero between epochs, all workers see that.
+        If the script sets the gradients to zero between epochs, all workers see the zeros.
         """
         self.state.carried.resume(takes=True)
 
     def enter(self, number: int) -> None:
-        """Continue after the script's own begin of the epoch, which may set a new rate or unfreeze layers.
+        """Continue after the script's own lines at the begin of the epoch, which may set a new rate or unfreeze layers.
 
-        If the epoch was begun before, the script's begin has now run twice in the job; then the result of its first run
+        If the epoch was begun before, these lines have now run twice in the job; then the result of their first run
         counts.
         """
         state = self.state

@@ -1,4 +1,4 @@
-"""A worker's part in `dyntrain check`; a process outside of such an experiment does not use it.
+"""A worker's part in `dyntrain check`; a process outside of such an experiment does not use this module.
 
 A worker saves its weights after each final step, ends its loops early, and waits or kills itself at the steps that the
 experiment plans.
@@ -27,20 +27,22 @@ from dyntrain.training.trial_files import SUFFIX, Moment, Order, SavedStep, tria
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop.held import held
 from dyntrain.training.worker.loop.loop_config import LoopConfig
-from dyntrain.training.worker.probe.draws import DRAWN, Rows, draw_for_rows
+from dyntrain.training.worker.probe.draws import DRAWN_NUMBERS, Rows, draw_for_rows
 from dyntrain.training.worker.probe.freeze_layers import Moments, Statistics, freeze_layers
 from dyntrain.training.worker.replaced import Replaced
 from mxnet import gluon
 
-BATCHES = 4  # whole batches of an epoch, by default
-KEPT_WHOLE = 4096  # numbers; larger arrays become as many signed sums, whose differences are as large as the arrays'
-SIGNS = 1  # seed of the signs, the same in every process
-GATE_SECONDS = 0.02  # between two looks for the file that ends a wait
+DEFAULT_BATCHES = 4  # whole batches of an epoch, by default
+MOST_KEPT_NUMBERS = (
+    4096  # numbers; larger arrays become as many signed sums, whose differences are as large as the arrays'
+)
+SIGN_SEED = 1  # seed of the signs, the same in every process
+GATE_SECONDS = 0.02  # seconds between two checks for the file that ends a wait
 LARGE_CHANGE = 0.5  # added to weights on which nothing may depend
 
 
 class FirstBatch(Statistics):
-    """Mean and variance of each norm's first batch, used in all later steps too. A norm is a normalization layer."""
+    """Mean and variance of each normalization layer (norm) in its first batch, also used in all later steps."""
 
     def __init__(self, known: list[Moments]) -> None:
         super().__init__(None)
@@ -50,17 +52,17 @@ class FirstBatch(Statistics):
         ] = {}  # by ids of the running means, held so that no other array gets the id
 
     def of(self, data: Any, axis: int, like: Any) -> list[Any]:
-        number, _ = self._norms.setdefault(id(like), (len(self._norms), like))
-        if number < len(self.known):
-            make = mx.np.array if isinstance(data, mx.np.ndarray) else mx.nd.array
-            return [make(each, dtype=like.dtype, ctx=data.ctx) for each in self.known[number]]
-        taken = super().of(data, axis, like)
+        norm_number, _ = self._norms.setdefault(id(like), (len(self._norms), like))
+        if norm_number < len(self.known):
+            make_array = mx.np.array if isinstance(data, mx.np.ndarray) else mx.nd.array
+            return [make_array(values, dtype=like.dtype, ctx=data.ctx) for values in self.known[norm_number]]
+        new_moments = super().of(data, axis, like)
         self.known.append(self.seen[-1])
-        return taken
+        return new_moments
 
 
 class Trial:
-    """The part of one process in an experiment."""
+    """Part that one worker process has in an experiment of `dyntrain check`."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -78,16 +80,18 @@ class Trial:
         order, batch = self._order, config.largest_batch
         if isinstance(config.batching, PerWorker):
             order.follows_file.touch()
-        cap = BATCHES * batch + (config.samples % batch or batch) if order.samples is None else order.samples
-        if config.drawn is None and cap < config.samples:
-            config = replace(config, samples=cap, drawn_from=config.drawn_from or config.samples)
+        most_samples = (
+            DEFAULT_BATCHES * batch + (config.samples % batch or batch) if order.samples is None else order.samples
+        )
+        if config.drawn is None and most_samples < config.samples:
+            config = replace(config, samples=most_samples, drawn_from=config.drawn_from or config.samples)
         epochs = config.epochs if order.epochs is None else min(config.epochs, order.epochs)
         steps = min(config.steps or order.steps, order.steps)
         # a probe of the first batch must not end a run whose weights are compared
         return replace(config, epochs=epochs, steps=steps, probe=config.probe and order.rules)
 
     def begin_loop(self, loop: Any) -> None:
-        """Prepare the process at its first loop, and record the initial weights.
+        """Prepare the process when its first loop begins, and record the initial weights.
 
         Initial weights are recorded only if this worker begins at the loop's first step.
         """
@@ -98,11 +102,11 @@ class Trial:
         self._loops, self._loop, self._has_stepped = self._loops + 1, loop, False
         if loop.membership.over or loop.position.step != loop.starts.step:
             return
-        self._write(loop)
+        self._record_arrays(loop)
         if self._order.nudge and self._loops == 1:
-            rng = np.random.default_rng(self._order.seed)
+            random_generator = np.random.default_rng(self._order.seed)
             for param in loop.state.equal:
-                _nudge(param, rng)
+                _nudge(param, random_generator)
 
     def begin_step(self, loop: Any, rows: Any, size: int) -> None:
         """Seed the generators for a batch of `size` samples over all workers, of which `rows` are this worker's.
@@ -118,14 +122,14 @@ class Trial:
 
     def record_gradients(self, loop: Any, trainer: Any) -> None:
         """Record the trainer's gradients, which are summed over all workers."""
-        t = loop.trainers.index(trainer)
-        for i, param in enumerate(trainer._params):
+        trainer_number = loop.trainers.index(trainer)
+        for index, param in enumerate(trainer._params):
             if param.grad_req != "null":
                 gradient = _sketched(param.list_grad()[0].asnumpy()) * trainer._optimizer.rescale_grad
-                self._gradients[f"gradient {t}.{i} {param.name}"] = gradient
+                self._gradients[f"gradient {trainer_number}.{index} {param.name}"] = gradient
 
     def kill_if_planned(self, loop: Any, moment: Moment) -> None:
-        """Kill this process if the order says so.
+        """Kill this process if the experiment's order says so.
 
         `moment`: `before` this worker pushes its gradients, or `after` it has the sums.
         """
@@ -139,13 +143,13 @@ class Trial:
         return bool(loop.rank == min(rank, loop.workers - 1))
 
     def end_step(self, loop: Any) -> None:
-        """Record the weights after a final step, and wait if the order says so."""
+        """Record the weights after a final step, and wait if the experiment's order says so."""
         self._rows, self._seeded_alike = None, False
-        self._write(loop, draws=_next_draws())
+        self._record_arrays(loop, draws=_next_draws())
         if not self._order.norms_file.exists():
-            _write_whole(self._order.norms_file, json.dumps(self._norms.known).encode())
-        gate = self._order.gate_file(loop.position.step)
-        while loop.position.step in self._order.held and not gate.exists():
+            _write_atomically(self._order.norms_file, json.dumps(self._norms.known).encode())
+        gate_file = self._order.gate_file(loop.position.step)
+        while loop.position.step in self._order.held and not gate_file.exists():
             time.sleep(GATE_SECONDS)
 
     def _record_script(self) -> None:
@@ -156,55 +160,57 @@ class Trial:
         replaced, trial = Replaced(), self
         save, seed, finish = mx.nd.save, mx.random.seed, gluon.Parameter._finish_deferred_init
 
-        def saves(file: str, data: Any) -> None:
+        def save_and_record(file: str, data: Any) -> None:
             save(file, data)
-            named = data if isinstance(data, dict) else dict(enumerate(data if isinstance(data, list) else [data]))
-            arrays = {f"{Path(file).name} {name}": _sketched(array.asnumpy()) for name, array in named.items()}
-            _save(trial._order.saved_folder / f"{time.time_ns()}{SUFFIX}", arrays)
+            named_arrays = (
+                data if isinstance(data, dict) else dict(enumerate(data if isinstance(data, list) else [data]))
+            )
+            arrays = {f"{Path(file).name} {name}": _sketched(array.asnumpy()) for name, array in named_arrays.items()}
+            _save_arrays(trial._order.saved_folder / f"{time.time_ns()}{SUFFIX}", arrays)
 
-        def seeds(*args: Any, **options: Any) -> None:
+        def seed_and_note(*args: Any, **options: Any) -> None:
             trial._seeded_alike = False
             seed(*args, **options)
 
-        def finishes(param: Any) -> None:
-            seed_and_step, is_seeded = (
+        def finish_with_own_draws(param: Any) -> None:
+            seed_arguments, reseeds = (
                 (trial._loop.seed, trial._loop.position.step),
                 trial._seeded_alike and param._deferred_init,
             )
-            if is_seeded:
-                seed_generators(*seed_and_step, trial._loop.rank, part=1)
+            if reseeds:
+                seed_generators(*seed_arguments, trial._loop.rank, part=1)
             finish(param)
-            if is_seeded:
-                seed_generators(*seed_and_step, draws_as(trial._loop.rank))
+            if reseeds:
+                seed_generators(*seed_arguments, draws_as(trial._loop.rank))
                 trial._seeded_alike = True
 
-        replaced.replace(mx.nd, "save", lambda _: saves)
-        replaced.replace(mx.random, "seed", lambda _: seeds)
-        replaced.replace(gluon.Parameter, "_finish_deferred_init", lambda _: finishes)
+        replaced.replace(mx.nd, "save", lambda _: save_and_record)
+        replaced.replace(mx.random, "seed", lambda _: seed_and_note)
+        replaced.replace(gluon.Parameter, "_finish_deferred_init", lambda _: finish_with_own_draws)
 
     def end_loop(self, loop: Any) -> None:
-        """Record the script's variables after the script's own end of the loop's last epoch.
+        """Record the script's variables after the script's own lines at the end of the loop's last epoch.
 
         A worker that came too late for any step has initial weights of its own until the next loop. The script must not
         depend on these weights, so they are changed by a large amount.
         """
         if not self._has_stepped:
             for param in loop.state.equal:
-                for copy in param.list_data():
-                    copy[:] = -2 * copy + LARGE_CHANGE
-        if (path := self._path(loop)).exists() and not self._order.rules:
-            with np.load(path) as arrays:
-                _save(path, {**arrays, **_variable_arrays("end", loop)})
+                for device_copy in param.list_data():
+                    device_copy[:] = -2 * device_copy + LARGE_CHANGE
+        if (arrays_path := self._arrays_path(loop)).exists() and not self._order.rules:
+            with np.load(arrays_path) as arrays:
+                _save_arrays(arrays_path, {**arrays, **_variable_arrays("end", loop)})
 
-    def _write(self, loop: Any, **more: Any) -> None:
+    def _record_arrays(self, loop: Any, **more: Any) -> None:
         arrays = {f"{name} {label}": _sketched(array) for name, label, array in loop.state.compared()}
-        _save(
-            self._path(loop),
+        _save_arrays(
+            self._arrays_path(loop),
             {**arrays, **self._gradients, **self._variable_arrays, "epoch": loop.position.epoch, **more},
         )
         self._gradients, self._variable_arrays = {}, {}
 
-    def _path(self, loop: Any) -> Path:
+    def _arrays_path(self, loop: Any) -> Path:
         generation = loop.membership.generation
         file_name = SavedStep(self._loops, loop.position.step, generation, loop.workers, loop.rank, os.getpid())
         return self._order.steps_folder / file_name.name
@@ -216,10 +222,10 @@ def this_trial() -> Trial | None:
     return None if current_order is None else Trial(current_order)
 
 
-def _save(path: Path, arrays: dict[str, Any]) -> None:
-    unfinished = path.with_name(f"_{path.name}")
-    np.savez(unfinished, **arrays)
-    unfinished.rename(path)
+def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    unfinished_file = path.with_name(f"_{path.name}")
+    np.savez(unfinished_file, **arrays)
+    unfinished_file.rename(path)
 
 
 def _variable_arrays(kind: str, loop: Any) -> dict[str, Any]:
@@ -228,20 +234,24 @@ def _variable_arrays(kind: str, loop: Any) -> dict[str, Any]:
     return {**{f"{kind} {name}": array for name, array in arrays.items()}, f"names {kind}": np.array(names)}
 
 
-def _write_whole(path: Any, content: bytes) -> None:
-    unfinished = path.with_name(f"_{path.name}-{os.getpid()}")
-    unfinished.write_bytes(content)
-    unfinished.rename(path)
+def _write_atomically(path: Any, content: bytes) -> None:
+    unfinished_file = path.with_name(f"_{path.name}-{os.getpid()}")
+    unfinished_file.write_bytes(content)
+    unfinished_file.rename(path)
 
 
 def _sketched(array: Any) -> Any:
     """Return the numbers of an array, or fewer sums whose differences have about the same norm."""
-    flat = array.reshape(-1).astype(np.float64)
-    if flat.size <= KEPT_WHOLE:
-        return flat
-    signs = np.random.Generator(np.random.PCG64(SIGNS)).integers(0, 2, flat.size, dtype=np.int8)
-    flat *= 1 - 2 * signs
-    return np.concatenate([flat, np.zeros(-flat.size % KEPT_WHOLE)]).reshape(-1, KEPT_WHOLE).sum(axis=0)
+    numbers = array.reshape(-1).astype(np.float64)
+    if numbers.size <= MOST_KEPT_NUMBERS:
+        return numbers
+    random_signs = np.random.Generator(np.random.PCG64(SIGN_SEED)).integers(0, 2, numbers.size, dtype=np.int8)
+    numbers *= 1 - 2 * random_signs
+    return (
+        np.concatenate([numbers, np.zeros(-numbers.size % MOST_KEPT_NUMBERS)])
+        .reshape(-1, MOST_KEPT_NUMBERS)
+        .sum(axis=0)
+    )
 
 
 def _next_draws() -> Any:
@@ -249,38 +259,40 @@ def _next_draws() -> Any:
 
     MXNet has one generator for each of many parts of an array.
     """
-    uniform = mx.nd.random.uniform(shape=DRAWN).asnumpy().astype(np.float64)
-    return np.array([random.random(), np.random.rand(), *uniform])
+    mxnet_draws = mx.nd.random.uniform(shape=DRAWN_NUMBERS).asnumpy().astype(np.float64)
+    return np.array([random.random(), np.random.rand(), *mxnet_draws])
 
 
-def _nudge(param: Any, rng: np.random.Generator) -> None:
+def _nudge(param: Any, random_generator: np.random.Generator) -> None:
     """Change each number of the parameter by one rounding error, up or down.
 
-    The error is at least that of float32, because the sums may be of floats.
+    The error is at least a rounding of float32, because sums over workers may be in float32.
     """
-    first = param.list_data()[0].asnumpy()
-    eps = max(np.finfo(first.dtype).eps, np.finfo(np.float32).eps)
-    nudged = first * (1.0 + eps * rng.choice([-1.0, 1.0], first.shape))
-    for copy in param.list_data():
-        copy[:] = nudged.astype(first.dtype)
+    values = param.list_data()[0].asnumpy()
+    relative_error = max(np.finfo(values.dtype).eps, np.finfo(np.float32).eps)
+    nudged = values * (1.0 + relative_error * random_generator.choice([-1.0, 1.0], values.shape))
+    for device_copy in param.list_data():
+        device_copy[:] = nudged.astype(values.dtype)
 
 
 def _freeze_all(norms: FirstBatch) -> None:
-    """Freeze layers that differ between shares in any data parallelism: Dropout, and BatchNorm's statistics."""
+    """Freeze layers whose results depend on the share in any data parallelism: Dropout, and BatchNorm's statistics."""
     freeze_layers(norms, refuses=False)
-    Replaced().replace(gluon.HybridBlock, "_call_cached_op", _traced_too)
+    Replaced().replace(gluon.HybridBlock, "_call_cached_op", _call_and_trace)
 
 
-def _traced_too(called: Any) -> Any:
-    """Return a call of hybridized blocks that also traces these blocks, so that a script can export them."""
-    tracing: list[Any] = []
+def _call_and_trace(called: Any) -> Any:
+    """Return a replacement for the call of hybridized blocks that also traces the blocks, so that a script can export
+    them.
+    """
+    traced_blocks: list[Any] = []
 
-    def traced_too(block: Any, *args: Any) -> Any:
-        if not tracing and not block._cached_graph:
-            tracing.append(block)
+    def call_and_trace(block: Any, *args: Any) -> Any:
+        if not traced_blocks and not block._cached_graph:
+            traced_blocks.append(block)
             with contextlib.suppress(Exception):
                 block._get_graph(*args)
-            tracing.clear()
+            traced_blocks.clear()
         return called.__get__(block)(*args)  # a function, or the instrument's replacement
 
-    return traced_too
+    return call_and_trace

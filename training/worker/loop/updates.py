@@ -1,7 +1,7 @@
 """Update the weights: sum gradients over all workers, check that the workers agree, and divide the sums.
 
-The step becomes void if a worker is lost in any of these parts. Then the script continues to the end of its batch, and
-nothing of the batch counts.
+The step becomes void if a worker is lost during any of these operations. Then the script continues to the end of its
+batch, and nothing of the batch counts.
 """
 
 from __future__ import annotations
@@ -15,15 +15,20 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.worker.arrays import number
 from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
-from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal_rates
+from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, tags, unequal_rates, update_values
 from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.agreed.trained import known_parameters, store_trained
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus, consensus_key
-from dyntrain.training.worker.loop.batch.current_batch import OUTSIDE, CurrentBatch, gradients_of, has_gradient
-from dyntrain.training.worker.loop.batch.groups import NOT_DUE
+from dyntrain.training.worker.loop.batch.current_batch import (
+    OUTSIDE_LOOP_ERROR,
+    CurrentBatch,
+    gradients_of,
+    has_gradient,
+)
+from dyntrain.training.worker.loop.batch.groups import NOT_DUE_ERROR
 from dyntrain.training.worker.loop.checks.factors import Terms
 from dyntrain.training.worker.loop.loop_config import LoopConfig
-from dyntrain.training.worker.loop.probe_driver import REFUSED_BY_ANOTHER
+from dyntrain.training.worker.loop.probe_driver import REFUSED_BY_ANOTHER_ERROR
 from dyntrain.training.worker.loop.record.fingerprints import fingerprint, fingerprints_agree
 from dyntrain.training.worker.loop.schedule import WorkerRates, worker_rate
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
@@ -35,13 +40,15 @@ if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 log = logging.getLogger(__name__)
-TWICE = "a trainer can sum and update once for each batch of epoch.batches(...), and each sum is followed by its update"
-BOTH = (
+TWICE_ERROR = (
+    "a trainer can sum and update once for each batch of epoch.batches(...), and each sum is followed by its update"
+)
+SECOND_TRAINER_ERROR = (
     "trainer.allreduce_grads() was called for a second trainer before the first trainer's update: update after each "
     "sum. A norm over the gradients of several trainers needs one trainer with all parameters"
 )
-VOID = "step %d is void in the sum of trainer %d of %d: a worker was lost, or stepped another trainer"
-NOT_SUMMED = "trainer.update() was called without trainer.allreduce_grads() before it: write trainer.step(n)"
+VOID_WARNING = "step %d is void in the sum of trainer %d of %d: a worker was lost, or stepped another trainer"
+NOT_SUMMED_ERROR = "trainer.update() was called without trainer.allreduce_grads() before it: write trainer.step(n)"
 
 
 class Updates:
@@ -55,130 +62,143 @@ class Updates:
 
     def _current_batch(self, call: str) -> CurrentBatch:
         if self._loop.current is None:
-            raise RuntimeError(OUTSIDE.format(what=call))
+            raise RuntimeError(OUTSIDE_LOOP_ERROR.format(what=call))
         return self._loop.current
 
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
-        """Return the divisor that `n` in step(n) or update(n) stands for. Raises ValueError if there is none.
+        """Return the divisor that `n` in step(n) or update(n) stands for. Raises ValueError if `n` stands for no
+        divisor.
 
         `n` may be an array of one number.
         """
-        loop, current = self._loop, self._current_batch("step()")
+        loop, batch = self._loop, self._current_batch("step()")
         if loop.probe_child is not None:
             return 1.0
         n = n if isinstance(n, Total) else number(n)
-        if current.void or (math.isnan(n) and loop.membership.broken):
+        if batch.void or (math.isnan(n) and loop.membership.broken):
             return 1.0  # `n` may be the result of a sum in which a worker was lost
-        singles = current.size <= loop.workers
+        has_single_samples = batch.size <= loop.workers
         try:
-            divides = self._divisors.divisor_of(trainer, n, current, loop.step_samples, loop.state.own, singles)
+            divisor_value = self._divisors.divisor_of(
+                trainer, n, batch, loop.step_samples, loop.state.own, has_single_samples
+            )
         except NoMeaning as error:
             loop.findings.find(error.code, **error.values)
             raise Refused(loop.refusal) from None
-        current.divides[trainer] = divides
-        return divides
+        batch.divides[trainer] = divisor_value
+        return divisor_value
 
     # ---- the sum
 
     def exchange(self, trainer: ElasticTrainer) -> None:
         """Sum the trainer's gradients over all workers.
 
-        Raises RuntimeError if no sum is due, and ValueError if the loss does not fit the trainer's `loss`.
+        Raises RuntimeError if the trainer must not sum now, and ValueError if the loss does not fit the trainer's
+        `loss`.
         """
-        loop, current = self._loop, self._current_batch("allreduce_grads()")
-        if trainer in current.updated or current.summed is not None:
-            raise RuntimeError(TWICE if current.summed in (None, trainer) else BOTH)
-        current.summed = trainer
+        loop, batch = self._loop, self._current_batch("allreduce_grads()")
+        if trainer in batch.updated or batch.summed is not None:
+            raise RuntimeError(TWICE_ERROR if batch.summed in (None, trainer) else SECOND_TRAINER_ERROR)
+        batch.summed = trainer
         if not loop.update_due:
-            raise RuntimeError(NOT_DUE.format(group=loop.group))
-        loop.losses.judge(trainer)
+            raise RuntimeError(NOT_DUE_ERROR.format(group=loop.group))
+        loop.losses.report_losses_of(trainer)
         if loop.probe_child is not None:
-            loop.probe_child.record_gradients(loop, current, trainer)
+            loop.probe_child.record_gradients(loop, batch, trainer)
             return
         loop.running_statistics.report_changes()
         gradient_factors = loop.gradients.take_factors(trainer)
-        if current.refused and current.is_first:
+        if batch.refused and batch.is_first:
             raise Refused(loop.refusal)
-        if len(current.parts) > 1:
-            current.buffer_gradients(trainer)
-        if current.void or current.has_next_part:
+        if len(batch.parts) > 1:
+            batch.buffer_gradients(trainer)
+        if batch.void or batch.has_next_part:
             return
         self._voids.refuse(loop.position.step, loop.workers)
-        self._vote(trainer, current, gradient_factors)
+        self._prepare_consensus(trainer, batch, gradient_factors)
         if loop.trial is not None:
             loop.trial.kill_if_planned(loop, "before")
-        current.void = not self._sum(trainer, current)
-        if current.void:
-            self._note_void(trainer)
+        batch.void = not self._sum(trainer, batch)
+        if batch.void:
+            self._count_void_step(trainer)
 
-    def _vote(self, trainer: ElasticTrainer, current: CurrentBatch, gradient_factors: Terms) -> None:
+    def _prepare_consensus(self, trainer: ElasticTrainer, batch: CurrentBatch, gradient_factors: Terms) -> None:
         """Prepare the numbers that are summed together with the gradients, to show whether all workers agree.
 
         `gradient_factors`: factors by which the script has multiplied its gradients.
         """
         loop, step = self._loop, self._loop.position.step
-        terms = loop.losses.factors.take(trainer)
-        one_by_one = trainer.loss_is_declared and trainer.loss_kind == "sum"
-        current.fingerprint = fingerprint(gradient_factors if one_by_one else terms | gradient_factors, step)
-        unsure = current.unsure.get(trainer) if trainer in current.divides else None
-        current.rates = rates(trainer, unsure[0] if unsure else current.divides.get(trainer))
-        flags = [0.0] * len(loop.state.equal) if current.updated else loop.undo.forwards.flags(loop.state)
-        refuses, sums = loop.refusal is not None, tags(step, {TRAINED: current.rates[TRAINED]})
-        current.consensus = StepConsensus(
+        terms = loop.losses.factors.take_terms(trainer)
+        may_add_terms = trainer.loss_is_declared and trainer.loss_kind == "sum"
+        batch.fingerprint = fingerprint(gradient_factors if may_add_terms else terms | gradient_factors, step)
+        other_result = batch.unsure.get(trainer) if trainer in batch.divides else None
+        batch.rates = update_values(trainer, other_result[0] if other_result else batch.divides.get(trainer))
+        flags = [0.0] * len(loop.state.equal) if batch.updated else loop.undo.forwards.flags(loop.state)
+        refuses, sums = loop.refusal is not None, tags(step, {TRAINED: batch.rates[TRAINED]})
+        batch.consensus = StepConsensus(
             step,
-            tags(step, current.rates),
+            tags(step, batch.rates),
             sums,
-            current.fingerprint,
-            unsure=unsure is not None,
+            batch.fingerprint,
+            unsure=other_result is not None,
             refuses=refuses,
-            had_part=current.prepare_sum(trainer, loop.state),
+            has_samples=batch.prepare_sum(trainer, loop.state),
             flags=flags,
         )
         if loop.membership.shared:
-            current.consensus.to_mxnet()
+            batch.consensus.to_mxnet()
 
-    def _sum(self, trainer: ElasticTrainer, current: CurrentBatch) -> bool:
+    def _sum(self, trainer: ElasticTrainer, batch: CurrentBatch) -> bool:
         """Sum the gradients and the numbers for the agreement over all workers.
 
         Returns False if a new generation interrupted the sums.
         """
         loop, shared = self._loop, self._loop.membership.shared
-        t, own = loop.trainers.index(trainer), loop.state.own
-        trained = frozenset(i for i, param in enumerate(trainer._params) if has_gradient(param))
-        first_numbers = known_parameters(own, t) if shared else trained
-        extra_arrays = [(consensus_key(t), [current.consensus.vote])]
-        current.carried = [] if current.updated else loop.rows  # rows are summed once per step
-        for rows in current.carried:
+        trainer_number, job_state = loop.trainers.index(trainer), loop.state.own
+        trained = frozenset(index for index, param in enumerate(trainer._params) if has_gradient(param))
+        first_numbers = known_parameters(job_state, trainer_number) if shared else trained
+        extra_arrays = [(consensus_key(trainer_number), [batch.consensus.vote])]
+        batch.carried = [] if batch.updated else loop.rows  # rows are summed once per step
+        for rows in batch.carried:
             extra_arrays += [
-                (key, [array]) for key, array in rows.share(current.size, not current.spectates, loop.rank == 0)
+                (key, [array]) for key, array in rows.own_share(batch.size, not batch.spectates, loop.rank == 0)
             ]
-        if not self._push(trainer, first_numbers, extra_arrays if shared else [], aside=not first_numbers):
+        if not self._push_gradients(trainer, first_numbers, extra_arrays if shared else [], aside=not first_numbers):
             return False
-        if not shared or not current.consensus.sums_alike(loop.workers):
+        if not shared or not batch.consensus.sums_same_parameters(loop.workers):
             return True  # `apply` raises the error if steps or parameters differ
-        store_trained(own, t, trained)
-        return trained <= first_numbers or self._push(trainer, trained - first_numbers, [], aside=bool(first_numbers))
+        store_trained(job_state, trainer_number, trained)
+        return trained <= first_numbers or self._push_gradients(
+            trainer, trained - first_numbers, [], aside=bool(first_numbers)
+        )
 
-    def _push(
-        self, trainer: ElasticTrainer, numbers: frozenset[int], extra_arrays: list[tuple[str, list[Any]]], aside: bool
+    def _push_gradients(
+        self,
+        trainer: ElasticTrainer,
+        param_numbers: frozenset[int],
+        extra_arrays: list[tuple[str, list[Any]]],
+        aside: bool,
     ) -> bool:
-        membership, t = self._loop.membership, self._loop.trainers.index(trainer)
-        gradients = [(gradient_key(t, i), gradients_of(trainer._params[i])) for i in sorted(numbers)]
+        membership, trainer_number = self._loop.membership, self._loop.trainers.index(trainer)
+        gradients = [
+            (gradient_key(trainer_number, index), gradients_of(trainer._params[index]))
+            for index in sorted(param_numbers)
+        ]
 
-        def push() -> None:
-            for i, (key, arrays) in enumerate(gradients):
-                membership.kvstore.pushpull(key, arrays, priority=-i)
+        def push_arrays() -> None:
+            for index, (key, arrays) in enumerate(gradients):
+                membership.kvstore.pushpull(key, arrays, priority=-index)
             for key, arrays in extra_arrays:
                 membership.kvstore.pushpull(key, arrays)
 
         pushed = [*gradients, *extra_arrays]
-        return membership.exchange([key for key, _ in pushed], push, [arrays[0] for _, arrays in pushed], aside)
+        return membership.exchange([key for key, _ in pushed], push_arrays, [arrays[0] for _, arrays in pushed], aside)
 
-    def _note_void(self, trainer: ElasticTrainer) -> None:
+    def _count_void_step(self, trainer: ElasticTrainer) -> None:
         loop = self._loop
         if len(loop.trainers) > 1:
             self._voids.add(loop.position.step, loop.workers)
-            log.warning(VOID, loop.position.step, loop.trainers.index(trainer) + 1, len(loop.trainers))
+            log.warning(VOID_WARNING, loop.position.step, loop.trainers.index(trainer) + 1, len(loop.trainers))
 
     # ---- what follows from it
 
@@ -188,52 +208,57 @@ class Updates:
         Raises ValueError if any worker refuses the script, and UnequalRates if the workers' updates would differ. All
         workers raise the same error.
         """
-        loop, current = self._loop, self._current_batch("update()")
+        loop, batch = self._loop, self._current_batch("update()")
         self.divisor(trainer, n)
-        if current.summed is not trainer:
-            raise RuntimeError(NOT_SUMMED)
-        current.summed = None
-        current.updated.append(trainer)
-        if current.void or current.has_next_part or loop.probe_child is not None:
+        if batch.summed is not trainer:
+            raise RuntimeError(NOT_SUMMED_ERROR)
+        batch.summed = None
+        batch.updated.append(trainer)
+        if batch.void or batch.has_next_part or loop.probe_child is not None:
             return
         if loop.trial is not None:
             loop.trial.kill_if_planned(loop, "after")
-        alone, alike = len(loop.trainers) == 1, [True]
+        is_only_trainer, are_alike = len(loop.trainers) == 1, [True]
 
         def make_update() -> None:
-            by = self._agreed_divisor(trainer, current)
-            alike[0] = by is not None and fingerprints_agree(current.consensus.fingerprints)
-            if by is None or not alike[0] or current.consensus.refused or loop.state.scalars.lacks_scheduler():
+            divisor_value = self._agreed_divisor(trainer, batch)
+            are_alike[0] = divisor_value is not None and fingerprints_agree(batch.consensus.fingerprints)
+            if (
+                divisor_value is None
+                or not are_alike[0]
+                or batch.consensus.refused
+                or loop.state.scalars.lacks_scheduler()
+            ):
                 return
             loop.state.optimizer_states.begin(trainer)
-            if not alone:
+            if not is_only_trainer:
                 loop.undo.back_up(trainer)
-            loop.undo.forwards.learn(loop.state, current.consensus.flagged)
-            for rows in current.carried:
+            loop.undo.forwards.store_written(loop.state, batch.consensus.flagged)
+            for rows in batch.carried:
                 rows.take_sums()
-            loop.state.optimizer_states.scale_momentum(self.rates.advance(trainer, current.samples), trainer)
+            loop.state.optimizer_states.scale_momentum(self.rates.advance(trainer, batch.samples), trainer)
             with worker_rate(trainer):
-                update(by)
+                update(divisor_value)
             if loop.trial is not None:
                 loop.trial.record_gradients(loop, trainer)
-            if alone:
+            if is_only_trainer:
                 loop.steps.finish_step(loop.after)
 
-        current.void = not loop.membership.apply(loop.after, make_update, reaches=alone)
-        if current.void:
-            self._note_void(trainer)
+        batch.void = not loop.membership.apply(loop.after, make_update, reaches=is_only_trainer)
+        if batch.void:
+            self._count_void_step(trainer)
             return
-        if not alike[0]:
+        if not are_alike[0]:
             raise unequal_rates(
-                loop.membership, loop.anchor, loop.trainers.index(trainer), current.rates, current.fingerprint
+                loop.membership, loop.anchor, loop.trainers.index(trainer), batch.rates, batch.fingerprint
             )
-        if current.consensus.refused:
-            raise RefusedByAll(loop.refusal or REFUSED_BY_ANOTHER)
-        if lacks := loop.state.scalars.lacks_scheduler():
-            raise Refused(lacks)
+        if batch.consensus.refused:
+            raise RefusedByAll(loop.refusal or REFUSED_BY_ANOTHER_ERROR)
+        if scheduler_error := loop.state.scalars.lacks_scheduler():
+            raise Refused(scheduler_error)
 
-    def _agreed_divisor(self, trainer: ElasticTrainer, current: CurrentBatch) -> float | None:
-        """Return the divisor after the sums, or None if the workers' divisors differ.
+    def _agreed_divisor(self, trainer: ElasticTrainer, batch: CurrentBatch) -> float | None:
+        """Return the divisor of the summed gradients, or None if the workers' divisors differ.
 
         Raises ValueError if the divisor stays ambiguous.
         """
@@ -242,10 +267,10 @@ class Updates:
         try:
             return self._divisors.agreed_divisor(
                 trainer,
-                current,
+                batch,
                 workers,
-                current.read_sums(trainer, workers),
-                lambda divides: tags(step, {**current.rates, DIVISOR: float(divides)}),
+                batch.read_sums(trainer, workers),
+                lambda divides: tags(step, {**batch.rates, DIVISOR: float(divides)}),
                 loop.state.own,
             )
         except NoMeaning as error:

@@ -29,13 +29,13 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 from dyntrain.training.host.parentage import die_with_parent
 
-PIECE = 1 << 16  # most bytes of one read
-HEAD = struct.Struct("!Q")  # before an answer: its length
+MOST_READ_BYTES = 1 << 16  # most bytes of one read
+LENGTH_HEADER = struct.Struct("!Q")  # the length of an answer, sent before the answer
 IDLE_SECONDS = 10.0  # seconds without CPU time, after which the child probably waits for a missing thread
 CHECK_SECONDS = 0.5  # seconds between two checks of the CPU time
-TICKS = os.sysconf("SC_CLK_TCK")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 ITERATING_OPCODES = ("FOR_ITER", "SEND", "YIELD_FROM", "GET_AWAITABLE")  # where the end of an iterator is no error
-Answer = dict[str, Any]  # has `failed` with the reason if there is no result
+Answer = dict[str, Any]  # contains `failed` with the reason if there is no result
 _kept: list[Any] = []  # in a child, the MXNet arrays that existed at its start
 
 
@@ -49,18 +49,18 @@ class ParentPipe:
         """Send the answer and end the process, without running any more of the script, not even `finally` blocks."""
         try:
             message = json.dumps(answer).encode()
-            message = HEAD.pack(len(message)) + message
+            message = LENGTH_HEADER.pack(len(message)) + message
             while message:
                 message = message[os.write(self._pipe, message) :]
         finally:
             os._exit(0)
 
-    def ending_call(self, why: str) -> Callable[..., NoReturn]:
+    def ending_call(self, failure: str) -> Callable[..., NoReturn]:
         """Return a replacement for a function that only the parent may call.
 
-        The replacement ends the child with the failure `why`.
+        The replacement ends the child, which reports `failure` to its parent.
         """
-        return lambda *_, **__: self.send_and_end({"failed": why})
+        return lambda *_, **__: self.send_and_end({"failed": failure})
 
     def leave_at_errors(self, frame: FrameType | None) -> None:
         """End the child at an error that reaches `frame` or its callers.
@@ -68,17 +68,19 @@ class ParentPipe:
         So the script in the child does not clean up resources of the parent.
         """
 
-        def traced(traced_frame: FrameType, event: str, error: Any) -> Any:
-            if event == "exception" and not (issubclass(error[0], StopIteration) and _ends_iteration(traced_frame)):
-                message = str(error[1]).split("\n")[-1]  # MXNet's messages begin with a stack trace
-                self.send_and_end({"failed": f"{error[0].__name__}: {message}"})
-            return traced
+        def end_at_error(traced_frame: FrameType, event: str, error_info: Any) -> Any:
+            if event == "exception" and not (
+                issubclass(error_info[0], StopIteration) and _ends_iteration(traced_frame)
+            ):
+                message = str(error_info[1]).split("\n")[-1]  # MXNet's messages begin with a stack trace
+                self.send_and_end({"failed": f"{error_info[0].__name__}: {message}"})
+            return end_at_error
 
         sys.excepthook = self.ending_call("an error")
         atexit.register(self.ending_call("the script has ended"))  # the last function registered runs first
         sys.settrace(lambda *_: None)
         while frame is not None:
-            frame.f_trace, frame = traced, frame.f_back
+            frame.f_trace, frame = end_at_error, frame.f_back
 
 
 def _ends_iteration(frame: FrameType) -> bool:
@@ -92,29 +94,29 @@ def fork(seconds: float) -> ParentPipe | Answer:
     time for a while.
     """
     mx.nd.waitall()  # the engine must be idle when it is copied
-    arrays = [each for each in gc.get_objects() if issubclass(type(each), mx.nd.NDArray)]
-    read, write = os.pipe()
+    arrays = [tracked_object for tracked_object in gc.get_objects() if issubclass(type(tracked_object), mx.nd.NDArray)]
+    read_end, write_end = os.pipe()
     parent = os.getpid()
     try:
         pid = os.fork()
     except OSError as error:
-        os.close(read)
-        os.close(write)
+        os.close(read_end)
+        os.close(write_end)
         return {"failed": f"no process can be started: {error}"}
     if not pid:
-        os.close(read)
+        os.close(read_end)
         # Arrays from loading processes are in shared memory with a reference count. If the child released such an
         # array, the parent would lose it.
         _kept.extend(arrays)
         _isolate(parent)
-        return ParentPipe(write)
-    os.close(write)
+        return ParentPipe(write_end)
+    os.close(write_end)
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # the child makes the same call, and either may be first
     try:
-        return _read_answer(pid, read, time.monotonic() + seconds)
+        return _read_answer(pid, read_end, time.monotonic() + seconds)
     finally:
-        os.close(read)
+        os.close(read_end)
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError):
                 kill(pid, signal.SIGKILL)
@@ -122,7 +124,7 @@ def fork(seconds: float) -> ParentPipe | Answer:
             os.waitpid(pid, 0)
 
 
-def _read_answer(pid: int, pipe: int, until: float) -> Answer:
+def _read_answer(pid: int, pipe: int, deadline: float) -> Answer:
     """Read the child's answer, which begins with its length.
 
     The pipe's end does not show that the answer is complete, because another process may hold the pipe open.
@@ -130,13 +132,16 @@ def _read_answer(pid: int, pipe: int, until: float) -> Answer:
     poll, received = select.poll(), bytearray()
     poll.register(pipe, select.POLLIN)
     cpu_seconds, busy_at = 0.0, time.monotonic()
-    while (now := time.monotonic()) < until:
+    while (now := time.monotonic()) < deadline:
         if poll.poll(CHECK_SECONDS * 1000):
-            if not (piece := os.read(pipe, PIECE)):
+            if not (new_bytes := os.read(pipe, MOST_READ_BYTES)):
                 return {"failed": "the child process crashed, or was killed because memory was short"}
-            received += piece
-            if len(received) >= HEAD.size and len(received) == HEAD.size + HEAD.unpack_from(received)[0]:
-                return dict(json.loads(received[HEAD.size :]))
+            received += new_bytes
+            if (
+                len(received) >= LENGTH_HEADER.size
+                and len(received) == LENGTH_HEADER.size + LENGTH_HEADER.unpack_from(received)[0]
+            ):
+                return dict(json.loads(received[LENGTH_HEADER.size :]))
         if (seconds := _cpu_seconds(pid)) != cpu_seconds:
             cpu_seconds, busy_at = seconds, now
         elif now - busy_at > IDLE_SECONDS:
@@ -145,19 +150,19 @@ def _read_answer(pid: int, pipe: int, until: float) -> Answer:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU seconds of the process."""
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    """Return the CPU time that the process has used, in seconds."""
+    with open(f"/proc/{pid}/stat") as stat_file:
+        stat_fields = stat_file.read().rpartition(")")[2].split()
+    return (int(stat_fields[11]) + int(stat_fields[12])) / TICKS_PER_SECOND
 
 
 def _reopen_files() -> None:
     """Open the parent's open files again at the same offsets, because a fork shares the offsets."""
-    for name in os.listdir("/proc/self/fd"):
+    for descriptor_name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the folder's own descriptor, or a file that cannot be opened again
-            descriptor = int(name)
+            descriptor = int(descriptor_name)
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                reopened = os.open(f"/proc/self/fd/{name}", fcntl.fcntl(descriptor, fcntl.F_GETFL))
+                reopened = os.open(f"/proc/self/fd/{descriptor_name}", fcntl.fcntl(descriptor, fcntl.F_GETFL))
                 os.lseek(reopened, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
                 os.dup2(reopened, descriptor, inheritable=os.get_inheritable(descriptor))
                 os.close(reopened)
@@ -174,7 +179,7 @@ def _isolate(parent: int) -> None:
         for descriptor in (0, 1, 2):
             os.dup2(null_file, descriptor)
         _reopen_files()
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-            score.write("1000")  # if memory is short, this process is killed, not the worker
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score_file:
+            score_file.write("1000")  # if memory is short, this process is killed, not the worker
     except BaseException:  # noqa: BLE001  # an error must not unwind the script here
         os._exit(1)

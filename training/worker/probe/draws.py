@@ -1,4 +1,6 @@
-"""Make a script's random draws in a child equal for a sample in any part, or detect other draws."""
+"""In a child process, make a script's random draws for a sample the same in any part of a batch, or detect draws that
+differ.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,23 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.worker.replaced import Replaced
 
-DRAWN = 4096  # numbers drawn to show a generator's state
+DRAWN_NUMBERS = 4096  # numbers drawn to compare the state of generators
 GENERATOR_TYPES = (random.Random, np.random.Generator, np.random.RandomState)
 # The name of each module's parameter for the size: NumPy's gamma has another parameter that is called shape
 MODULES = ((mx.nd, "shape"), (mx.nd.random, "shape"), (mx.random, "shape"), (mx.np.random, "size"), (np.random, "size"))
-KINDS = (
+DISTRIBUTIONS = (
     "uniform", "normal", "poisson", "exponential", "gamma", "negative_binomial", "generalized_negative_binomial",
     "randint", "multinomial",
 )  # fmt: skip
-NUMPY_KINDS = ("standard_normal", "binomial", "beta", "laplace", "lognormal", "gumbel", "logistic")
+NUMPY_DISTRIBUTIONS = ("standard_normal", "binomial", "beta", "laplace", "lognormal", "gumbel", "logistic")
 BY_LENGTH = ("rand", "randn", "random", "random_sample")  # functions whose first argument is a length
-LIKE_ARRAYS = ("normal_like", "uniform_like")
-NAMES = (
-    *KINDS,
-    *NUMPY_KINDS,
+LIKE_ARRAYS = ("normal_like", "uniform_like")  # functions that draw an array with the shape of their argument
+FUNCTION_NAMES = (
+    *DISTRIBUTIONS,
+    *NUMPY_DISTRIBUTIONS,
     *BY_LENGTH,
     *LIKE_ARRAYS,
-    *(f"{where}_{kind}" for where in ("random", "sample") for kind in KINDS),
+    *(f"{prefix}_{kind}" for prefix in ("random", "sample") for kind in DISTRIBUTIONS),
 )
 
 
@@ -41,64 +43,64 @@ Rows = tuple[int, int, slice]  # number of samples in this process, number of al
 
 
 def draw_for_all(part: Indices, size: int) -> None:
-    """Make later random draws for all `size` samples in this process, and keep the rows of `part`.
+    """In this process, make each later random draw for all `size` samples, and keep the rows of `part`.
 
-    A draw is for the samples if it has as many rows as `part`.
+    A draw counts as a draw for the samples if it has as many rows as `part`.
     """
     rows = len(part), size, slice(int(part[0]), int(part[-1]) + 1)
     if len(part) != size:
         draw_for_rows(lambda: rows)
 
 
-def draw_for_rows(rows: Callable[[], Rows | None]) -> None:
-    """Make later random draws for all samples, and keep the rows that `rows` returns at each draw.
+def draw_for_rows(current_rows: Callable[[], Rows | None]) -> None:
+    """Make each later random draw for all samples, and keep the rows that `current_rows` returns at that draw.
 
-    A draw is unchanged if `rows` returns None.
+    A draw stays unchanged if `current_rows` returns None.
     """
     replaced = Replaced()
     for module, size_name in MODULES:
-        for name in NAMES:
+        for name in FUNCTION_NAMES:
             if callable(getattr(module, name, None)):
-                cut = functools.partial(
-                    _drawing_rows, size_name=size_name, current_rows=rows, takes_length=name in BY_LENGTH
+                row_draw = functools.partial(
+                    _drawing_rows, size_name=size_name, current_rows=current_rows, takes_length=name in BY_LENGTH
                 )
-                replaced.replace(module, name, cut)
+                replaced.replace(module, name, row_draw)
 
 
 def _drawing_rows(
     draw: Callable[..., Any], size_name: str, current_rows: Callable[[], Rows | None], takes_length: bool
 ) -> Callable[..., Any]:
     @functools.wraps(draw)
-    def drawn(*args: Any, **options: Any) -> Any:
-        sizes = current_rows()
-        if sizes is None or sizes[0] == sizes[1]:
+    def draw_rows(*args: Any, **options: Any) -> Any:
+        row_numbers = current_rows()
+        if row_numbers is None or row_numbers[0] == row_numbers[1]:
             return draw(*args, **options)
-        own_count, full_count, rows = sizes
-        has_arrays = any(_has_rows(each, own_count, draw) for each in (*args, *options.values()))
+        own_count, full_count, rows = row_numbers
+        has_row_arrays = any(_has_rows(argument, own_count, draw) for argument in (*args, *options.values()))
 
-        def enlarged(each: Any, is_length: bool) -> Any:
-            if _has_rows(each, own_count, draw):
-                return each.take(
-                    mx.nd.array(np.clip(np.arange(full_count) - rows.start, 0, own_count - 1), ctx=each.ctx)
+        def enlarge(argument: Any, is_length: bool) -> Any:
+            if _has_rows(argument, own_count, draw):
+                return argument.take(
+                    mx.nd.array(np.clip(np.arange(full_count) - rows.start, 0, own_count - 1), ctx=argument.ctx)
                 )
-            if has_arrays:
-                return each  # a shape is then for the draw of one sample
-            if isinstance(each, tuple) and each[:1] == (own_count,):
-                return (full_count, *each[1:])
-            return full_count if is_length and each == own_count else each
+            if has_row_arrays:
+                return argument  # a shape is then for the draw of one sample
+            if isinstance(argument, tuple) and argument[:1] == (own_count,):
+                return (full_count, *argument[1:])
+            return full_count if is_length and argument == own_count else argument
 
-        larger_args = [enlarged(each, takes_length and not position) for position, each in enumerate(args)]
-        larger_options = {name: enlarged(each, name == size_name) for name, each in options.items()}
+        larger_args = [enlarge(argument, takes_length and not position) for position, argument in enumerate(args)]
+        larger_options = {name: enlarge(argument, name == size_name) for name, argument in options.items()}
         is_larger = any(
             a is not b
             for a, b in zip((*args, *options.values()), (*larger_args, *larger_options.values()), strict=True)
         )
         if options.get("out") is not None or not is_larger:
             return draw(*args, **options)
-        values = draw(*larger_args, **larger_options)
-        return [each[rows] for each in values] if isinstance(values, list) else values[rows]
+        drawn_values = draw(*larger_args, **larger_options)
+        return [values[rows] for values in drawn_values] if isinstance(drawn_values, list) else drawn_values[rows]
 
-    return drawn
+    return draw_rows
 
 
 def _has_rows(value: Any, samples: int, draw: Callable[..., Any]) -> bool:
@@ -106,13 +108,13 @@ def _has_rows(value: Any, samples: int, draw: Callable[..., Any]) -> bool:
 
     A `multinomial` draw takes a row of numbers for each sample, so its array must have two axes.
     """
-    least_axes = 2 if "multinomial" in draw.__name__ else 1
-    return type(value) is mx.nd.NDArray and value.ndim >= least_axes and value.shape[0] == samples
+    fewest_axes = 2 if "multinomial" in draw.__name__ else 1
+    return type(value) is mx.nd.NDArray and value.ndim >= fewest_axes and value.shape[0] == samples
 
 
 def generators() -> list[Any]:
     """Return the random generators that the script itself has made."""
-    return [each for each in gc.get_objects() if issubclass(type(each), GENERATOR_TYPES)]
+    return [tracked_object for tracked_object in gc.get_objects() if issubclass(type(tracked_object), GENERATOR_TYPES)]
 
 
 class Draws:
@@ -122,43 +124,47 @@ class Draws:
     """
 
     def __init__(self, own: Sequence[Any]) -> None:
-        self._own = [(each, _state(each)) for each in own]
+        self._own = [(generator, _generator_state(generator)) for generator in own]
         self._random = random.getstate()
         self._singles, replaced = set[str](), Replaced()
-        for name in (*KINDS, *NUMPY_KINDS, *BY_LENGTH, "choice"):
+        for name in (*DISTRIBUTIONS, *NUMPY_DISTRIBUTIONS, *BY_LENGTH, "choice"):
             if callable(getattr(np.random, name, None)):
-                replaced.replace(np.random, name, functools.partial(self._recording, name=f"np.random.{name}"))
+                replaced.replace(np.random, name, functools.partial(self._recording_draw, name=f"np.random.{name}"))
         self._uniform, self._shuffle = mx.nd.random.uniform, mx.nd.shuffle
 
-    def _recording(self, draw: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def _recording_draw(self, draw: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(draw)
-        def drawn(*args: Any, **options: Any) -> Any:
+        def draw_and_record(*args: Any, **options: Any) -> Any:
             value = draw(*args, **options)
             if np.ndim(value) == 0:
                 self._singles.add(name)
             return value
 
-        return drawn
+        return draw_and_record
 
     @property
-    def of_batch(self) -> list[str]:
+    def single_number_draws(self) -> list[str]:
         """Functions that drew single numbers from generators that each worker seeds differently."""
-        moved = ["random"] if random.getstate() != self._random else []
-        return sorted([*self._singles, *moved])
+        moved_generators = ["random"] if random.getstate() != self._random else []
+        return sorted([*self._singles, *moved_generators])
 
     def digest(self) -> str:
-        """Return a digest that differs if other numbers were drawn, also by the script's own generators.
+        """Return a digest that is different if different numbers were drawn, also from the script's own generators.
 
         MXNet's two kinds of generators cannot be read, so the digest draws from each kind. Most operators draw from one
         generator for each of many parts of an array; operators like `shuffle` draw from a single generator.
         """
-        several, single = self._uniform(shape=DRAWN), self._shuffle(mx.nd.arange(DRAWN))
-        moved = sorted(after for each, before in self._own if (after := _state(each)) != before)
-        states = [several.asnumpy().tobytes(), single.asnumpy().tobytes(), *moved]
+        parallel_draw, single_draw = self._uniform(shape=DRAWN_NUMBERS), self._shuffle(mx.nd.arange(DRAWN_NUMBERS))
+        moved_states = sorted(
+            state_after
+            for generator, state_before in self._own
+            if (state_after := _generator_state(generator)) != state_before
+        )
+        states = [parallel_draw.asnumpy().tobytes(), single_draw.asnumpy().tobytes(), *moved_states]
         return hashlib.sha256(b"".join(states)).hexdigest()
 
 
-def _state(generator: Any) -> bytes:
+def _generator_state(generator: Any) -> bytes:
     if isinstance(generator, np.random.Generator):
         return pickle.dumps(generator.bit_generator.state)
     try:

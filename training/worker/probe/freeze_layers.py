@@ -1,8 +1,8 @@
-"""Freeze layers, so that a net treats each sample the same in any batch.
+"""Freeze dropout and normalization layers, so that a net treats each sample the same in any batch.
 
-Dropout drops nothing. A *norm* (normalization layer) uses the statistics of the whole excerpt as constants; in an
-imported net it uses its running statistics. Only a process that trains for a test may use this module, because the
-change is permanent.
+Frozen dropout drops nothing. A frozen normalization layer (a *norm*) uses statistics of all probed samples as
+constants, or its running statistics in an imported net. Only a process that trains for a test may use this module,
+because the change is permanent.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Moments = list[list[float]]  # a mean and a variance for each channel
 
 
 class CannotFreeze(RuntimeError):
-    """A layer depends on the batch and cannot be frozen."""
+    """A layer's result for a sample depends on the rest of the batch, and the layer cannot be frozen."""
 
 
 class Statistics:
-    """Statistics for norms, in the order of the norms' calls.
+    """Means and variances for normalization layers (norms), in the order of the calls of these layers.
 
-    `given`: the statistics to use. None: statistics of each norm's own batch, which are stored in `seen`.
+    `given`: the statistics to use. If it is None, each norm uses the statistics of its own batch, which `seen` stores.
     """
 
     def __init__(self, given: Sequence[Moments] | None) -> None:
@@ -45,19 +45,21 @@ class Statistics:
     def of(self, data: Any, axis: int, like: Any) -> list[Any]:
         """Return mean and variance of a norm as arrays, with the dtype and shape of `like`.
 
-        Raises CannotFreeze if the net has called other norms than for the whole batch.
+        Raises CannotFreeze if the net calls norms that it did not call for the whole batch.
         """
         if self._given is None:
-            numbers = data.asnumpy().astype(np.float64)
-            other_axes = tuple(i for i in range(numbers.ndim) if i != axis % numbers.ndim)
-            self.seen.append([numbers.mean(other_axes).tolist(), numbers.var(other_axes).tolist()])
+            data_numbers = data.asnumpy().astype(np.float64)
+            averaged_axes = tuple(
+                axis_number for axis_number in range(data_numbers.ndim) if axis_number != axis % data_numbers.ndim
+            )
+            self.seen.append([data_numbers.mean(averaged_axes).tolist(), data_numbers.var(averaged_axes).tolist()])
             moments: Moments | None = self.seen[-1]
         else:
             moments = next(self._given, None)
-        if moments is None or any((len(each),) != like.shape for each in moments):
-            raise CannotFreeze("the net calls a norm that it did not call for the whole batch")
-        make = mx.np.array if isinstance(data, mx.np.ndarray) else mx.nd.array
-        return [make(each, dtype=like.dtype, ctx=data.ctx) for each in moments]
+        if moments is None or any((len(values),) != like.shape for values in moments):
+            raise CannotFreeze("the net calls a normalization layer that it did not call for the whole batch")
+        make_array = mx.np.array if isinstance(data, mx.np.ndarray) else mx.nd.array
+        return [make_array(values, dtype=like.dtype, ctx=data.ctx) for values in moments]
 
 
 def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
@@ -67,34 +69,34 @@ def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
     """
     with_constants, replaced = functools.partial(_with_constants, statistics), Replaced()
     for module in (mx.nd, mx.nd.op, mx.nd.contrib, mx.nd.numpy_extension, mx.npx, mx.nd._internal):
-        for names, replacement in (
+        for function_names, replacement in (
             (NORMS, with_constants),
             (DROPOUTS, _without_dropout),
             (RNNS, _rnn_without_dropout),
             (OTHER_NORMS if refuses else (), _refusing),
         ):
-            for name in names:
+            for name in function_names:
                 if hasattr(module, name):
                     replaced.replace(module, name, replacement)
     replaced.replace(gluon.HybridBlock, "_call_cached_op", lambda traced: functools.partialmethod(_untraced, traced))
 
 
 def _untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:
-    """Call a hybridized block without its trace, because the trace has layers that are not frozen.
+    """Call a hybridized block without its trace, because the trace contains layers that are not frozen.
 
     An imported net has only a trace, so its trace is changed.
     """
     if isinstance(block, gluon.SymbolBlock):
         inputs, symbol = block._cached_graph
-        if (frozen := _frozen_trace(symbol.tojson())) != symbol.tojson():
+        if (frozen_symbol := _frozen_trace(symbol.tojson())) != symbol.tojson():
             block._clear_cached_op()
-            block._cached_graph = inputs, mx.sym.load_json(frozen)
+            block._cached_graph = inputs, mx.sym.load_json(frozen_symbol)
         return traced(block, *args)
-    active, block._active = block._active, False
+    was_active, block._active = block._active, False
     try:
         return block.forward(*args)
     finally:
-        block._active = active
+        block._active = was_active
 
 
 def _frozen_trace(symbol: str) -> str:
@@ -103,7 +105,7 @@ def _frozen_trace(symbol: str) -> str:
     for node in graph["nodes"]:
         operator = re.sub("^_(contrib|npx)_", "", node["op"])
         if operator in OTHER_NORMS:
-            raise CannotFreeze(f"{node['name']} is a {operator}")
+            raise CannotFreeze(f"layer {node['name']} cannot be frozen: it is a {operator}")
         if operator in NORMS:
             node["attrs"] = {**node.get("attrs", {}), "use_global_stats": "True"}
         elif operator in (*DROPOUTS, *RNNS) and "p" in node.get("attrs", {}):
@@ -113,33 +115,33 @@ def _frozen_trace(symbol: str) -> str:
 
 def _with_constants(statistics: Statistics, operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
-    def by_constants(*args: Any, **options: Any) -> Any:
+    def call_with_constants(*args: Any, **options: Any) -> Any:
         if autograd.is_training() and len(args) == NORM_ARGUMENTS and not options.get("use_global_stats"):
             args = (*args[:3], *statistics.of(args[0], options.get("axis", 1), args[3]))
         return operator(*args, **{**options, "use_global_stats": True})
 
-    return by_constants
+    return call_with_constants
 
 
 def _without_dropout(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
-    def nothing_dropped(data: Any, *args: Any, **options: Any) -> Any:
+    def return_unchanged(data: Any, *args: Any, **options: Any) -> Any:
         return data
 
-    return nothing_dropped
+    return return_unchanged
 
 
 def _rnn_without_dropout(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
-    def nothing_dropped(*args: Any, **options: Any) -> Any:
+    def call_without_dropout(*args: Any, **options: Any) -> Any:
         return operator(*args, **{**options, "p": 0})
 
-    return nothing_dropped
+    return call_without_dropout
 
 
 def _refusing(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
-    def refuse(*args: Any, **options: Any) -> Any:
+    def raise_cannot_freeze(*args: Any, **options: Any) -> Any:
         raise CannotFreeze(operator.__name__)
 
-    return refuse
+    return raise_cannot_freeze

@@ -19,7 +19,18 @@ from typing import NoReturn
 
 from dyntrain.training.worker.replaced import Replaced
 
-TAKES = ("send", "sendall", "sendto", "sendmsg", "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "accept")
+SOCKET_METHODS = (
+    "send",
+    "sendall",
+    "sendto",
+    "sendmsg",
+    "recv",
+    "recv_into",
+    "recvfrom",
+    "recvfrom_into",
+    "recvmsg",
+    "accept",
+)
 GUARDED_METHODS: dict[type, tuple[str, ...]] = {
     multiprocessing.connection.Connection: ("send", "recv", "send_bytes", "recv_bytes", "recv_bytes_into", "poll"),
     multiprocessing.queues.Queue: ("get", "put"),
@@ -30,14 +41,14 @@ GUARDED_METHODS: dict[type, tuple[str, ...]] = {
     multiprocessing.pool.ApplyResult: ("get", "wait"),
     multiprocessing.resource_sharer.DupFd: ("detach",),  # for an array that another process has loaded
     ProcessPoolExecutor: ("submit",),
-    socket.socket: TAKES,
-    ssl.SSLSocket: (*TAKES, "read", "write"),
+    socket.socket: SOCKET_METHODS,
+    ssl.SSLSocket: (*SOCKET_METHODS, "read", "write"),
 }
 
 
-def guard_ipc(leave: Callable[..., NoReturn]) -> None:
-    """Replace all methods that reach another process by `leave`, in this process."""
+def guard_ipc(end_process: Callable[..., NoReturn]) -> None:
+    """Replace all methods that reach another process by `end_process`, in this process."""
     replaced = Replaced()
-    for kind, names in GUARDED_METHODS.items():
-        for name in names:
-            replaced.replace(kind, name, lambda _: leave)
+    for guarded_class, method_names in GUARDED_METHODS.items():
+        for method_name in method_names:
+            replaced.replace(guarded_class, method_name, lambda _: end_process)

@@ -23,20 +23,24 @@ def is_gpu(context: Any) -> bool:
 
 def copies_on_cpu() -> Copies:
     """Copy all parameters that are on GPUs to the CPU, in the parent."""
-    params = [each for each in gc.get_objects() if issubclass(type(each), gluon.Parameter)]
-    on_gpus = (p for p in params if p._data is not None and any(map(is_gpu, p.list_ctx())))
-    return [(p, p.list_data()[0].copyto(mx.cpu())) for p in on_gpus]
+    params = [
+        tracked_object for tracked_object in gc.get_objects() if issubclass(type(tracked_object), gluon.Parameter)
+    ]
+    params_on_gpus = (param for param in params if param._data is not None and any(map(is_gpu, param.list_ctx())))
+    return [(param, param.list_data()[0].copyto(mx.cpu())) for param in params_on_gpus]
 
 
 def move_to_cpu(copies: Copies) -> None:
     """Make the child use CPU k in place of GPU k, with the copies as its parameters.
 
-    The script's other arrays on a GPU do not exist in the child, which ends when it uses one.
+    Arrays on a GPU that are not parameters do not exist in the child. The child ends when it uses such an array.
     """
     if not copies:
         return
     mx.Context.devstr2type["gpu"] = CPU
-    for context in [each for each in gc.get_objects() if issubclass(type(each), mx.Context)]:
+    for context in [
+        tracked_object for tracked_object in gc.get_objects() if issubclass(type(tracked_object), mx.Context)
+    ]:
         context.device_typeid = CPU
-    for param, copy in copies:
-        param._init_impl(copy, list(param._ctx_list))
+    for param, cpu_copy in copies:
+        param._init_impl(cpu_copy, list(param._ctx_list))

@@ -1,6 +1,6 @@
 """Sketches: a few sums over each gradient, to compare a batch's gradients with the gradients of its parts. Pure.
 
-A sketch has sums over blocks of the gradient, so sketches add up as gradients do.
+A sketch contains sums over blocks of the gradient, so sketches can be added like gradients.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCKS = 256  # blocks of one gradient
-PIECE = 1 << 20  # most numbers that are copied at once
+PIECE_NUMBERS = 1 << 20  # most numbers that are copied at once
 # A gradient whose terms cancel out, such as a bias before a norm, has only rounding errors. So gradients below this
 # share of the largest one are not compared.
 NOISE = 1e-4
@@ -24,31 +24,36 @@ NOISE = 1e-4
 class Sketch:
     """Norm of one gradient, and the sums over its blocks."""
 
-    norm: float
-    sums: tuple[float, ...]
+    norm: float  # of the gradient
+    sums: tuple[float, ...]  # over the gradient's blocks
 
 
 def sketch(gradient: NDArray[Any]) -> Sketch:
     """Return the sketch of an array of any shape.
 
-    The array may be as large as a model, so only one piece is copied at once.
+    The array may be as large as a model, so only one piece of it is copied at once.
     """
-    flat = gradient.reshape(-1)
-    if not flat.size:
+    flat_gradient = gradient.reshape(-1)
+    if not flat_gradient.size:
         return Sketch(0.0, ())
-    starts = np.linspace(0, flat.size, min(flat.size, BLOCKS), endpoint=False).astype(np.int64)
-    pieces = (flat[start : start + PIECE].astype(np.float64) for start in range(0, flat.size, PIECE))
+    starts = np.linspace(0, flat_gradient.size, min(flat_gradient.size, BLOCKS), endpoint=False).astype(np.int64)
+    pieces = (
+        flat_gradient[start : start + PIECE_NUMBERS].astype(np.float64)
+        for start in range(0, flat_gradient.size, PIECE_NUMBERS)
+    )
     with np.errstate(all="ignore"):
-        square = sum(float(piece @ piece) for piece in pieces)
-        return Sketch(math.sqrt(square), tuple(np.add.reduceat(flat, starts, dtype=np.float64).tolist()))
+        squared_norm = sum(float(piece @ piece) for piece in pieces)
+        return Sketch(math.sqrt(squared_norm), tuple(np.add.reduceat(flat_gradient, starts, dtype=np.float64).tolist()))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Relative difference between the whole batch's gradient of a parameter and the sum over the parts."""
+    """Relative difference between a parameter's gradient for the whole batch and the sum of its gradients for the
+    parts.
+    """
 
-    name: str
-    share: float
+    name: str  # of the parameter
+    share: float  # the difference's norm, divided by the gradient's norm
 
 
 def difference(
@@ -57,19 +62,20 @@ def difference(
     names: Mapping[str, str],
     tolerance: float,
 ) -> Difference | None:
-    """Return the largest difference above `tolerance`, or None if the parts' gradients add up to the whole's.
+    """Return the largest difference above `tolerance`, or None if the parts' gradients add up to the whole batch's
+    gradients.
 
     `parts`: weight and gradients of each part. `names`: the parameters' names, by key. Raises ValueError if gradients
     are not finite.
     """
     differences = list[Difference]()
-    sizes = {key: max(whole[key].norm, sum(weight * part[key].norm for weight, part in parts)) for key in names}
-    if not all(math.isfinite(size) for size in sizes.values()):
+    norms = {key: max(whole[key].norm, sum(weight * part[key].norm for weight, part in parts)) for key in names}
+    if not all(math.isfinite(norm) for norm in norms.values()):
         raise ValueError("gradients are not finite")
-    least_size = NOISE * max(sizes.values(), default=0.0)
-    for key, size in sizes.items():
+    least_norm = NOISE * max(norms.values(), default=0.0)
+    for key, norm in norms.items():
         whole_sums = np.array(whole[key].sums)
         parts_sums = np.sum([weight * np.array(part[key].sums) for weight, part in parts], axis=0)
-        if size > least_size and (share := float(np.linalg.norm(whole_sums - parts_sums)) / size) > tolerance:
+        if norm > least_norm and (share := float(np.linalg.norm(whole_sums - parts_sums)) / norm) > tolerance:
             differences.append(Difference(names[key], share))
-    return max(differences, key=lambda each: each.share, default=None)
+    return max(differences, key=lambda one_difference: one_difference.share, default=None)

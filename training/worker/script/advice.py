@@ -13,21 +13,21 @@ from dyntrain.training.worker.script.source import Advice, Site, once_per_site
 from dyntrain.training.worker.script.variables import variable_advice
 
 
-def advise(findings: Findings, caller: FrameType, named: bool) -> None:
+def advise(findings: Findings, caller: FrameType, has_name: bool) -> None:
     """Report the advice on the script that begins a loop in the frame `caller`.
 
-    `named`: whether the loop has a name. Raises ValueError for any advice if findings are strict.
+    `has_name`: whether the loop has a name. Raises ValueError for any advice if the findings' mode is strict.
     """
-    if findings.off:
+    if findings.is_off:
         return
-    file = caller.f_code.co_filename
+    script_file = caller.f_code.co_filename
     stop_messages = [
-        findings.find(code, Place(file, line, line), **dict(values))
-        for code, line, values in _advice_at(caller)
-        if not (named and code == "DT612")
+        findings.find(rule_code, Place(script_file, line, line), **dict(sentence_values))
+        for rule_code, line, sentence_values in _advice_at(caller)
+        if not (has_name and rule_code == "DT612")
     ]
     if any(stop_messages):
-        raise ValueError(findings.stops)
+        raise ValueError(findings.stop_messages)
 
 
 @once_per_site

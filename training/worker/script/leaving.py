@@ -1,8 +1,9 @@
 """Handle a script that leaves its loop over epochs early, by `break` or by an error.
 
-An error closes the loop's generator just as `break` does, so the loop cannot distinguish the two. The connection to the
-coordinator therefore stays open for some seconds. In this time an error reaches the interpreter's hook, which reports
-it to the coordinator. A script that continues after the loop counts as a lost worker.
+An error closes the loop's generator just as `break` does, so the loop cannot distinguish an error from `break`. The
+connection to the coordinator therefore stays open for some seconds. In this time an error reaches the interpreter's
+`excepthook`, which reports the error to the coordinator. A script that continues after the loop counts as a lost
+worker.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from dyntrain.training.worker.membership.membership import Membership
 
 log = logging.getLogger(__name__)
 UNWIND_SECONDS = 10.0  # seconds for an error to get through the script's own clean-up, on a busy machine
-LEFT = (
+LEFT_EARLY_ERROR = (
     "the loop over job.epochs() was left before its end: this worker counts as lost and is started again. To end the "
     "job early, call job.stop() and go on"
 )
 
 
-def close_soon(membership: Membership, seconds: float = UNWIND_SECONDS) -> None:
-    """Close the connection after `seconds`, or when the process ends if that is sooner."""
+def close_later(membership: Membership, seconds: float = UNWIND_SECONDS) -> None:
+    """Close the connection to the coordinator after `seconds`, or when the process ends if that is sooner."""
     if sys.is_finalizing():  # no thread can start any more: starting the timer would never end
         membership.close()
         return
@@ -36,5 +37,5 @@ def close_soon(membership: Membership, seconds: float = UNWIND_SECONDS) -> None:
 def _close(membership: Membership) -> None:
     has_failed = membership.failure_reported or getattr(sys, "last_value", None) is not None  # a REPL sets last_value
     if not has_failed:
-        log.error(LEFT)
+        log.error(LEFT_EARLY_ERROR)
     membership.close()

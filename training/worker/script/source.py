@@ -14,7 +14,7 @@ from typing import NamedTuple
 from dyntrain.training.worker.data.loader import Loader
 
 Advice = tuple[str, int, tuple[tuple[str, str | int], ...]]  # a rule's code, a line, and values for its sentence
-MOST_CACHED = 256  # cached results of an analysis; the least recently used ones are dropped
+MOST_CACHED_RESULTS = 256  # cached results of an analysis; the least recently used ones are dropped
 PARSER_LOCK = threading.Lock()  # CPython 3.11 cannot make two trees at once: "AST constructor recursion depth mismatch"
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -22,14 +22,14 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class Site(NamedTuple):
-    """Line at which a loop is about to begin, with its file and source: the input of an analysis.
+    """Line of a script at which a loop is about to begin, with file and source: the input of an analysis.
 
     `loader_names`: names of variables that hold a loader of the job.
     """
 
-    file: str
-    line: int
-    source: str
+    file: str  # the script's path
+    line: int  # where the loop begins
+    source: str  # the file's text
     loader_names: frozenset[str]
 
 
@@ -38,19 +38,19 @@ class _NoTree(Exception):
 
 
 def once_per_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> Callable[[FrameType], Sequence[Advice]]:
-    """Make `analysis` a function of the frame that begins a loop, which runs once for each line of a source.
+    """Make `analysis` a function of the frame that begins a loop. The analysis runs once for each line of a source.
 
-    A source that cannot be parsed gives no advice; that result is not cached.
+    A source that cannot be parsed gives no advice, and this empty result is not cached.
     """
 
-    @functools.lru_cache(MOST_CACHED)
-    def advice(site: Site) -> Sequence[Advice]:
+    @functools.lru_cache(MOST_CACHED_RESULTS)
+    def cached_advice(site: Site) -> Sequence[Advice]:
         return tuple(analysis(site, _tree_of(site.source)))
 
     def advice_at(caller: FrameType) -> Sequence[Advice]:
         with PARSER_LOCK:
             try:
-                return advice(_site_of(caller))
+                return cached_advice(_site_of(caller))
             except _NoTree:
                 return ()
 
@@ -58,10 +58,10 @@ def once_per_site(analysis: Callable[[Site, ast.Module], Iterable[Advice]]) -> C
 
 
 def _tree_of(source: str) -> ast.Module:
-    """Parse the source. Raises _NoTree if that fails.
+    """Parse the source. Raises _NoTree if the source cannot be parsed.
 
-    Parsing fails if the file has changed. It also fails if an object deleted meanwhile prints a traceback, for which
-    Python parses another source.
+    Parsing fails if the file has changed since Python loaded it. Parsing also fails if an object deleted meanwhile
+    prints a traceback, for which Python parses another source.
     """
     try:
         return ast.parse(source)
@@ -70,14 +70,14 @@ def _tree_of(source: str) -> ast.Module:
 
 
 def _site_of(caller: FrameType) -> Site:
-    file = caller.f_code.co_filename
-    variables = caller.f_locals
-    all_variables = {**caller.f_globals, **variables}
+    script_file = caller.f_code.co_filename
+    local_variables = caller.f_locals
+    all_variables = {**caller.f_globals, **local_variables}
     # not isinstance: an object's `__class__` may run the script's code
-    loaders = frozenset(name for name, value in all_variables.items() if issubclass(type(value), Loader))
+    loader_names = frozenset(name for name, value in all_variables.items() if issubclass(type(value), Loader))
     if caller.f_code.co_flags & CO_OPTIMIZED:
-        variables.clear()  # a function's f_locals are copies, which would keep the values alive forever
-    return Site(file, caller.f_lineno, "".join(linecache.getlines(file, caller.f_globals)), loaders)
+        local_variables.clear()  # a function's f_locals are copies, which would keep the values alive forever
+    return Site(script_file, caller.f_lineno, "".join(linecache.getlines(script_file, caller.f_globals)), loader_names)
 
 
 def path_to(tree: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
@@ -85,8 +85,8 @@ def path_to(tree: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
     if tree is node:
         yield node
         return
-    for part in ast.iter_child_nodes(tree):
-        if path_below := list(path_to(part, node)):
+    for child in ast.iter_child_nodes(tree):
+        if path_below := list(path_to(child, node)):
             yield tree
             yield from path_below
             return

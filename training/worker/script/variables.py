@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from dyntrain.training.worker.script.left_early import begins_loop, iterates_batches, names_in
+from dyntrain.training.worker.script.left_early import is_epoch_loop_at, iterates_batches, variable_names_in
 from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, Advice, Site
 
 SHOWING_CALLS = {  # calls that only show their arguments, or wait
@@ -18,31 +18,42 @@ SHOWING_CALLS = {  # calls that only show their arguments, or wait
     "add_image", "set_description", "set_postfix", "wait_to_read",
 }  # fmt: skip
 CHANGING_METHODS = {"append", "appendleft", "pop", "popleft", "extend", "clear"}  # methods that change a container
-CLOCKS = {"time", "perf_counter", "monotonic", "now"}
+CLOCKS = {"time", "perf_counter", "monotonic", "now"}  # functions that read a clock
 READING_METHODS = {"get", "get_name_value"}  # methods that read a metric
-JOB_METHODS = {"keep", "memory", "rows"}
+JOB_METHODS = {"keep", "memory", "rows"}  # methods of a job that keep values for joining workers
 
 
 def variable_advice(site: Site, tree: ast.Module) -> Iterator[Advice]:
     kept_names = _kept_by_the_job(tree)
-    for loop in [node for node in ast.walk(tree) if isinstance(node, ast.For) and begins_loop(node, site.line)]:
-        epoch, inner = names_in(loop.target), [node for node in ast.walk(loop) if isinstance(node, ast.For)]
-        loops = [loop, *(each for each in inner if iterates_batches(each.iter, site, epoch))]
-        passes = [_pass_of(each) for each in loops]
-        carried = [name for each in passes for name in each.carried if name not in kept_names or name in each.renamed]
-        if names := list(dict.fromkeys(carried)):
-            memory = ", ".join(f"{name.split('.')[-1]}=..." for name in names)
-            yield "DT604", loop.lineno, (("names", ", ".join(names)), ("memory", memory))
-        for each in loops:
-            if "zip" in _plain_calls(each.iter):
-                yield "DT607", each.lineno, ()
-            number = each.target.elts[0] if isinstance(each.target, ast.Tuple) else None
-            is_numbered = "enumerate" in _plain_calls(each.iter)
-            if is_numbered and isinstance(number, ast.Name) and number.id in _pass_of(each).used:
-                yield "DT605", each.lineno, (("name", number.id),)
+    for loop in [node for node in ast.walk(tree) if isinstance(node, ast.For) and is_epoch_loop_at(node, site.line)]:
+        epoch_names, inner_loops = (
+            variable_names_in(loop.target),
+            [node for node in ast.walk(loop) if isinstance(node, ast.For)],
+        )
+        loops = [
+            loop,
+            *(inner_loop for inner_loop in inner_loops if iterates_batches(inner_loop.iter, site, epoch_names)),
+        ]
+        passes = [_pass_of(any_loop) for any_loop in loops]
+        carried_names = [
+            name
+            for any_pass in passes
+            for name in any_pass.carried
+            if name not in kept_names or name in any_pass.renamed
+        ]
+        if distinct_names := list(dict.fromkeys(carried_names)):
+            memory_arguments = ", ".join(f"{name.split('.')[-1]}=..." for name in distinct_names)
+            yield "DT604", loop.lineno, (("names", ", ".join(distinct_names)), ("memory", memory_arguments))
+        for any_loop in loops:
+            if "zip" in _plain_calls(any_loop.iter):
+                yield "DT607", any_loop.lineno, ()
+            number_variable = any_loop.target.elts[0] if isinstance(any_loop.target, ast.Tuple) else None
+            is_numbered = "enumerate" in _plain_calls(any_loop.iter)
+            if is_numbered and isinstance(number_variable, ast.Name) and number_variable.id in _pass_of(any_loop).used:
+                yield "DT605", any_loop.lineno, (("name", number_variable.id),)
 
 
-class _Pass(ast.NodeVisitor):
+class _LoopPass(ast.NodeVisitor):
     """Names that one pass of a loop reads and sets, in the order of its statements.
 
     The names are of variables, and of attributes of `self`. Inner loops are assumed to run at least once.
@@ -59,12 +70,12 @@ class _Pass(ast.NodeVisitor):
         """Names whose value from one pass is used by the next pass."""
         return [name for name in self.first if name in (self.changed & self.used) - self._clocks]
 
-    def run(self, nodes: Iterable[ast.AST | None]) -> None:
+    def visit_all(self, nodes: Iterable[ast.AST | None]) -> None:
         for node in nodes:
             if node is not None:
                 self.visit(node)
 
-    def _reads(self, name: str, changes: bool = False) -> None:
+    def _note_read(self, name: str, changes: bool = False) -> None:
         if name not in self._set:
             self.first.setdefault(name)
         if changes:
@@ -77,7 +88,7 @@ class _Pass(ast.NodeVisitor):
     def visit_Name(self, node: ast.Name | ast.Attribute) -> None:
         name = ast.unparse(node)
         if isinstance(node.ctx, ast.Load):
-            self._reads(name)
+            self._note_read(name)
         else:
             self.changed.add(name)
             self.renamed.add(name)
@@ -97,83 +108,88 @@ class _Pass(ast.NodeVisitor):
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         self._assign([node.target], node.value)
-        self._reads(node.target.id)
+        self._note_read(node.target.id)
 
     def _assign(self, targets: Sequence[ast.expr], value: ast.expr | None) -> None:
-        names = {ast.unparse(each) for each in targets}
-        value_pass = _Pass()
-        value_pass.run([value])
-        self_updated = (names & set(value_pass.first)) - self.used  # total = total + loss
+        target_names = {ast.unparse(target) for target in targets}
+        value_pass = _LoopPass()
+        value_pass.visit_all([value])
+        self_updated = (target_names & set(value_pass.first)) - self.used  # total = total + loss
         for name in self_updated:
-            self._reads(name, changes=True)
-        self.run([value])
+            self._note_read(name, changes=True)
+        self.visit_all([value])
         self.used -= self_updated
         if _called_name(value) in CLOCKS or (value_pass.first and set(value_pass.first) <= self._clocks):
-            self._clocks |= names
+            self._clocks |= target_names
         for target in targets:
             self._store(target)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self.visit(node.value)
         target = node.target.value if isinstance(node.target, ast.Subscript) else node.target
-        self._reads(ast.unparse(target), changes=True)
+        self._note_read(ast.unparse(target), changes=True)
 
     def _store(self, target: ast.expr) -> None:
         if isinstance(target, ast.Subscript):
-            self._reads(ast.unparse(target.value), changes=True)
+            self._note_read(ast.unparse(target.value), changes=True)
             self.visit(target.slice)
         else:
             self.visit(target)
 
     def visit_If(self, node: ast.If) -> None:
-        shows, self._shows = self._shows, self._shows or all(map(_only_shows, node.body))
+        was_showing, self._shows = self._shows, self._shows or all(map(_only_shows, node.body))
         self.visit(node.test)
-        self._shows = shows
+        self._shows = was_showing
         set_before = set(self._set)
-        self.run(node.body)
+        self.visit_all(node.body)
         set_in_body, self._set = self._set, set_before
-        self.run(node.orelse)
+        self.visit_all(node.orelse)
         self._set &= set_in_body
 
     def visit_For(self, node: ast.For) -> None:
-        self.run([node.iter, node.target, *node.body, *node.orelse])
+        self.visit_all([node.iter, node.target, *node.body, *node.orelse])
 
     def visit_Call(self, node: ast.Call) -> None:
-        shows, function_name = self._shows, _called_name(node)
-        self._shows = shows or function_name in SHOWING_CALLS
+        was_showing, function_name = self._shows, _called_name(node)
+        self._shows = was_showing or function_name in SHOWING_CALLS
         if function_name in CHANGING_METHODS and isinstance(node.func, ast.Attribute):
-            self._reads(ast.unparse(node.func.value), changes=True)
+            self._note_read(ast.unparse(node.func.value), changes=True)
         else:
             self.visit(node.func)
-        self.run([*node.args, *node.keywords])
-        self._shows = shows
+        self.visit_all([*node.args, *node.keywords])
+        self._shows = was_showing
 
     def generic_visit(self, node: ast.AST) -> None:
         if isinstance(node, SCOPES):
             return
         if isinstance(node, COMPREHENSIONS):
-            own = {each.id for part in node.generators for each in ast.walk(part.target) if isinstance(each, ast.Name)}
-            names = (each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id not in own)
-            self.run(names)
+            own_names = {
+                name.id
+                for generator in node.generators
+                for name in ast.walk(generator.target)
+                if isinstance(name, ast.Name)
+            }
+            outer_names = (name for name in ast.walk(node) if isinstance(name, ast.Name) and name.id not in own_names)
+            self.visit_all(outer_names)
             return
         super().generic_visit(node)
 
 
-def _pass_of(loop: ast.For) -> _Pass:
-    loop_pass = _Pass()
-    loop_pass.run([loop.target, *loop.body])
+def _pass_of(loop: ast.For) -> _LoopPass:
+    loop_pass = _LoopPass()
+    loop_pass.visit_all([loop.target, *loop.body])
     return loop_pass
 
 
 def _kept_by_the_job(tree: ast.Module) -> set[str]:
     """Names of variables that job.memory, job.keep or job.rows returned, or that job.keep was given."""
-    kept = set[str]()
+    kept_names = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and _called_name(node.value) in JOB_METHODS:
-            kept |= {ast.unparse(each) for target in node.targets for each in ast.walk(target)}
+            kept_names |= {ast.unparse(part) for target in node.targets for part in ast.walk(target)}
         elif isinstance(node, ast.Call) and _called_name(node) == "keep":
-            kept |= {ast.unparse(each) for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)}
-    return kept
+            kept_names |= {ast.unparse(part) for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute)}
+    return kept_names
 
 
 def _only_shows(node: ast.stmt) -> bool:
@@ -184,8 +200,8 @@ def _only_shows(node: ast.stmt) -> bool:
 
 
 def _plain_calls(node: ast.AST) -> set[str]:
-    """Names of functions that an expression calls by a plain name."""
-    return {str(getattr(each.func, "id", "")) for each in ast.walk(node) if isinstance(each, ast.Call)}
+    """Names of functions that an expression calls by a name without a dot."""
+    return {str(getattr(call.func, "id", "")) for call in ast.walk(node) if isinstance(call, ast.Call)}
 
 
 def _called_name(node: ast.AST | None) -> str:

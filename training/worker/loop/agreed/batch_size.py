@@ -2,8 +2,9 @@
 
 In one process a script may pass a fixed batch size, or the number of samples in the current batch. If gradients
 accumulate over several batches, `n` may be for one batch or for all. A worker's batch is only a share of the whole
-batch, so the same expression gives another number there. The right meaning fits this step and all earlier steps. `n` is
-refused if no meaning fits, or if meanings with different results fit.
+batch, so there the same expression gives a smaller number than in one process. The right meaning gives the passed
+number in this step and in all earlier steps. `n` is refused if no meaning gives it, or if several meanings with
+different divisors give it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ N_DIVIDES = "as it is"  # `n` itself is the divisor: the number of means that we
 class NoMeaning(Exception):
     """The number in `trainer.step(n)` fits no meaning, or several.
 
-    `code`: a rule's code. `values`: for the rule's message.
+    `code`: code of the rule that the script breaks. `values`: numbers and names that are inserted in the rule's
+    message.
     """
 
     def __init__(self, code: str, **values: object) -> None:
@@ -26,23 +28,22 @@ class NoMeaning(Exception):
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Numbers of samples since the last update; a pair is for the last batch and for all batches.
+class SampleCounts:
+    """Numbers of samples since the last update: each pair is for the last batch and for all batches since then.
 
-    `nominal`: the script's batch size. `full`: the batch size over all workers. `per_worker`: whether `nominal` is each
-    worker's batch size. `own`: samples of this worker, or None if unknown, because the worker joined meanwhile. `all_`:
-    samples of all workers. `group`: batches per update; an epoch's last update may have fewer.
+    `own`: samples of this worker, or None if unknown, because the worker joined meanwhile.
     """
 
-    nominal: tuple[int, int]
-    full: tuple[int, int]
-    own: tuple[int, int | None]
-    all_: tuple[int, int]
-    per_worker: bool = False
-    group: int = 1
+    nominal: tuple[int, int]  # the script's batch size
+    full: tuple[int, int]  # the batch size over all workers
+    own: tuple[int, int | None]  # samples of this worker
+    all_: tuple[int, int]  # samples of all workers
+    per_worker: bool = False  # whether `nominal` is each worker's batch size
+    group: int = 1  # batches per update; an epoch's last update may have fewer
 
     def meanings(self, n: float) -> dict[str, tuple[int | None, int]]:
-        """Return the possible meanings of `n`, by name: the expected `n`, and the divisor of the summed gradients.
+        """Return the possible meanings of `n`, by name: the `n` that it expects, and the divisor of the summed
+        gradients.
 
         If gradients accumulate, `n` may be for another number of batches than were accumulated, because a script may
         restart its own count of batches in each epoch.
@@ -58,48 +59,54 @@ class Counts:
             meanings[f"{span}: samples here"] = (self.own[index], samples)
             meanings[f"{span}: samples of all workers"] = (samples, samples)
         if n > 0 and self.all_[1] > self.all_[0] and n % self.nominal[0] == 0 and not self.per_worker:
-            batches = int(n) // self.nominal[0]
-            meanings[f"batch size of {batches} batches"] = (int(n), self.full[0] * batches)
+            batch_count = int(n) // self.nominal[0]
+            meanings[f"batch size of {batch_count} batches"] = (int(n), self.full[0] * batch_count)
         if self.group > 1:
             meanings["group: batch size"] = (self.nominal[0] * self.group, self.full[0] * self.group)
         return meanings
 
 
-def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[int, list[str]]:
+def find_divisor(n: float, counts: SampleCounts, known_meanings: Collection[str] | None) -> tuple[int, list[str]]:
     """Return the divisor of the summed gradients, and the meanings that fit `n`.
 
-    `known`: meanings that fitted all earlier steps. Raises NoMeaning if no meaning fits, or if several with different
-    divisors fit.
+    `known_meanings`: meanings that fitted all earlier steps. Raises NoMeaning if no meaning fits, or if several with
+    different divisors fit.
     """
     meanings = counts.meanings(n)
-    fitting = {
-        name: divides
-        for name, (expected, divides) in meanings.items()
-        if expected == n and (known is None or name in known)
+    divisors_by_meaning = {
+        meaning: fitting_divisor
+        for meaning, (expected, fitting_divisor) in meanings.items()
+        if expected == n and (known_meanings is None or meaning in known_meanings)
     }
-    if not fitting:
+    if not divisors_by_meaning:
         raise NoMeaning("DT401", n=n, here=counts.own[0], all=counts.all_[0], batch=counts.nominal[0])
-    if len(set(fitting.values())) > 1:
-        raise NoMeaning("DT402", n=n, batches=counts.full[1] // counts.full[0], meanings=" or ".join(sorted(fitting)))
-    return next(iter(fitting.values())), sorted(fitting)
+    if len(set(divisors_by_meaning.values())) > 1:
+        raise NoMeaning(
+            "DT402", n=n, batches=counts.full[1] // counts.full[0], meanings=" or ".join(sorted(divisors_by_meaning))
+        )
+    return next(iter(divisors_by_meaning.values())), sorted(divisors_by_meaning)
 
 
 def divisor_of_means(
-    n: float, counts: Counts, known: Collection[str] | None, means: Collection[int]
+    n: float, counts: SampleCounts, known_meanings: Collection[str] | None, means: Collection[int]
 ) -> tuple[float, list[str], tuple[float, list[str]] | None]:
-    """Return divisor and meanings as `divisor` does, for losses that are means.
+    """Return the divisor and the meanings as `find_divisor` does, for losses that are means over samples.
 
-    If `n` is in `means`, `n` itself is the divisor, as in one process. The third value is the result of `divisor` if
-    `n` is also the number of samples in this share, otherwise None. Workers with shares of other sizes know which of
-    the two results is right.
+    If `n` is in `means`, `n` itself is the divisor, as in one process. The third value is the result of `find_divisor`
+    if `n` is also the number of samples in this share, otherwise None. Only workers whose shares have other sizes can
+    tell which of these two results is right.
     """
-    n_divides = n in means and (known is None or N_DIVIDES in known)
+    n_is_divisor = n in means and (known_meanings is None or N_DIVIDES in known_meanings)
     try:
-        divides, fitting = divisor(n, counts, known)
+        sum_divisor, fitting_meanings = find_divisor(n, counts, known_meanings)
     except NoMeaning:
-        if n_divides:
+        if n_is_divisor:
             return n, [N_DIVIDES], None
         raise
-    if not n_divides:
-        return divides, fitting, None
-    return (divides, [N_DIVIDES, *fitting], None) if divides == n else (n, [N_DIVIDES], (divides, fitting))
+    if not n_is_divisor:
+        return sum_divisor, fitting_meanings, None
+    return (
+        (sum_divisor, [N_DIVIDES, *fitting_meanings], None)
+        if sum_divisor == n
+        else (n, [N_DIVIDES], (sum_divisor, fitting_meanings))
+    )

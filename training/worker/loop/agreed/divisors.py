@@ -6,28 +6,34 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dyntrain.training.sampling.batching import Batching, PerWorker
-from dyntrain.training.worker.loop.agreed.batch_size import N_DIVIDES, Counts, NoMeaning, divisor, divisor_of_means
+from dyntrain.training.worker.loop.agreed.batch_size import (
+    N_DIVIDES,
+    NoMeaning,
+    SampleCounts,
+    divisor_of_means,
+    find_divisor,
+)
 from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
-SHORT_GROUP = "; accumulate=k, as an epoch's last update has fewer"
+SHORT_GROUP_HINT = "; accumulate=k, as an epoch's last update has fewer"
 OF_A_SUM: list[str] = []  # in place of meanings: `n` itself is the divisor, and must be equal on all workers
 
 
-def _means(trainer: ElasticTrainer, current: CurrentBatch) -> set[int]:
+def _counts_of_means(trainer: ElasticTrainer, batch: CurrentBatch) -> set[int]:
     """Return the possible numbers of means in a sum of losses: of one batch, of several batches, of each device."""
-    return {1, trainer.accumulate, current.batches, len(trainer._contexts)}
+    return {1, trainer.accumulate, batch.batches, len(trainer._contexts)}
 
 
-def _is_mixed(current: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
+def _is_mixed(batch: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
     """Whether the summed tags are the `unsure` tags of all unsure workers plus the `sure` tags of the other workers."""
-    unsure_workers = current.consensus.unsure_workers
-    total = [
+    unsure_workers = batch.consensus.unsure_workers
+    mixed_tags = [
         unsure_workers * unsure_tag + (workers - unsure_workers) * sure_tag
         for unsure_tag, sure_tag in zip(unsure, sure, strict=True)
     ]
-    return 0 < unsure_workers < workers and current.consensus.tagged == total
+    return 0 < unsure_workers < workers and batch.consensus.tagged == mixed_tags
 
 
 class Divisors:
@@ -38,100 +44,102 @@ class Divisors:
         self,
         trainer: ElasticTrainer,
         n: float,
-        current: CurrentBatch,
-        full: int,
+        batch: CurrentBatch,
+        full_samples: int,
         job_state: dict[str, Any],
-        singles: bool,
+        has_single_samples: bool,
     ) -> float:
         """Return the divisor of the summed gradients. Raises NoMeaning if `n` fits no meaning, or several.
 
-        `full`: samples of a full step over all workers. `job_state`: part of the job's state that stores the meanings.
-        `singles`: no worker has more than one sample.
+        `full_samples`: samples of a full step over all workers. `job_state`: part of the job's state that stores the
+        meanings. `has_single_samples`: whether no worker has more than one sample.
         """
         try:
-            return self._divisor_of(trainer, n, current, full, job_state, singles)
+            return self._divisor_of(trainer, n, batch, full_samples, job_state, has_single_samples)
         except NoMeaning as error:
-            adds_up = trainer.accumulate == 1 and any(p.grad_req == "add" for p in trainer._params)
-            raise NoMeaning(error.code, **{**error.values, "more": SHORT_GROUP if adds_up else ""}) from None
+            adds_gradients = trainer.accumulate == 1 and any(param.grad_req == "add" for param in trainer._params)
+            raise NoMeaning(
+                error.code, **{**error.values, "more": SHORT_GROUP_HINT if adds_gradients else ""}
+            ) from None
 
     def _divisor_of(
         self,
         trainer: ElasticTrainer,
         n: float,
-        current: CurrentBatch,
-        full: int,
+        batch: CurrentBatch,
+        full_samples: int,
         job_state: dict[str, Any],
-        singles: bool,
+        has_single_samples: bool,
     ) -> float:
-        if isinstance(n, Total) and current.batches > 1:
+        if isinstance(n, Total) and batch.batches > 1:
             raise NoMeaning("DT403")
-        number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
-        known = meanings.get(number)
-        sum_meanings = OF_A_SUM if known is None else known
-        counts = current.counted and current.batches == 1 and trainer.loss_kind == "sum"
+        trainer_number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
+        known_meanings = meanings.get(trainer_number)
+        sum_meanings = OF_A_SUM if known_meanings is None else known_meanings
+        may_be_sum = batch.counted and batch.batches == 1 and trainer.loss_kind == "sum"
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
                 raise NoMeaning("DT406", n=n)
-            divides, fitting = float(n), sum_meanings
+            divisor_value, fitting_meanings = float(n), sum_meanings
         elif trainer.loss_kind == "mean":
-            divides, fitting, current.unsure[trainer] = divisor_of_means(
-                n, self._counts(current, full), known, _means(trainer, current)
+            divisor_value, fitting_meanings, batch.unsure[trainer] = divisor_of_means(
+                n, self._counts(batch, full_samples), known_meanings, _counts_of_means(trainer, batch)
             )
-        elif counts and n == 1 and known is None and singles:
+        elif may_be_sum and n == 1 and known_meanings is None and has_single_samples:
             raise NoMeaning("DT404")
-        elif counts and n == 1 and (known == OF_A_SUM or len(current.part) > 1):
-            divides, fitting = 1.0, sum_meanings  # `n` is max(1, epoch.sum(...)) with a sum of 0
+        elif may_be_sum and n == 1 and (known_meanings == OF_A_SUM or len(batch.part) > 1):
+            divisor_value, fitting_meanings = 1.0, sum_meanings  # `n` is max(1, epoch.sum(...)) with a sum of 0
         else:
             try:
-                divides, fitting = divisor(n, self._counts(current, full), known)
+                divisor_value, fitting_meanings = find_divisor(n, self._counts(batch, full_samples), known_meanings)
             except NoMeaning:
-                if not (counts and n > 0):
+                if not (may_be_sum and n > 0):
                     raise
-                divides, fitting = float(n), sum_meanings
-        if current.unsure.get(trainer) is None:
-            job_state["meanings"] = {**meanings, number: fitting}
-        return divides
+                divisor_value, fitting_meanings = float(n), sum_meanings
+        if batch.unsure.get(trainer) is None:
+            job_state["meanings"] = {**meanings, trainer_number: fitting_meanings}
+        return divisor_value
 
     def agreed_divisor(
         self,
         trainer: ElasticTrainer,
-        current: CurrentBatch,
+        batch: CurrentBatch,
         workers: int,
-        alike: bool,
-        tagged: Callable[[float], list[float]],
+        tags_agree: bool,
+        tags_for: Callable[[float], list[float]],
         job_state: dict[str, Any],
     ) -> float | None:
         """Return the divisor that all workers agree on after the sums, or None if the workers' divisors differ.
 
-        A worker whose `n` has two meanings has voted for the samples of its batch, and that it is unsure. `alike`:
-        whether all workers' tags are equal. `tagged`: returns the tags of a worker with this divisor. Raises NoMeaning
-        if all workers are unsure, unless `n` is 1.
+        A worker whose `n` has two meanings has voted for the number of samples in its batch, and marked its vote as
+        unsure. `tags_agree`: whether all workers' tags are equal. `tags_for`: function that returns a worker's tags for
+        a divisor. Raises NoMeaning if all workers are unsure, unless `n` is 1.
         """
-        number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
-        unsure, unsure_workers = current.unsure.get(trainer), current.consensus.unsure_workers
-        divides = current.divides.get(trainer, 1.0)  # unknown if a worker was lost in the sum that gives `n`
-        if unsure is None:
-            votes = (tagged(count) for count in current.sample_counts)
-            agrees = alike or any(_is_mixed(current, workers, vote, tagged(divides)) for vote in votes)
-            return divides if agrees else None
-        if alike and 0 < unsure_workers < workers:
-            job_state["meanings"] = {**meanings, number: unsure[1]}
-            return unsure[0]
-        if not alike and not _is_mixed(current, workers, tagged(unsure[0]), tagged(divides)):
+        trainer_number, meanings = str(self._trainers.index(trainer)), job_state.get("meanings", {})
+        other_result, unsure_workers = batch.unsure.get(trainer), batch.consensus.unsure_workers
+        divisor_value = batch.divides.get(trainer, 1.0)  # unknown if a worker was lost in the sum that gives `n`
+        if other_result is None:
+            votes = (tags_for(count) for count in batch.sample_counts)
+            all_agree = tags_agree or any(_is_mixed(batch, workers, vote, tags_for(divisor_value)) for vote in votes)
+            return divisor_value if all_agree else None
+        if tags_agree and 0 < unsure_workers < workers:
+            job_state["meanings"] = {**meanings, trainer_number: other_result[1]}
+            return other_result[0]
+        if not tags_agree and not _is_mixed(batch, workers, tags_for(other_result[0]), tags_for(divisor_value)):
             return None
-        if unsure_workers == workers and divides != 1:
-            raise NoMeaning("DT405", n=divides)
-        job_state["meanings"] = {**meanings, number: [N_DIVIDES]}
-        return divides
+        if unsure_workers == workers and divisor_value != 1:
+            raise NoMeaning("DT405", n=divisor_value)
+        job_state["meanings"] = {**meanings, trainer_number: [N_DIVIDES]}
+        return divisor_value
 
-    def _counts(self, current: CurrentBatch, full: int) -> Counts:
-        batch, batches = self._batching.batch, current.batches
-        own_samples = len(current.part)
-        return Counts(
-            nominal=(batch, batch * batches),
-            full=(full, full * batches),
-            own=(own_samples, own_samples if len(current.parts) > 1 else current.own_samples),
-            all_=(current.size, current.samples),
+    def _counts(self, current_batch: CurrentBatch, full_samples: int) -> SampleCounts:
+        batch_size, batches = self._batching.batch, current_batch.batches
+        own_samples = len(current_batch.part)
+        return SampleCounts(
+            nominal=(batch_size, batch_size * batches),
+            full=(full_samples, full_samples * batches),
+            own=(own_samples, own_samples if len(current_batch.parts) > 1 else current_batch.own_samples),
+            all_=(current_batch.size, current_batch.samples),
             per_worker=isinstance(self._batching, PerWorker),
             group=self._trainers[0].accumulate,
         )

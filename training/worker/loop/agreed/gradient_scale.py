@@ -1,4 +1,4 @@
-"""Factor that scales a Module's summed gradients to those of one process.
+"""Factor by which a Module's gradients, summed over the workers, equal the gradients of one process.
 
 The script may give each worker as many samples as one process has, or divide one batch over all workers.
 """
@@ -10,52 +10,54 @@ from typing import Any
 
 from dyntrain.training.worker.refused import RefusedByAll
 
-NORMALISED = ("batch", "valid")
-MEANS_OF_UNEQUAL = (
+NORMALISATIONS = ("batch", "valid")  # values of `normalization` by which an output's gradients are means
+UNEQUAL_BATCHES_ERROR = (
     "{op}(normalization={how!r}) takes the mean of each worker's batch, but the batches have different sizes: give all "
     "workers batches of one size, or leave normalization out"
 )
-SUMS_AND_MEANS = (
+SUMS_AND_MEANS_ERROR = (
     "one output has normalization={how!r} and another has not: dividing the batch changes their proportion. Leave "
     "normalization out, or give all workers the batch of one process"
 )
 
 
 class GradientScale:
-    """Factors for a script whose optimizer has the factor `declared` in one process, with `batch` samples.
+    """Gradient factors for a script that in one process has `batch` samples and the optimizer's factor `declared`.
 
-    Gradients are sums over samples. Outputs with a `normalization` have means over samples as gradients.
+    The gradients of an output are sums over samples, or means if the output has a `normalization`.
     """
 
     def __init__(self, declared: float, batch: int, symbol: Any) -> None:
         self._declared, self._batch = declared, batch
         self._normalised, self._plain = _outputs(symbol)
 
-    def factor_for(self, total: float, squares: float, workers: int) -> float:
-        """Return the factor for workers whose batches have `total` samples.
+    def gradient_factor(self, total: float, squares: float, workers: int) -> float:
+        """Return the gradient factor for workers whose batches together have `total` samples.
 
         `squares`: sum of the squared sizes of the batches. If no factor is right, all workers raise RefusedByAll.
         """
-        of_sums = self._declared * (self._batch / total)
+        factor_of_sums = self._declared * (self._batch / total)
         if self._normalised is None:
-            return of_sums
-        op, mode = self._normalised
+            return factor_of_sums
+        operator, normalization = self._normalised
         if squares * workers != total * total:
-            raise RefusedByAll(MEANS_OF_UNEQUAL.format(op=op, how=mode))
+            raise RefusedByAll(UNEQUAL_BATCHES_ERROR.format(op=operator, how=normalization))
         if self._plain and total != self._batch * workers:
-            raise RefusedByAll(SUMS_AND_MEANS.format(how=mode))
+            raise RefusedByAll(SUMS_AND_MEANS_ERROR.format(how=normalization))
         return self._declared / workers
 
 
 def _outputs(symbol: Any) -> tuple[tuple[str, str] | None, bool]:
-    """Return a normalising output's operator and `normalization`, and whether another output does not normalise."""
+    """Return operator and `normalization` of an output that normalises, and whether another output does not
+    normalise.
+    """
     graph = json.loads(symbol.tojson())
-    normalised, has_plain = None, False
-    for number, *_ in graph["heads"]:
-        node = graph["nodes"][number]
-        mode = node.get("attrs", {}).get("normalization")
-        if mode in NORMALISED:
-            normalised = (node["op"], mode)
+    normalised_output, has_unnormalised = None, False
+    for node_index, *_ in graph["heads"]:
+        node = graph["nodes"][node_index]
+        normalization = node.get("attrs", {}).get("normalization")
+        if normalization in NORMALISATIONS:
+            normalised_output = (node["op"], normalization)
         elif node["op"] != "BlockGrad":
-            has_plain = True
-    return normalised, has_plain
+            has_unnormalised = True
+    return normalised_output, has_unnormalised

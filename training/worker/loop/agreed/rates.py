@@ -1,7 +1,7 @@
 """Compare the values that must be equal in all workers' updates: learning rate, decay, momentum, loss scale.
 
 If a script computes these values from variables of its own, a worker that joins may have other values, and the weights
-diverge. So each sum of gradients includes a few numbers that show whether all workers agree. No message is added.
+diverge. So each sum of gradients includes a few numbers that show whether all workers agree, without another message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.refused import Unrecoverable
 from dyntrain.training.worker.state.attributes import capture
 
-OPTIMIZER_VALUES = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
+OPTIMIZER_VALUES = ("wd", "momentum", "beta1", "beta2")  # attributes that an optimizer may have
 MULTIPLIERS, SCHEDULE, OPTIMIZER = "lr_mult or wd_mult", "what the scheduler keeps", "the optimizer's kind"
 TRAINED = "which parameters train (grad_req)"
 DIVISOR = "what step(n) divides by"
@@ -30,30 +30,31 @@ class UnequalRates(RuntimeError, Unrecoverable):
     """The workers' updates would differ, so no worker has applied the step."""
 
 
-def rates(trainer: Any, divides: float | None) -> dict[str, float]:
+def update_values(trainer: Any, divisor_value: float | None) -> dict[str, float]:
     """Return the values that the trainer's next update depends on.
 
-    The names are equal on all workers; an absent value is 0. `divides`: the divisor, None if not known yet. The
-    scheduler's attributes are compared without a call, because some schedulers count their calls.
+    The dict has the same names on all workers, and 0 for a value that the trainer does not have. `divisor_value`: the
+    divisor, None if not known yet. The scheduler's attributes are read, but it is not called, because some schedulers
+    count their calls.
     """
     optimizer = trainer._optimizer
     scheduler = optimizer.lr_scheduler
-    rate = getattr(scheduler, "base_lr", None) if scheduler is not None else optimizer.lr
-    scaler = getattr(trainer, "_amp_loss_scaler", None)
+    learning_rate = getattr(scheduler, "base_lr", None) if scheduler is not None else optimizer.lr
+    loss_scaler = getattr(trainer, "_amp_loss_scaler", None)
     values = {
-        "learning_rate": rate,
+        "learning_rate": learning_rate,
         **{name: getattr(optimizer, name, None) for name in OPTIMIZER_VALUES},
-        "loss scale": getattr(scaler, "loss_scale", None),
-        DIVISOR: divides,
+        "loss scale": getattr(loss_scaler, "loss_scale", None),
+        DIVISOR: divisor_value,
     }
     multipliers = [
-        (i, float(p.lr_mult), float(p.wd_mult))
-        for i, p in enumerate(trainer._params)
-        if (p.lr_mult, p.wd_mult) != (1, 1)
+        (index, float(param.lr_mult), float(param.wd_mult))
+        for index, param in enumerate(trainer._params)
+        if (param.lr_mult, param.wd_mult) != (1, 1)
     ]
     values[MULTIPLIERS] = _digest(multipliers) if multipliers else 0
     values[SCHEDULE] = 0 if scheduler is None else _digest([type(scheduler).__name__, capture(scheduler)])
-    values[TRAINED] = _digest([p.grad_req for p in trainer._params])
+    values[TRAINED] = _digest([param.grad_req for param in trainer._params])
     values[OPTIMIZER] = _digest(type(optimizer).__name__)
     # A joined worker received a plain number with the state in place of a NumPy number.
     return {name: float(value) if isinstance(value, int | float | np.number) else 0.0 for name, value in values.items()}
@@ -66,7 +67,7 @@ def _digest(value: Any) -> int:
 def tags(step: int, values: Mapping[str, float]) -> list[float]:
     """Return numbers whose sums over the workers show whether all workers' values are equal.
 
-    Different values with equal tags at one step have different tags at the next step.
+    Different values that have equal tags in one step have different tags in the next step.
     """
     digest = zlib.crc32(repr((step, sorted(values.items()))).encode())
     return [*mark(digest), *mark(digest // LARGEST_MARK)]
@@ -77,7 +78,7 @@ def unequal_rates(
 ) -> UnequalRates:
     """Return the error that lists the differing values, with the same text on all workers.
 
-    All workers must call it at the same time.
+    All workers must call this function at the same time.
     """
     values = {**values, FACTORS: float(_digest(fingerprint) if any(fingerprint) else 0)}
     compared = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
@@ -86,23 +87,23 @@ def unequal_rates(
         "; ".join(differences.values()) or "rates, decay, momentum, loss scale, what trains, or what step(n) divides by"
     )
     trainer_text = f" (trainer {trainer})" if trainer else ""
-    code = "DT411" if DIVISOR in differences else "DT412" if FACTORS in differences else "DT413"
-    return UnequalRates(membership.findings.find(code, what=f"{difference_text}{trainer_text}"))
+    rule_code = "DT411" if DIVISOR in differences else "DT412" if FACTORS in differences else "DT413"
+    return UnequalRates(membership.findings.find(rule_code, what=f"{difference_text}{trainer_text}"))
 
 
 def _difference(membership: Membership, anchor: Position, name: str, value: float) -> str | None:
     """Describe how the workers' values differ, or return None if the values are equal or a worker is lost meanwhile.
 
-    The sums may be of floats, so values that agree to six digits are equal.
+    The sums may be rounded to float32, so values that agree to six digits count as equal.
     """
-    first = sum_up(membership, anchor, f"{name} of worker 0", 0.0 if membership.kvstore.rank else value, 0.0)
-    if first is None:
+    first_sums = sum_up(membership, anchor, f"{name} of worker 0", 0.0 if membership.kvstore.rank else value, 0.0)
+    if first_sums is None:
         return None
-    differs = not math.isclose(value, first[0], rel_tol=1e-6)
-    others = sum_up(membership, anchor, f"{name} of others", value if differs else 0.0, float(differs))
-    if others is None or not others[1]:
+    differs = not math.isclose(value, first_sums[0], rel_tol=1e-6)
+    differing_sums = sum_up(membership, anchor, f"{name} of others", value if differs else 0.0, float(differs))
+    if differing_sums is None or not differing_sums[1]:
         return None
-    count = f"{others[1]:.0f} of {membership.kvstore.num_workers} workers"
+    count_text = f"{differing_sums[1]:.0f} of {membership.kvstore.num_workers} workers"
     if name in (MULTIPLIERS, SCHEDULE, OPTIMIZER, TRAINED, FACTORS):
-        return f"{name} on {count}"
-    return f"{name} is {first[0]:g} on worker 0, and {others[0] / others[1]:g} on {count}"
+        return f"{name} on {count_text}"
+    return f"{name} is {first_sums[0]:g} on worker 0, and {differing_sums[0] / differing_sums[1]:g} on {count_text}"

@@ -25,11 +25,11 @@ class Total(float):
 def _total_operator(name: str) -> Callable[[Total, Any], Any]:
     operation = getattr(float, name)
 
-    def derived(self: Total, other: Any) -> Any:
+    def total_operation(self: Total, other: Any) -> Any:
         result = operation(self, other)
         return result if result is NotImplemented else Total(result)
 
-    return derived
+    return total_operation
 
 
 for _name in ("add", "radd", "sub", "mul", "rmul", "truediv"):
@@ -41,7 +41,8 @@ def reduce(
 ) -> float:
     """Return the sum of `total` over all workers; with `count`, the sum of totals divided by the sum of counts.
 
-    Returns NaN on all workers if a worker is lost meanwhile. `spectates`: this worker's count is 0.
+    Returns NaN on all workers if a worker is lost meanwhile. `spectates`: whether this worker has only another worker's
+    sample, so that its own count is 0.
     """
     sums = sum_up(membership, anchor, name, total, 0.0 if spectates else 1.0 if count is None else count)
     if sums is None:
@@ -63,22 +64,27 @@ def sum_up(
     own_numbers = [1.0, *tags, total, count]
     sums, workers = own_numbers, membership.kvstore.num_workers
     if membership.shared:
-        vote = doubles(own_numbers)
-        received: list[float] = []
-        key = REDUCE[0]
+        own_array = doubles(own_numbers)
+        received_sums: list[float] = []
+        sum_key = REDUCE[0]
 
         def exchange(done: Callable[[], None]) -> bool:
-            pushed = membership.exchange([key], lambda: membership.kvstore.pushpull(key, vote), [vote], aside=True)
+            pushed = membership.exchange(
+                [sum_key], lambda: membership.kvstore.pushpull(sum_key, own_array), [own_array], aside=True
+            )
             return pushed and membership.apply(anchor, done)
 
-        if exchange(lambda: received.extend(numbers_of(vote).tolist())):
-            sums = received if membership.all_have_sums(lambda: exchange(lambda: None)) else []
+        if exchange(lambda: received_sums.extend(numbers_of(own_array).tolist())):
+            sums = received_sums if membership.all_have_sums(lambda: exchange(lambda: None)) else []
         else:
             sums = []
         if not sums or sums[0] != workers:  # the sums are equal on all survivors
             return None
         if sums[1:5] != [workers * tag for tag in tags]:
-            raise RuntimeError(f"{name!r}: other workers sum another name now; sum at the same places on all workers")
+            raise RuntimeError(
+                f"epoch.reduce({name!r}) or epoch.sum() failed, because other workers sum another name: sum at the "
+                "same places on all workers"
+            )
     return sums[5], sums[6]
 
 

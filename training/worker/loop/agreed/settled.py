@@ -11,7 +11,7 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.training_state import TrainingState, gradient_key
 
 
-def flush_accumulated(
+def sum_accumulated(
     membership: Membership,
     state: TrainingState,
     trainers: Sequence[ElasticTrainer],
@@ -22,24 +22,24 @@ def flush_accumulated(
 
     `on_success` is called when all workers have the sums, but not if a worker was lost meanwhile.
     """
-    owners = {id(p): x for x in trainers for p in x._params}
-    keys, arrays = [], []
-    for t, trainer in enumerate(trainers):
-        for i, p in enumerate(trainer._params):
-            if p.grad_req == "add" and owners[id(p)] is trainer:
-                CurrentBatch.undo_scale(trainer, p, state)
-                keys.append(gradient_key(t, i))
-                arrays.append(p.list_grad())
-    assert len(keys) == len(state.accumulated)
+    owner_by_param = {id(param): owner for owner in trainers for param in owner._params}
+    gradient_keys, gradient_lists = [], []
+    for trainer_number, trainer in enumerate(trainers):
+        for index, param in enumerate(trainer._params):
+            if param.grad_req == "add" and owner_by_param[id(param)] is trainer:
+                CurrentBatch.undo_scale(trainer, param, state)
+                gradient_keys.append(gradient_key(trainer_number, index))
+                gradient_lists.append(param.list_grad())
+    assert len(gradient_keys) == len(state.accumulated)
 
-    def push() -> None:
-        for key, gradients in zip(keys, arrays, strict=True):
-            membership.kvstore.pushpull(key, gradients)
+    def push_gradients() -> None:
+        for sum_key, gradients in zip(gradient_keys, gradient_lists, strict=True):
+            membership.kvstore.pushpull(sum_key, gradients)
 
-    def store() -> None:
+    def store_sums() -> None:
         state.carried.carry()
         state.own["accumulated"] = {**state.own["accumulated"], "here": None, "weights": {}}
         on_success()
 
-    if membership.exchange(keys, push, [gradients[0] for gradients in arrays]):
-        membership.apply(position, store)
+    if membership.exchange(gradient_keys, push_gradients, [gradients[0] for gradients in gradient_lists]):
+        membership.apply(position, store_sums)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dyntrain.training.worker.loop.agreed.reduction import Total, reduce, sum_up
-from dyntrain.training.worker.loop.batch.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE
+from dyntrain.training.worker.loop.batch.parts import REDUCED_WITHIN_ERROR, SUMMED_LATE_ERROR, SUMMED_OUTSIDE_ERROR
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
@@ -17,40 +17,42 @@ class Totals:
         self._loop = loop
 
     def reduce(self, number: int, name: str, total: float, count: float | None) -> float:
-        """Return the sum or quotient over all workers, or NaN on all workers if not all workers make this call.
+        """Return the sum over all workers, or the quotient of two such sums, or NaN on all workers if not all workers
+        make this call.
 
-        No worker sums after the end of the job. If the generation began after epoch `number`, joiners do not run that
-        epoch. If the generation began in mid-epoch, only joiners run the lines before the batches.
+        No worker sums after the end of the job. If the generation (group of workers) began after epoch `number`,
+        joiners do not run that epoch. If the generation began in mid-epoch, only joiners run the script's lines before
+        the batches.
         """
-        loop, current = self._loop, self._loop.current
+        loop, batch = self._loop, self._loop.current
         if loop.probe_child is not None:
             return loop.probe_child.total(total if count is None else total / count if count else math.nan)
         if loop.membership.over:
             return math.nan
-        before_batches = current is None and loop.position.step == loop.membership.first_step
+        before_batches = batch is None and loop.position.step == loop.membership.first_step
         if before_batches and (loop.position.epoch > number or loop.position.offset):
             return math.nan
-        if current is not None and loop.divides_batches:
-            raise RuntimeError(REDUCED_WITHIN)
-        spectates = current is not None and current.spectates
+        if batch is not None and loop.divides_batches:
+            raise RuntimeError(REDUCED_WITHIN_ERROR)
+        spectates = batch is not None and batch.spectates
         return reduce(loop.membership, loop.anchor, name, (0.0 if spectates else total), count, spectates)
 
     def sum(self, value: float) -> Total:
         """Return the sum over all workers for the current batch.
 
-        If a worker is lost meanwhile, the step is void, and the result is a number without meaning.
+        If a worker is lost meanwhile, the step is void, and the returned number has no meaning.
         """
-        loop, current = self._loop, self._loop.current
-        if current is None:
-            raise RuntimeError(SUMMED_OUTSIDE)
+        loop, batch = self._loop, self._loop.current
+        if batch is None:
+            raise RuntimeError(SUMMED_OUTSIDE_ERROR)
         if loop.divides_batches:
-            raise RuntimeError(REDUCED_WITHIN)
+            raise RuntimeError(REDUCED_WITHIN_ERROR)
         if loop.probe_child is not None:
             return loop.probe_child.total(value)
         if loop.anchor == loop.after:
-            raise RuntimeError(SUMMED_LATE)  # a final step cannot be undone if a worker is lost in this sum
-        current.counted = True
-        own_value, sum_name = (0.0 if current.spectates else value), f"epoch.sum() in step {loop.position.step}"
-        sums = None if current.void else sum_up(loop.membership, loop.anchor, sum_name, own_value, 0.0)
-        current.void = sums is None
+            raise RuntimeError(SUMMED_LATE_ERROR)  # a final step cannot be undone if a worker is lost in this sum
+        batch.counted = True
+        own_value, sum_name = (0.0 if batch.spectates else value), f"epoch.sum() in step {loop.position.step}"
+        sums = None if batch.void else sum_up(loop.membership, loop.anchor, sum_name, own_value, 0.0)
+        batch.void = sums is None
         return Total((value or 1.0) if sums is None else sums[0])

@@ -20,7 +20,7 @@ FINGERPRINT_START = FLAGS_START + 2  # offset after two flags: unsure of the div
 PARAMETERS_START = (
     FINGERPRINT_START + FINGERPRINT
 )  # offset after the fingerprint, where the numbers of each parameter begin
-OTHER_STEPS = (
+OTHER_STEPS_ERROR = (
     "the workers' scripts called trainer.step() at different batches: number them with epoch.enumerate(...), not with "
     "a counter of the script's own, which begins at 0 on a worker that joins"
 )
@@ -29,7 +29,7 @@ OTHER_STEPS = (
 def mark(number: int) -> list[float]:
     """Return numbers whose sums over the workers show whether all workers have the same `number`.
 
-    If all have the same number, the sums are the number of workers times this worker's mark.
+    If all workers have the same number, the sums are the number of workers times this worker's mark.
     """
     remainder = float(number % LARGEST_MARK + 1)
     return [remainder, remainder**2]
@@ -40,20 +40,20 @@ def consensus_key(trainer: int) -> str:
 
 
 def consensus_keys(trainers: Sequence[Any], flags: int) -> list[tuple[str, tuple[int, ...], str]]:
-    """Return key, shape and dtype of each trainer's numbers."""
+    """Return the kvstore key, the shape and the dtype of each trainer's consensus numbers."""
     return [
-        (consensus_key(t), (PARAMETERS_START + len(each._params) + flags,), "float64")
-        for t, each in enumerate(trainers)
+        (consensus_key(number), (PARAMETERS_START + len(trainer._params) + flags,), "float64")
+        for number, trainer in enumerate(trainers)
     ]
 
 
 class StepConsensus:
-    """Numbers of one worker for one sum, and the results of the sum.
+    """Numbers that one worker adds to one sum of gradients, and the results of that sum.
 
-    `step`: the worker's step. `tags`, `fingerprint`: of the values that its update depends on. `sums`: tags of the
-    parameters whose gradients it sums. `unsure`: whether its divisor is uncertain. `refuses`: whether it refuses the
-    script. `had_part`: parameters whose gradients come from its own samples. `flags`: of the parameters that must be
-    equal on all workers.
+    `step`: the worker's step. `tags`, `fingerprint`: numbers computed from the values that the worker's update depends
+    on. `sums`: tags of the parameters whose gradients the worker sums. `unsure`: whether the worker's divisor is
+    uncertain. `refuses`: whether the worker refuses the script. `has_samples`: 1 for each parameter whose gradient
+    comes from the worker's own samples. `flags`: flags of the parameters that must be equal on all workers.
     """
 
     def __init__(
@@ -65,24 +65,24 @@ class StepConsensus:
         *,
         unsure: bool = False,
         refuses: bool = False,
-        had_part: Sequence[float] = (),
+        has_samples: Sequence[float] = (),
         flags: Sequence[float] = (),
     ) -> None:
-        self._mark, self._tags, self._sums, self._parameters = mark(step), tags, sums, len(had_part)
+        self._mark, self._tags, self._sums, self._parameters = mark(step), tags, sums, len(has_samples)
         # stays a NumPy array if this is the only worker
-        self.vote: Any = np.array([1.0, *self._mark, *tags, *sums, unsure, refuses, *fingerprint, *had_part, *flags])
+        self.vote: Any = np.array([1.0, *self._mark, *tags, *sums, unsure, refuses, *fingerprint, *has_samples, *flags])
         self.unsure_workers = 0
         self.refused = False  # whether any worker refuses the script
         self.tagged: list[float] = []  # the tags of all workers, summed
         self.fingerprints: list[float] = []  # the fingerprints of all workers, summed
-        self.had_part: list[bool] = []  # by parameter: whether its gradient comes from any worker's samples
+        self.has_samples: list[bool] = []  # by parameter: whether its gradient comes from any worker's samples
         self.flagged: list[int] = []  # indices of the flags that any worker has set
 
     def to_mxnet(self) -> None:
         """Convert the numbers to an MXNet array, which waits for all pending computation."""
         self.vote = doubles(self.vote)
 
-    def sums_alike(self, workers: int) -> bool:
+    def sums_same_parameters(self, workers: int) -> bool:
         """Return, after the sum, whether all workers sum the gradients of the same parameters."""
         return bool(numbers_of(self.vote)[SUMS_START:FLAGS_START].tolist() == [workers * tag for tag in self._sums])
 
@@ -91,12 +91,12 @@ class StepConsensus:
 
         Raises RuntimeError if the workers' steps differ.
         """
-        total = numbers_of(self.vote)
-        if total[:3].tolist() != [workers * part for part in (1.0, *self._mark)]:
-            raise RuntimeError(OTHER_STEPS)
-        self.tagged, self.unsure_workers = total[3:SUMS_START].tolist(), int(total[FLAGS_START])
-        self.refused = bool(total[FLAGS_START + 1])
-        self.fingerprints = total[FINGERPRINT_START:PARAMETERS_START].tolist()
-        self.had_part = [bool(each) for each in total[PARAMETERS_START : PARAMETERS_START + self._parameters]]
-        self.flagged = np.flatnonzero(total[PARAMETERS_START + self._parameters :]).tolist()
+        summed = numbers_of(self.vote)
+        if summed[:3].tolist() != [workers * own_number for own_number in (1.0, *self._mark)]:
+            raise RuntimeError(OTHER_STEPS_ERROR)
+        self.tagged, self.unsure_workers = summed[3:SUMS_START].tolist(), int(summed[FLAGS_START])
+        self.refused = bool(summed[FLAGS_START + 1])
+        self.fingerprints = summed[FINGERPRINT_START:PARAMETERS_START].tolist()
+        self.has_samples = [bool(share) for share in summed[PARAMETERS_START : PARAMETERS_START + self._parameters]]
+        self.flagged = np.flatnonzero(summed[PARAMETERS_START + self._parameters :]).tolist()
         return self.tagged == [workers * tag for tag in self._tags]

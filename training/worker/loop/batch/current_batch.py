@@ -7,7 +7,7 @@ from typing import Any
 
 from dyntrain.training.sampling.sharding import Indices, parts
 from dyntrain.training.worker.arrays import zeros
-from dyntrain.training.worker.loop.batch.changes import Raw
+from dyntrain.training.worker.loop.batch.changes import UnsummedGradient
 from dyntrain.training.worker.loop.batch.consensus import StepConsensus
 from dyntrain.training.worker.loop.batch.owners import Owners
 from dyntrain.training.worker.loop.batch.parts import GradientBuffer
@@ -19,23 +19,23 @@ ERROR_HINT = (
     "(batch {number} of epoch {epoch} has {size} samples, of which this worker had {here}: use len(data) where the "
     "script has a fixed batch size, as in a shape)"
 )
-SLICES_UNKNOWN = (
+SLICES_UNKNOWN_ERROR = (
     "loss='mean' on several devices: divide the batch with gluon.utils.split_and_load, which shows each device's "
     "samples; or leave .mean() and loss='mean' out, with trainer.step(batch_size)"
 )
-NOT_UPDATED = (
+NOT_UPDATED_ERROR = (
     "trainer.allreduce_grads() was not followed by trainer.update(...). For a loss scaler that skips updates, use "
     "amp.init_trainer(trainer)"
 )
-NOT_STEPPED = (
+NOT_STEPPED_ERROR = (
     "trainer.step(...) was not called for the last batch: call it once for each batch. To accumulate batches, use "
     "grad_req='add'; to skip a batch, see training/GUIDE.md, edit 6"
 )
-OUTSIDE = (
+OUTSIDE_LOOP_ERROR = (
     "trainer.{what} was called outside of the loop over the job's batches: loop over job.loader(...) in place of a "
     "DataLoader or an iterator, or over epoch.batches(dataset)"
 )
-ADDS_UP_BESIDE = (
+ACCUMULATES_BESIDE_ERROR = (
     "one trainer stepped while another accumulates gradients (grad_req='add'): step all trainers at the same batches, "
     "or set grad_req='write' for the accumulated gradients"
 )
@@ -44,9 +44,9 @@ ADDS_UP_BESIDE = (
 class CurrentBatch:
     """A batch in which `indices` are this worker's samples.
 
-    `size`: samples of the step over all workers. `spectates`: this worker only has another worker's sample, which does
-    not count. `before`: `record` of the batches whose gradients are accumulated already. `at_most`: most samples that
-    the script gets at once.
+    `size`: samples of the step over all workers. `spectates`: whether this worker has only a copy of another worker's
+    sample, which does not count. `before`: `record` of the earlier batches whose gradients are accumulated. `at_most`:
+    most samples that the script gets at once.
     """
 
     def __init__(
@@ -54,21 +54,23 @@ class CurrentBatch:
         indices: Indices,
         size: int,
         spectates: bool,
-        before: dict[str, Any] | None = None,
+        accumulated_record: dict[str, Any] | None = None,
         at_most: int | None = None,
     ) -> None:
-        before = before or {"batches": 0, "samples": 0, "here": 0, "weights": {}}
+        accumulated_record = accumulated_record or {"batches": 0, "samples": 0, "here": 0, "weights": {}}
         self.indices, self.size, self.spectates = indices, size, spectates
-        self.batches: int = before["batches"] + 1
-        self.samples: int = before["samples"] + size
-        self.own_samples: int | None = None if before["here"] is None else before["here"] + len(indices)
-        self.weights: dict[str, float] = dict(before["weights"])
+        self.batches: int = accumulated_record["batches"] + 1
+        self.samples: int = accumulated_record["samples"] + size
+        self.own_samples: int | None = (
+            None if accumulated_record["here"] is None else accumulated_record["here"] + len(indices)
+        )
+        self.weights: dict[str, float] = dict(accumulated_record["weights"])
         self.parts = parts(indices, at_most)
         self.part_number = 0  # number of the script's current part
         self._buffer = GradientBuffer()
         self.kinds: set[str] = set()  # kinds of the losses that were examined
         self.refused = False  # whether this worker has a reason to stop the job
-        self.raw: dict[int, Raw] = {}  # by ids: gradients that the script changes before they are summed
+        self.raw: dict[int, UnsummedGradient] = {}  # by ids: gradients that the script changes before they are summed
         self.judged = False  # whether `kinds` were compared with a trainer, so that the next loss is for another update
         self.counted = False  # whether the script asked for a sum over the workers
         self.slices: list[int] | None = None  # samples of each device that has any, if the script has split the batch
@@ -92,10 +94,10 @@ class CurrentBatch:
     def part(self) -> Indices:
         return self.parts[self.part_number]
 
-    def smallest_device(self, devices: int) -> int:
-        """Return the number of samples on the device with the fewest.
+    def fewest_device_samples(self, devices: int) -> int:
+        """Return the number of samples on the device that has the fewest samples.
 
-        With only one sample, a value per sample looks like a value per batch.
+        On a device with one sample, a value per sample looks like a value per batch.
         """
         return min(self.slices or [len(self.part) // devices])
 
@@ -106,11 +108,11 @@ class CurrentBatch:
 
     @property
     def has_next_part(self) -> bool:
-        """Whether another part follows."""
+        """Whether another part of this worker's share follows."""
         return self.part_number + 1 < len(self.parts)
 
     def buffer_gradients(self, trainer: Any) -> None:
-        """Add the gradients of the current part to a buffer; after the last part, put the sums back."""
+        """Add the gradients of the current part to a buffer; after the last part, copy the sums to the gradients."""
         device_weights = self.device_weights(trainer)
         share = len(self.part) / self.size if trainer.loss_kind == "mean" else 1.0
         self._buffer.add(trainer, [share * device_weight for device_weight in device_weights])
@@ -118,7 +120,9 @@ class CurrentBatch:
             self._buffer.put_back(trainer)
 
     def owners(self, trainers: Sequence[Any]) -> Owners:
-        """Return the owners of the arrays that the trainers had at the first call."""
+        """Return the trainers to which arrays belong, for the arrays that the trainers had at the first call of this
+        method.
+        """
         self._owners = self._owners or Owners(trainers)
         return self._owners
 
@@ -127,34 +131,34 @@ class CurrentBatch:
         return {"batches": self.batches, "samples": self.samples, "here": self.own_samples, "weights": self.weights}
 
     def copy_arrays(self, state: TrainingState) -> None:
-        """Copy the arrays that a pass over another worker's sample must not change."""
-        arrays = [array for arrays in state.own_arrays() for array in arrays]
-        arrays += [gradient for p in state.accumulated for gradient in p.list_grad()]
-        self._copies = [(array, array.copy()) for array in arrays]
+        """Copy the arrays that a forward pass over another worker's sample must not change."""
+        own_arrays = [array for arrays in state.own_arrays() for array in arrays]
+        own_arrays += [gradient for param in state.accumulated for gradient in param.list_grad()]
+        self._copies = [(array, array.copy()) for array in own_arrays]
 
     def restore_arrays(self, state: TrainingState) -> None:
-        stay = {id(array) for array in state.set_by_script} if self._copies else set()
-        for array, copy in self._copies:
-            if id(array) not in stay:
-                overwrite(array, copy)
+        kept_ids = {id(array) for array in state.set_by_script} if self._copies else set()
+        for array, array_copy in self._copies:
+            if id(array) not in kept_ids:
+                overwrite(array, array_copy)
         self._copies = []
 
     def scale_by_share(self, trainer: Any, state: TrainingState) -> None:
         """Set the weight of this worker's mean: the share that its samples have in the step.
 
-        Accumulated gradients are stored divided by the current batch's weight. So one multiplication at the end is
-        right for all batches.
+        Accumulated gradients are stored divided by the current batch's weight. So at the end one multiplication by that
+        weight is right for the gradients of all batches.
         """
         if trainer.loss_kind != "mean" or self.spectates or len(self.parts) > 1:
             return
-        number = str(state.trainers.index(trainer))
-        weight, before = len(self.indices) / self.size, self.weights.get(number, 1.0)
-        if self.batches > 1 and weight != before:
-            for p in trainer._params:
-                if p.grad_req == "add":
-                    for gradient in p.list_grad():
-                        gradient *= before / weight
-        self.weights[number] = weight
+        trainer_number = str(state.trainers.index(trainer))
+        weight, previous_weight = len(self.indices) / self.size, self.weights.get(trainer_number, 1.0)
+        if self.batches > 1 and weight != previous_weight:
+            for param in trainer._params:
+                if param.grad_req == "add":
+                    for gradient in param.list_grad():
+                        gradient *= previous_weight / weight
+        self.weights[trainer_number] = weight
 
     @staticmethod
     def mark_stale(trainer: Any) -> None:
@@ -163,13 +167,17 @@ class CurrentBatch:
         Otherwise stale gradients would be summed again if this batch has no samples for a device or a part of the net.
         """
         for param in trainer._params:
-            for data in (param._data or ()) if param.grad_req == "write" else ():
-                data._fresh_grad = False
+            for array in (param._data or ()) if param.grad_req == "write" else ():
+                array._fresh_grad = False
 
     def error_hint(self, number: int, epoch: int) -> str | None:
         """Return a hint for an error of the script in this batch, or None if this worker has the whole batch."""
-        here = len(self.part)
-        return None if here == self.size else ERROR_HINT.format(number=number, epoch=epoch, size=self.size, here=here)
+        own_samples = len(self.part)
+        return (
+            None
+            if own_samples == self.size
+            else ERROR_HINT.format(number=number, epoch=epoch, size=self.size, here=own_samples)
+        )
 
     def device_weights(self, trainer: Any) -> list[float]:
         """Return a factor for each device's gradients, so that all samples have the same weight.
@@ -180,7 +188,7 @@ class CurrentBatch:
         if trainer.loss_kind != "mean" or devices == 1 or self.spectates:
             return [1.0] * devices
         if self.slices is None:
-            raise Refused(SLICES_UNKNOWN)
+            raise Refused(SLICES_UNKNOWN_ERROR)
         device_weights = [samples * devices / len(self.part) for samples in self.slices]
         return [*device_weights, *[1.0] * (devices - len(device_weights))]
 
@@ -202,31 +210,31 @@ class CurrentBatch:
         self.restore_arrays(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
         device_weights = self.device_weights(trainer) if len(self.parts) == 1 else [1.0] * len(trainer._contexts)
-        had_part = [0.0] * len(trainer._params)
-        for i, param in enumerate(trainer._params):
+        has_samples = [0.0] * len(trainer._params)
+        for index, param in enumerate(trainer._params):
             if not has_gradient(param):
                 continue
-            fresh = [data._fresh_grad for data in param.list_data()]
+            fresh_flags = [array._fresh_grad for array in param.list_data()]
             is_unused = self.spectates and param.grad_req != "add"
-            for is_fresh, gradient, device_weight in zip(fresh, param.list_grad(), device_weights, strict=True):
+            for is_fresh, gradient, device_weight in zip(fresh_flags, param.list_grad(), device_weights, strict=True):
                 if param.grad_req != "add" and (is_unused or not is_fresh):
                     gradient[:] = 0
                 elif weight * device_weight != 1.0:
                     gradient *= weight * device_weight
-            had_part[i] = 0.0 if is_unused else float(any(fresh))
-        return had_part
+            has_samples[index] = 0.0 if is_unused else float(any(fresh_flags))
+        return has_samples
 
     def read_sums(self, trainer: Any, workers: int) -> bool:
-        """Read the results of the sum as `StepConsensus.count` does, and mark the parameters to update.
+        """Read the results of the sum as `StepConsensus.read_sums` does, and mark the parameters to update.
 
-        A parameter is updated if its gradient comes from any worker's samples.
+        A parameter is updated if its gradient comes from at least one worker's samples.
         """
-        alike = self.consensus.read_sums(workers)
-        for param, had_part in zip(trainer._params, self.consensus.had_part, strict=True):
+        are_equal = self.consensus.read_sums(workers)
+        for param, has_samples in zip(trainer._params, self.consensus.has_samples, strict=True):
             if has_gradient(param):
-                for data in param.list_data():
-                    data._fresh_grad = had_part
-        return alike
+                for array in param.list_data():
+                    array._fresh_grad = has_samples
+        return are_equal
 
 
 def has_gradient(param: Any) -> bool:
@@ -234,19 +242,19 @@ def has_gradient(param: Any) -> bool:
 
 
 def gradients_of(param: Any) -> list[Any]:
-    """Return a parameter's gradients to push; zeros for a frozen parameter."""
+    """Return the gradients of a parameter that are pushed to the kvstore, or zeros for a frozen parameter."""
     if has_gradient(param):
         return list(param.list_grad())
-    data = param.list_data()[0]
-    return [zeros(data.shape, data.dtype, like=data)]
+    array = param.list_data()[0]
+    return [zeros(array.shape, array.dtype, like=array)]
 
 
 def forget_gradients(trainer: Any) -> None:
-    """Mark the gradients of a void step as stale, because these arrays may have sums over workers.
+    """Mark the gradients of a void step as stale, because these arrays may contain sums over workers.
 
-    In the repeated step another worker may have the samples, and then no pass replaces these gradients.
+    In the repeated step another worker may have the samples, and then no backward pass replaces these gradients.
     """
     for param in trainer._params:
         if has_gradient(param) and param.grad_req != "add":
-            for data in param.list_data():
-                data._fresh_grad = False
+            for array in param.list_data():
+                array._fresh_grad = False

@@ -10,7 +10,7 @@ from typing import Any
 
 from dyntrain.training.sampling.batching import Batching, PerWorker
 
-NOT_DUE = (
+NOT_DUE_ERROR = (
     "trainer.step() within the batches of an update (accumulate={group}): step only `if epoch.update_due:`, true after "
     "every {group} batches and at an epoch's last one"
 )
@@ -19,18 +19,18 @@ NOT_DUE = (
 def group_of(trainers: Sequence[Any], batching: Batching) -> int:
     """Return the number of batches per update.
 
-    Raises ValueError if trainers differ, or if the number of batches depends on the number of workers.
+    Raises ValueError if the trainers' numbers differ, or if the number of batches depends on the number of workers.
     """
-    groups = {trainer.accumulate for trainer in trainers}
-    if len(groups) > 1:
+    batch_counts = {trainer.accumulate for trainer in trainers}
+    if len(batch_counts) > 1:
         raise ValueError(
-            f"trainers have accumulate={' and '.join(map(str, sorted(groups)))}: give all trainers the same number, "
-            "because all sum at the same batches"
+            f"trainers have accumulate={' and '.join(map(str, sorted(batch_counts)))}: give all trainers the same "
+            "number, because all sum at the same batches"
         )
-    group = int(groups.pop())
-    if group > 1 and isinstance(batching, PerWorker):
+    batch_count = int(batch_counts.pop())
+    if batch_count > 1 and isinstance(batching, PerWorker):
         raise ValueError(
-            f"accumulate={group} with batching=PerWorker(...): the number of batches in an epoch would change with "
-            "the number of workers. Use global_batch="
+            f"accumulate={batch_count} with batching=PerWorker(...): the number of batches in an epoch would "
+            "change with the number of workers. Use global_batch="
         )
-    return group
+    return batch_count

@@ -9,7 +9,7 @@ from dyntrain.training.worker.state.slots import leaves
 
 
 class Owners:
-    """Owners of the arrays that these trainers have now, by the arrays' ids."""
+    """Trainers to which arrays belong, by the ids of the arrays that the trainers have now."""
 
     def __init__(self, trainers: Sequence[Any]) -> None:
         self._weights: dict[int, tuple[Any, int]] = {}  # parameter, and number of the device
@@ -17,13 +17,15 @@ class Owners:
         self._states = set[int]()
         for trainer in trainers:
             for param in trainer._params:
-                self._weights |= {id(weight): (param, i) for i, weight in enumerate(param._data or ())}
+                self._weights |= {id(weight): (param, device) for device, weight in enumerate(param._data or ())}
                 for gradient in param._grad or ():
                     self._gradients.setdefault(id(gradient), []).append(trainer)
-            states = (state for updater in trainer._updaters for state in updater.states.values())
-            self._states |= {id(leaf) for state in states for leaf in leaves(state)}
+            optimizer_states = (
+                optimizer_state for updater in trainer._updaters for optimizer_state in updater.states.values()
+            )
+            self._states |= {id(leaf) for optimizer_state in optimizer_states for leaf in leaves(optimizer_state)}
 
-    def of_gradient(self, array: Any) -> list[Any]:
+    def trainers_of_gradient(self, array: Any) -> list[Any]:
         """Return the trainers that have the array as a gradient."""
         return self._gradients.get(id(array), [])
 

@@ -1,7 +1,9 @@
-"""Divide a worker's share of a batch into parts, so that few workers need no more memory than many.
+"""Divide a worker's share of a batch into parts, so that a share fits a worker's memory even if few workers divide the
+batch.
 
-The script gets each part as a batch. At its step, the gradients of a part are only added to a buffer. At the last part
-the sums are put back, so that the sum over the workers and the update are those of the whole share.
+The script gets each part as a batch. When the script calls `step` for a part, the part's gradients are only added to a
+buffer. After the last part the buffered sums replace the gradients, so the sum over the workers and the update use the
+whole share.
 """
 
 from __future__ import annotations
@@ -12,28 +14,30 @@ from typing import Any
 import numpy as np
 from dyntrain.training.worker.state.training_state import differentiable
 
-SEVERAL_TRAINERS = (
+SEVERAL_TRAINERS_ERROR = (
     "local_batch_at_most= with several trainers: a trainer needs the other's new weights, which exist only after the "
     "whole batch. Leave it out, and choose a batch that fits the memory of the fewest workers"
 )
-ADDS_UP = (
+ACCUMULATES_ERROR = (
     "local_batch_at_most= with accumulated gradients (grad_req='add'): leave one of them out. For k batches of n in "
     "one step, use global_batch=k * n"
 )
-REDUCED_WITHIN = (
+REDUCED_WITHIN_ERROR = (
     "epoch.reduce() or epoch.sum() within a batch, with local_batch_at_most=: workers have different numbers of parts. "
     "Reduce after the loop over the batches"
 )
-SUMMED_LATE = "epoch.sum() was called after trainer.step(): call it before, or use epoch.reduce(name, value)"
-SUMMED_OUTSIDE = "epoch.sum() was called outside of the loop over the batches: use epoch.reduce(name, value) there"
+SUMMED_LATE_ERROR = "epoch.sum() was called after trainer.step(): call it before, or use epoch.reduce(name, value)"
+SUMMED_OUTSIDE_ERROR = (
+    "epoch.sum() was called outside of the loop over the batches: use epoch.reduce(name, value) there"
+)
 
 
-def refuse_unfit(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:
-    """Raise ValueError if the script's batches cannot be divided."""
+def refuse_undividable(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:
+    """Raise ValueError if the script's batches cannot be divided into parts."""
     if len(trainers) > 1:
-        raise ValueError(SEVERAL_TRAINERS)
+        raise ValueError(SEVERAL_TRAINERS_ERROR)
     if accumulated:
-        raise ValueError(ADDS_UP)
+        raise ValueError(ACCUMULATES_ERROR)
 
 
 class GradientBuffer:
@@ -44,24 +48,24 @@ class GradientBuffer:
 
     def add(self, trainer: Any, weights: Sequence[float]) -> None:
         """Add the current part's gradients, times each device's weight, to the sums; mark the gradients as stale."""
-        for i, param in enumerate(trainer._params):
+        for index, param in enumerate(trainer._params):
             if not differentiable(param) or param.grad_req == "null":
                 continue
-            for c, (data, gradient) in enumerate(zip(param.list_data(), param.list_grad(), strict=True)):
-                if not data._fresh_grad:
+            for device, (array, gradient) in enumerate(zip(param.list_data(), param.list_grad(), strict=True)):
+                if not array._fresh_grad:
                     continue
-                precise = gradient.astype("float32") if gradient.dtype == np.float16 else gradient
-                weighted = precise * weights[c]
-                if (i, c) in self._sums:
-                    self._sums[i, c] += weighted
+                precise_gradient = gradient.astype("float32") if gradient.dtype == np.float16 else gradient
+                weighted_gradient = precise_gradient * weights[device]
+                if (index, device) in self._sums:
+                    self._sums[index, device] += weighted_gradient
                 else:
-                    self._sums[i, c] = weighted
-                data._fresh_grad = False
+                    self._sums[index, device] = weighted_gradient
+                array._fresh_grad = False
 
     def put_back(self, trainer: Any) -> None:
         """Copy the sums to the gradients, as if the parts were one batch."""
-        for (i, c), total in self._sums.items():
-            gradient = trainer._params[i].list_grad()[c]
-            total.astype(gradient.dtype).copyto(gradient)
-            trainer._params[i].list_data()[c]._fresh_grad = True
+        for (index, device), gradient_sum in self._sums.items():
+            gradient = trainer._params[index].list_grad()[device]
+            gradient_sum.astype(gradient.dtype).copyto(gradient)
+            trainer._params[index].list_data()[device]._fresh_grad = True
         self._sums.clear()

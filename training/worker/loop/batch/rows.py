@@ -19,16 +19,18 @@ from dyntrain.training.worker.loop.loop_config import LoopConfig
 from dyntrain.training.worker.membership.membership import Key
 from dyntrain.training.worker.state.slots import zeros_like
 
-ROWS_ADD_UP = (
+ROWS_ACCUMULATE_ERROR = (
     "job.rows() with accumulated gradients (grad_req='add'): use job.trainer(..., accumulate=K), so that no row "
     "changes its worker between two batches of an update"
 )
-OUTSIDE = "job.rows(...).mine was used outside of the loop over the batches: it has the current batch's rows"
-LATE = "job.rows(...).mine was set after trainer.step(): set it before, because the step sums it over all workers"
+OUTSIDE_LOOP_ERROR = "job.rows(...).mine was used outside of the loop over the batches: it has the current batch's rows"
+SET_LATE_ERROR = (
+    "job.rows(...).mine was set after trainer.step(): set it before, because the step sums it over all workers"
+)
 
 
 class Rows:
-    """Values made by `job.rows`. `whole`: values of all rows, part of the job's state."""
+    """Values of a batch's rows, made by `job.rows`. `whole`: values of all rows, part of the job's state."""
 
     def __init__(self, number: int, arrays: Any, axis: int) -> None:
         self._single = is_array(arrays)
@@ -38,9 +40,12 @@ class Rows:
                 f"job.rows(arrays, axis={axis}) takes an MXNet array, or a list of them, with the batch's rows along "
                 f"axis {axis}, as a recurrent layer's begin_state(batch_size=...) returns"
             )
-        if len(counts := {array.shape[axis] for array in array_list}) > 1:
-            raise ValueError(f"job.rows(arrays, axis={axis}): the arrays have {sorted(counts)} rows, give all as many")
-        self.count, self._axis, self._number = counts.pop(), axis, number
+        if len(row_counts := {array.shape[axis] for array in array_list}) > 1:
+            raise ValueError(
+                f"job.rows(arrays, axis={axis}): the arrays have different numbers of rows, {sorted(row_counts)}: give "
+                "arrays with equal numbers"
+            )
+        self.count, self._axis, self._number = row_counts.pop(), axis, number
         self.whole = [array.copy() for array in array_list]
         self._initial = [array.copy() for array in array_list]
         self._own: tuple[int, int] | None = None  # this worker's first row in the batch, and the row after its last
@@ -50,24 +55,31 @@ class Rows:
 
     @property
     def mine(self) -> Any:
-        """Values of this worker's rows of the current batch, without gradient history; a list if `job.rows` got one."""
-        first, end = self._own_rows()
-        arrays = self._mine or [rows_of(array, self._axis, first, end) for array in self.whole]
-        return arrays[0] if self._single else list(arrays)
+        """Values of this worker's rows of the current batch, without gradient history; a list if `job.rows` got a
+        list.
+        """
+        first_row, end_row = self._own_rows()
+        own_arrays = self._mine or [rows_of(array, self._axis, first_row, end_row) for array in self.whole]
+        return own_arrays[0] if self._single else list(own_arrays)
 
     @mine.setter
     def mine(self, values: Any) -> None:
-        first, end = self._own_rows()
+        first_row, end_row = self._own_rows()
         if self._summed:
-            raise RuntimeError(LATE)
+            raise RuntimeError(SET_LATE_ERROR)
         array_list = [values] if is_array(values) else list(values)
-        shapes = [(*a.shape[: self._axis], end - first, *a.shape[self._axis + 1 :]) for a in self.whole]
+        shapes = [
+            (*array.shape[: self._axis], end_row - first_row, *array.shape[self._axis + 1 :]) for array in self.whole
+        ]
         if [tuple(array.shape) for array in array_list] != shapes:
-            raise ValueError(f"job.rows(...).mine = {[array.shape for array in array_list]}: must have shapes {shapes}")
+            raise ValueError(
+                f"job.rows(...).mine was set to arrays of shapes {[array.shape for array in array_list]}: must have "
+                f"shapes {shapes}"
+            )
         self._mine = [array.detach() for array in array_list]
 
     def reset(self) -> None:
-        """Restore all rows to the values given to `job.rows`. Call it on every worker, outside of the batches."""
+        """Restore all rows to the values given to `job.rows`. Call `reset` on every worker, outside of the batches."""
         if self._own is not None:
             raise RuntimeError(
                 "job.rows(...).reset() was called within a batch: call it before the loop over the batches"
@@ -77,20 +89,22 @@ class Rows:
 
     def _own_rows(self) -> tuple[int, int]:
         if self._own is None:
-            raise RuntimeError(OUTSIDE)
+            raise RuntimeError(OUTSIDE_LOOP_ERROR)
         return self._own
 
     # ---- for the loop
 
     def summed_keys(self) -> list[Key]:
         return [
-            (f"rows{self._number}.{i}", tuple(array.shape), np.dtype(array.dtype).name)
-            for i, array in enumerate(self.whole)
+            (f"rows{self._number}.{index}", tuple(array.shape), np.dtype(array.dtype).name)
+            for index, array in enumerate(self.whole)
         ]
 
-    def begin_batch(self, own: Indices) -> None:
-        """Begin a batch in which `own` are this worker's rows, or rows of another worker that this one spectates."""
-        self._own, self._summed = (int(own[0]), int(own[-1]) + 1), False
+    def begin_batch(self, own_rows: Indices) -> None:
+        """Begin a batch in which `own_rows` are this worker's rows, or the rows of another worker that this worker only
+        repeats.
+        """
+        self._own, self._summed = (int(own_rows[0]), int(own_rows[-1]) + 1), False
 
     def end_batch(self, undone: bool) -> None:
         """End the batch; if `undone`, drop the values that the script has set."""
@@ -98,30 +112,32 @@ class Rows:
         if undone:
             self._mine = None
 
-    def share(self, size: int, adds_own: bool, adds_rest: bool) -> list[tuple[str, Any]]:
+    def own_share(self, size: int, adds_own: bool, adds_rest: bool) -> list[tuple[str, Any]]:
         """Return the keys, and the values that this worker adds to their sums, in a step whose batch has `size` rows.
 
-        `adds_own`: whether the values are this worker's own, otherwise zeros. `adds_rest`: whether this worker adds the
-        rows that the batch does not have, as one worker does.
+        `adds_own`: whether this worker adds the values of its own rows, and not zeros. `adds_rest`: whether this worker
+        adds the rows that the batch does not have, as one worker does.
         """
-        first, end = self._own_rows()
+        first_row, end_row = self._own_rows()
         self._sums = [zeros_like(array) for array in self.whole]
-        mine = self.mine
-        for total, array, rows in zip(self._sums, self.whole, [mine] if self._single else mine, strict=True):
+        own_list = self.mine
+        for row_sums, array, own_values in zip(
+            self._sums, self.whole, [own_list] if self._single else own_list, strict=True
+        ):
             if adds_own:
-                total[self._slice(first, end)] = rows
+                row_sums[self._slice(first_row, end_row)] = own_values
             if adds_rest and size < self.count:
-                total[self._slice(size, self.count)] = array[self._slice(size, self.count)]
+                row_sums[self._slice(size, self.count)] = array[self._slice(size, self.count)]
         self._summed = True
-        return [(name, total) for (name, _, _), total in zip(self.summed_keys(), self._sums, strict=True)]
+        return [(name, row_sums) for (name, _, _), row_sums in zip(self.summed_keys(), self._sums, strict=True)]
 
-    def _slice(self, first: int, end: int) -> tuple[slice, ...]:
-        return (*[slice(None)] * self._axis, slice(first, end))
+    def _slice(self, first_row: int, end_row: int) -> tuple[slice, ...]:
+        return (*[slice(None)] * self._axis, slice(first_row, end_row))
 
     def take_sums(self) -> None:
-        """Copy the sums, which are valid, to the values of all rows."""
-        for array, total in zip(self.whole, self._sums, strict=True):
-            total.copyto(array)
+        """Copy the sums over all workers to the values of all rows."""
+        for array, row_sums in zip(self.whole, self._sums, strict=True):
+            row_sums.copyto(array)
         self._mine = None
 
 
@@ -136,8 +152,9 @@ def refuse_rows(rows: Sequence[Rows], config: LoopConfig) -> None:
             "job.rows(): in the job's random order no row continues a row of the previous batch. Give the order as "
             "job.loader(..., batch_sampler=[[...], ...]), with the indices of each batch's rows"
         )
-    for each in rows:
-        if each.count < config.largest_batch:
+    for row_values in rows:
+        if row_values.count < config.largest_batch:
             raise ValueError(
-                f"job.rows() has {each.count} rows, batches have {config.largest_batch}: give as many as a batch has"
+                f"job.rows() has {row_values.count} rows, but a batch has {config.largest_batch} rows: give "
+                "arrays with as many rows as a batch"
             )

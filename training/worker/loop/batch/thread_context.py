@@ -1,4 +1,4 @@
-"""State of this thread's script, for replaced functions of MXNet, which get no job as an argument."""
+"""State of the script in this thread, for functions that replace MXNet's functions and get no job as an argument."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _ThreadContext(threading.local):
-    current: CurrentBatch | None = None
+    current: CurrentBatch | None = None  # the script's current batch
     listeners: Listeners | None = None  # of the thread's loop over epochs
     in_block: int = 0  # depth of nested calls of Blocks
     in_job: int = 0  # above 0 while the job sums and updates: the computation is not the script's
@@ -26,7 +26,7 @@ thread_context = _ThreadContext()
 
 @contextmanager
 def within(counter: str) -> Iterator[None]:
-    """Increment one of the counters within the context."""
+    """Increment one of the thread's counters within the `with` block."""
     setattr(thread_context, counter, getattr(thread_context, counter) + 1)
     try:
         yield

@@ -1,7 +1,7 @@
 """Collect the numbers by which each trainer's losses are multiplied, to compare these numbers on all workers.
 
-MXNet's record has the value of a Python number, but only the name of an array of one number. So the values of such
-arrays are read while the arrays exist. `fingerprints` has the comparison and its steps.
+MXNet's record of a computation contains the values of Python numbers, but only the names of arrays of one number. So
+the values of such arrays are read while the arrays exist. The module `fingerprints` compares the numbers.
 """
 
 from __future__ import annotations
@@ -25,53 +25,59 @@ PRODUCTS_AND_RATIOS = {handle_of(name) for name in PRODUCTS | RATIOS}
 
 
 class Factors:
-    """Factors of the losses since each trainer's last sum.
+    """Numbers by which losses were multiplied since each trainer's last sum of gradients.
 
     `constants`: values of the arrays of one number in the record of the current batch, by name. A value is NaN if the
-    share has one sample, because then sample weights are one number, too.
+    share has one sample, because then a sample weight is also an array of one number.
     """
 
     def __init__(self) -> None:
         self.constants: dict[str, float] = {}
         self._of: dict[Any, Terms] = {}
 
-    def remember(self, operands: Sequence[Any], output: Any, samples: int) -> None:
+    def store_constants(self, operands: Sequence[Any], output: Any, samples: int) -> None:
         """Store the values of operands that have one number and are constants in the record.
 
-        `samples`: number of samples on the device with the fewest.
+        `samples`: number of samples on the device that has the fewest samples.
         """
         if name_of(output) is None:
             return
-        for each in operands:
-            if (name := name_of(each) or "").startswith("null") and each.size == 1:
-                self.constants[name] = math.nan if samples < 2 else float(each.asnumpy().item())
+        for operand in operands:
+            if (operand_name := name_of(operand) or "").startswith("null") and operand.size == 1:
+                self.constants[operand_name] = math.nan if samples < 2 else float(operand.asnumpy().item())
 
     @contextmanager
-    def learn(self, terms: Terms, trainers: Collection[Any], batch: int) -> Iterator[None]:
+    def assign_terms(self, terms: Terms, trainers: Collection[Any], batch: int) -> Iterator[None]:
         """Assign the terms of a loss that is differentiated in this context to the trainers whose weights it reaches.
 
-        Several losses may be differentiated before any trainer steps. `batch`: the batch's number in its update, from
-        1. Only in the first batch do shares differ in size, so its numbers are stored separately.
+        Several losses may be differentiated before a trainer steps. `batch`: the batch's number in its update, from 1.
+        Only in the first batch do shares differ in size, so its numbers are stored separately.
         """
-        weights = [(t, d) for t in trainers for p in t._params if has_gradient(p) for d in p._data or ()]
-        before = [(weight, weight._fresh_grad) for _, weight in weights]
-        for _, weight in weights:
+        trainer_weights = [
+            (trainer, weight)
+            for trainer in trainers
+            for param in trainer._params
+            if has_gradient(param)
+            for weight in param._data or ()
+        ]
+        freshness = [(weight, weight._fresh_grad) for _, weight in trainer_weights]
+        for _, weight in trainer_weights:
             weight._fresh_grad = False
         try:
             yield
-            for trainer in {id(t): t for t, weight in weights if weight._fresh_grad}.values():
-                counted = {(f"{kind} {min(batch, 2)}", number) for kind, number in terms}
-                self._of[trainer] = self._of.get(trainer, set()) | counted
+            for trainer in {id(trainer): trainer for trainer, weight in trainer_weights if weight._fresh_grad}.values():
+                numbered_terms = {(f"{operator} {min(batch, 2)}", number) for operator, number in terms}
+                self._of[trainer] = self._of.get(trainer, set()) | numbered_terms
         finally:
-            for weight, fresh in before:
-                weight._fresh_grad |= fresh
+            for weight, was_fresh in freshness:
+                weight._fresh_grad |= was_fresh
 
-    def take(self, trainer: Any) -> Terms:
-        """Return and remove the terms since the trainer's last sum."""
+    def take_terms(self, trainer: Any) -> Terms:
+        """Return the terms collected since the trainer's last sum of gradients, and forget them."""
         return self._of.pop(trainer, set())
 
     def end_batch(self, forgets: bool) -> None:
-        """End the batch. `forgets`: no later update includes its gradients."""
+        """End the batch. `forgets`: whether no later update includes the batch's gradients."""
         self.constants.clear()
         if forgets:
             self._of.clear()

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.checks.findings import script_line
-from dyntrain.training.worker.loop.batch.changes import factor_of, in_digits, remember, remember_masked
+from dyntrain.training.worker.loop.batch.changes import copy_gradient, factor_of, in_digits, note_masked
 from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.instrument import AMP, Listener
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
-ACCUMULATED = ("add",)
+ACCUMULATING_REQUESTS = ("add",)
 
 
 class Gradients(Listener):
-    """Changes of the gradients of one loop's trainers."""
+    """Finder of the changes that a script makes to the gradients of one loop's trainers."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
@@ -33,17 +33,17 @@ class Gradients(Listener):
     # ---- what the script calls
 
     def writes(self, array: Any, writer: str, to_zero: bool) -> None:
-        current, trainers = self._batch, self._loop.owners.of_gradient(array)
+        batch, trainers = self._batch, self._loop.owners.trainers_of_gradient(array)
         if not trainers:
             return
-        if to_zero or any(trainer in current.updated for trainer in trainers):
-            remember_masked(current, array)
-        elif not (writer.startswith(AMP) or current.summed in trainers):
-            remember(current, array, script_line())
+        if to_zero or any(trainer in batch.updated for trainer in trainers):
+            note_masked(batch, array)
+        elif not (writer.startswith(AMP) or batch.summed in trainers):
+            copy_gradient(batch, array, script_line())
 
-    def takes_part(self, array: Any) -> None:
-        if self._loop.owners.of_gradient(array):
-            remember(self._batch, array)
+    def takes_slice(self, array: Any) -> None:
+        if self._loop.owners.trainers_of_gradient(array):
+            copy_gradient(self._batch, array)
 
     def gradient_of(self, weight: Any) -> Any:
         return self._loop.owners.gradient_of(weight)
@@ -57,37 +57,38 @@ class Gradients(Listener):
     def examine_accumulated(self) -> None:
         """Examine accumulated gradients now, before the next backward pass or batch adds to these gradients.
 
-        Other gradients are overwritten by each backward pass.
+        Gradients that do not accumulate are overwritten by each backward pass.
         """
-        current = self._batch
-        for trainer in self._loop.trainers if current.raw else ():
-            self._factors |= self._changes(trainer, ACCUMULATED)
-        current.raw.clear()
+        batch = self._batch
+        for trainer in self._loop.trainers if batch.raw else ():
+            self._factors |= self._changes(trainer, ACCUMULATING_REQUESTS)
+        batch.raw.clear()
 
     def take_factors(self, trainer: Any) -> set[tuple[str, str]]:
-        """Return the numbers by which the script has multiplied the trainer's gradients since the last sum.
+        """Return the numbers by which the script has multiplied the trainer's gradients since the last sum over the
+        workers.
 
-        Called once before each sum.
+        The loop calls this method once before each sum of gradients.
         """
-        self._factors |= self._changes(trainer, (*ACCUMULATED, "write"))
+        self._factors |= self._changes(trainer, (*ACCUMULATING_REQUESTS, "write"))
         factors, self._factors = self._factors, set()
         return factors
 
     def _changes(self, trainer: Any, kinds: Sequence[str]) -> set[tuple[str, str]]:
         """Report changes of the trainer's gradients with these `kinds` of grad_req; returns the factors.
 
-        A clip of a share is certainly wrong. The sums over the workers show whether all have the same factors. Other
-        changes are reported as warnings.
+        To clip the gradients of a worker's share is an error. The sums over the workers show whether all workers
+        multiply by the same factors. Changes that neither clip nor multiply are reported as warnings.
         """
-        current, findings, factors = self._batch, self._loop.findings, set[tuple[str, str]]()
-        for param in trainer._params if current.raw else ():
+        batch, findings, factors = self._batch, self._loop.findings, set[tuple[str, str]]()
+        for param in trainer._params if batch.raw else ():
             for gradient in (param._grad or ()) if param.grad_req in kinds else ():
-                if (raw := current.raw.pop(id(gradient), None)) is None:
+                if (raw := batch.raw.pop(id(gradient), None)) is None:
                     continue
                 factor = factor_of(raw, gradient)
                 digits = in_digits(factor) if isinstance(factor, float) else None
                 if factor == "clip":
-                    current.refused |= findings.find("DT301", raw.place, name=param.name) is not None
+                    batch.refused |= findings.find("DT301", raw.place, name=param.name) is not None
                 elif factor == "other" or (digits and self._known.setdefault(param, digits) != digits):
                     findings.find("DT302", raw.place, name=param.name)
                 factors |= {("gradient", digits)} if digits else set()

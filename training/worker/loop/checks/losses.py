@@ -1,8 +1,8 @@
 """Check that a script's losses fit the `loss` of its trainers: a sum over the samples, their mean, or normalised.
 
-In one process any of these trains. On several workers, a mean that is declared as a sum counts once for each worker,
-without an error. MXNet records the computation of a loss. This module examines the record in the first batch of each
-epoch, and at each trainer's first step in a process.
+In one process a script trains correctly with any of these losses. On several workers, a mean that is declared as a sum
+counts once for each worker, without an error. MXNet records the computation of a loss. This module examines the record
+in the first batch of each epoch, and at each trainer's first step in a process.
 
 The record does not show whether a Python number that divides a loss is a count of samples. In the first step of each
 generation the workers' shares differ in size, so the workers compare these numbers: see `fingerprints`.
@@ -28,7 +28,7 @@ MOST_EXAMINED = 200  # most batches examined; a trainer whose first step is late
 
 
 class Losses(Listener):
-    """Check of the losses of one loop."""
+    """Check of the losses that a script computes in one loop over epochs."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
@@ -42,102 +42,107 @@ class Losses(Listener):
         self._examined = 0
 
     def end_batch(self, forgets: bool) -> None:
-        """End the batch. `forgets`: no later update includes its gradients."""
+        """End the batch. `forgets`: whether no later update includes the batch's gradients."""
         self._hybrids.clear()
         self.factors.end_batch(forgets)
 
     # ---- what the script calls
 
     def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
-        """Store the block's symbol, because the record shows the block as one operator, without divisions inside it."""
+        """Store the block's symbol, because MXNet's record shows the block as one operator, without the divisions in
+        it.
+        """
         if self._examines_now() and (name := name_of(output)):
             self._hybrids[name] = block._cached_graph[1]
-            if self._loop.on_trial:
-                self.factors.remember(inputs, output, self._fewest_samples)
+            if self._loop.compares_numbers:
+                self.factors.store_constants(inputs, output, self._fewest_samples)
 
-    def operated(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
-        if operator in PRODUCTS_AND_RATIOS and self._loop.on_trial:
-            self.factors.remember(inputs, outputs, self._fewest_samples)
+    def called_operator(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
+        if operator in PRODUCTS_AND_RATIOS and self._loop.compares_numbers:
+            self.factors.store_constants(inputs, outputs, self._fewest_samples)
 
     def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
-        return self._examining(heads, gradients) if self._examines_now() else nullcontext()
+        return self._examine_losses(heads, gradients) if self._examines_now() else nullcontext()
 
-    def judge(self, trainer: Any) -> None:
+    def report_losses_of(self, trainer: Any) -> None:
         """Report losses that do not fit the trainer's `loss`, before its gradients are summed."""
-        loop, current = self._loop, self._loop.current
-        if current is None or loop.findings.off:
+        loop, batch = self._loop, self._loop.current
+        if batch is None or loop.findings.is_off:
             return
-        current.judged = True
-        if not current.kinds or trainer in self._judged:
+        batch.judged = True
+        if not batch.kinds or trainer in self._judged:
             return
-        groups, trainers = [current.kinds], [trainer]
-        if len(current.kinds) > 1 and len({each.loss_kind for each in loop.trainers}) > 1:
+        kind_groups, trainers = [batch.kinds], [trainer]
+        if len(batch.kinds) > 1 and len({any_trainer.loss_kind for any_trainer in loop.trainers}) > 1:
             # Several losses may have been differentiated before any trainer stepped, so their trainers are unknown.
-            groups, trainers = [{kind} for kind in sorted(current.kinds)], loop.trainers
-        for group in groups:
-            codes = [diagnose(each.loss_kind, each.loss_is_declared, group, whole=True) for each in trainers]
-            if codes[0] is not None and all(codes):
-                self._report_rule(codes[0])
+            kind_groups, trainers = [{kind} for kind in sorted(batch.kinds)], loop.trainers
+        for kinds in kind_groups:
+            rule_codes = [
+                diagnose(any_trainer.loss_kind, any_trainer.loss_is_declared, kinds, whole=True)
+                for any_trainer in trainers
+            ]
+            if rule_codes[0] is not None and all(rule_codes):
+                self._report_rule(rule_codes[0])
         self._judged.add(trainer)
 
     # ---- the results
 
     @property
     def _fewest_samples(self) -> int:
-        """Number of samples on the device with the fewest."""
+        """Number of samples on the device that has the fewest samples."""
         assert self._loop.current is not None
-        return self._loop.current.smallest_device(len(self._loop.trainers[0]._contexts))
+        return self._loop.current.fewest_device_samples(len(self._loop.trainers[0]._contexts))
 
     def _examines_now(self) -> bool:
-        return self._loop.on_trial or self._has_unexamined
+        return self._loop.compares_numbers or self._has_unexamined
 
     @property
     def _has_unexamined(self) -> bool:
-        """Whether a trainer has not stepped yet; False after MOST_EXAMINED batches."""
+        """Whether a trainer has not stepped yet in this epoch; False after MOST_EXAMINED batches."""
         return self._examined < MOST_EXAMINED and not self._judged.issuperset(self._loop.trainers)
 
     @contextmanager
-    def _examining(self, heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
+    def _examine_losses(self, heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
         loop = self._loop
         assert loop.current is not None
         losses = [Loss(head, self._hybrids) for head in heads]
         if self._has_unexamined:
             self._report_unfit(losses, gradients)
-        if not loop.on_trial:
+        if not loop.compares_numbers:
             yield
             return
         terms: Terms = set()
-        for each, gradient in zip(losses, gradients, strict=True):
-            head_gradient = 1.0 if gradient is None or each.several else float(gradient.asnumpy().item())
-            terms |= multiples(each.graph, head_gradient, self.factors.constants)
-        with self.factors.learn(terms, loop.trainers, loop.current.batches):
+        for loss, gradient in zip(losses, gradients, strict=True):
+            head_gradient = 1.0 if gradient is None or loss.several else float(gradient.asnumpy().item())
+            terms |= multiples(loss.graph, head_gradient, self.factors.constants)
+        with self.factors.assign_terms(terms, loop.trainers, loop.current.batches):
             yield
 
     def _report_unfit(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
         """Report losses that do not fit the `loss` of any trainer."""
-        loop, current = self._loop, self._loop.current
-        assert current is not None
-        if current.spectates or self._fewest_samples < 2:
+        loop, batch = self._loop, self._loop.current
+        assert batch is not None
+        if batch.spectates or self._fewest_samples < 2:
             return
         self._examined += 1
-        if current.judged:
-            current.kinds, current.judged = set(), False
-        declared = {trainer.loss_kind for trainer in loop.trainers}
+        if batch.judged:
+            batch.kinds, batch.judged = set(), False
+        declared_kinds = {trainer.loss_kind for trainer in loop.trainers}
         is_declared = all(trainer.loss_is_declared for trainer in loop.trainers)
-        if declared == {"sum"} and is_declared:
+        if declared_kinds == {"sum"} and is_declared:
             return  # the script itself has declared loss='sum'
-        for each, gradient in zip(losses, gradients, strict=True):
-            is_weighted = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
-            current.kinds |= {UNKNOWN} if is_weighted else each.kinds
-        if len(declared) == 1 and (code := diagnose(declared.pop(), is_declared, current.kinds)):
-            self._report_rule(code)
+        for loss, gradient in zip(losses, gradients, strict=True):
+            is_weighted = gradient is not None and loss.several and bool((gradient.asnumpy() != 1).any())
+            batch.kinds |= {UNKNOWN} if is_weighted else loss.kinds
+        if len(declared_kinds) == 1 and (rule_code := diagnose(declared_kinds.pop(), is_declared, batch.kinds)):
+            self._report_rule(rule_code)
 
     def _report_rule(self, code: str) -> None:
-        """Report the rule once per batch. If it is an error, all workers end at the next sum.
+        """Report the rule once per batch. If the rule is an error, all workers end at the next sum.
 
-        A loss may have changed in a later epoch, but not on a worker that has joined since.
+        A script may change its loss in a later epoch, but perhaps not on a worker that joins after the change.
         """
-        current = self._loop.current
-        if current is not None and code not in current.reported_rules:
-            current.reported_rules.add(code)
-            current.refused |= self._loop.findings.find(code) is not None
+        batch = self._loop.current
+        if batch is not None and code not in batch.reported_rules:
+            batch.reported_rules.add(code)
+            batch.refused |= self._loop.findings.find(code) is not None

@@ -1,7 +1,7 @@
 """Find statistics that a forward pass changes, but that are not part of the job's state.
 
 An example is a BatchNorm's running mean in a net of which a trainer has only the head. Each worker would have its own
-mean, and a joiner the initial one.
+mean, and a joining worker the initial mean.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RunningStatistics(Listener):
-    """Check of the parameters that do not train, in all nets that a loop's first batch calls."""
+    """Check of the parameters that do not train, in all nets that are called in a loop's first batch."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
@@ -34,9 +34,9 @@ class RunningStatistics(Listener):
 
     def report_changes(self) -> None:
         """Report changed parameters, in a loop's first batch before anything is summed."""
-        loop, known = self._loop, set(self._loop.state.parameters)
-        for param, before in self._before.items():
-            moved = before.asnumpy().tobytes() != param.list_data()[0].asnumpy().tobytes()
-            if param not in known and moved and loop.current is not None:
+        loop, state_parameters = self._loop, set(self._loop.state.parameters)
+        for param, copy_before in self._before.items():
+            has_changed = copy_before.asnumpy().tobytes() != param.list_data()[0].asnumpy().tobytes()
+            if param not in state_parameters and has_changed and loop.current is not None:
                 loop.current.refused |= loop.findings.find("DT508", name=param.name) is not None
         self._before.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dyntrain.training.worker.loop.record import losses as kinds
 
 ANY, SUMS, MEANS = ("sum", "own", "mean"), ("sum", "own"), ("mean",)
-ROWS = (  # kind of loss, `loss` of trainers, rule; the first row that applies counts
+RULE_ROWS = (  # kind of loss, `loss` of trainers, rule; the first row that applies counts
     (kinds.NORMALISED, ANY, "DT107"),
     (kinds.DIVIDED, ANY, "DT104"),
     (kinds.CHOSEN, ANY, "DT105"),
@@ -21,19 +21,23 @@ ROWS = (  # kind of loss, `loss` of trainers, rule; the first row that applies c
 SUM_AND_MEAN, UNKNOWN_LOSS = "DT103", "DT114"
 
 
-def diagnose(declared: str, is_declared: bool, seen_kinds: set[str], whole: bool = False) -> str | None:
+def diagnose(declared_loss: str, is_declared: bool, seen_kinds: set[str], whole: bool = False) -> str | None:
     """Return the code of the rule that a loss breaks, or None if it breaks none.
 
-    `declared`: the trainers' `loss`. `is_declared`: the script itself has set it, and may then add up a sum term by
-    term. `whole`: no further loss is differentiated before the update.
+    `declared_loss`: the trainers' `loss`. `is_declared`: whether the script itself has set `loss`; then it may add up a
+    sum term by term. `whole`: whether no further loss is differentiated before the update.
     """
-    if declared == "sum" and is_declared:
+    if declared_loss == "sum" and is_declared:
         return None
     if seen_kinds == {kinds.MEAN, kinds.SUM}:
         return SUM_AND_MEAN
     if seen_kinds == {kinds.PENALTY}:  # may be a loss over the batch, of a linear model written by hand
-        return "DT102" if declared == "mean" and whole else None
+        return "DT102" if declared_loss == "mean" and whole else None
     if seen_kinds == {kinds.WEIGHTS} and not whole:
         return None
-    applies = (code for kind, declared_kinds, code in ROWS if kind in seen_kinds and declared in declared_kinds)
-    return next(applies, UNKNOWN_LOSS if kinds.UNKNOWN in seen_kinds and not is_declared else None)
+    broken_rules = (
+        rule_code
+        for kind, declared_kinds, rule_code in RULE_ROWS
+        if kind in seen_kinds and declared_loss in declared_kinds
+    )
+    return next(broken_rules, UNKNOWN_LOSS if kinds.UNKNOWN in seen_kinds and not is_declared else None)

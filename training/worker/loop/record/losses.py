@@ -35,9 +35,9 @@ ALL, SUM_ALONG, MEAN_ALONG = "all", "a sum along the first axis", "a mean along 
 
 
 class Loss:
-    """One array that is differentiated.
+    """One array that a script differentiates.
 
-    `several`: it has more than one number. `hybrids`: see `Graph`.
+    `several`: whether the array has more than one number. `hybrids`: see `Graph`.
     """
 
     def __init__(self, head: Any, hybrids: Mapping[str, Any] | None = None) -> None:
@@ -47,9 +47,9 @@ class Loss:
 
     @property
     def kinds(self) -> set[str]:
-        if any(self._nodes[index].normalises for index in self.graph.below(self._top)):
+        if any(self._nodes[index].divides_backward for index in self.graph.nodes_below(self._top)):
             return {NORMALISED}
-        if self._opaque[self._top]:
+        if self._has_own_backward[self._top]:
             return {UNKNOWN}
         if not self.several:
             return self._kinds_of_number(self._top)
@@ -58,57 +58,61 @@ class Loss:
     # ---- properties of the nodes
 
     def _linear_inputs(self, node: Node) -> Sequence[int]:
-        """Return the inputs of the node whose mean stays a factor of the node."""
-        return node.inputs if node.op in LINEAR or (node.op in MEANS and node.within_samples) else ()
+        """Return the inputs of the node whose means over the batch stay factors of the node."""
+        return node.inputs if node.op in LINEAR or (node.op in MEANS and node.reduces_within_samples) else ()
 
     @cached_property
-    def _opaque(self) -> list[bool]:
+    def _has_own_backward(self) -> list[bool]:
         """For each node, whether an operator with its own backward pass is a term of it.
 
         Such operators inside a net's layers do not count.
         """
-        return self.graph.reaching(
-            lambda index, node: node.op in OWN_BACKWARD and self.graph.weights[index],
+        return self.graph.mark_dependents(
+            lambda index, node: node.op in OWN_BACKWARD and self.graph.depends_on_weights[index],
             lambda node: node.inputs if node.op in LINEAR | MEANS else (),
         )
 
     @cached_property
     def _has_mean(self) -> list[bool]:
-        return self.graph.reaching(lambda index, node: node.is_mean and self.graph.data[index], self._linear_inputs)
+        return self.graph.mark_dependents(
+            lambda index, node: node.is_mean and self.graph.depends_on_data[index], self._linear_inputs
+        )
 
     @cached_property
-    def _reduced(self) -> list[bool]:
+    def _has_reduction(self) -> list[bool]:
         """For each node, whether a sum or a mean over the batch is a factor of it."""
-        return self.graph.reaching(self.graph.reduces, self._linear_inputs)
+        return self.graph.mark_dependents(self.graph.reduces, self._linear_inputs)
 
     @cached_property
-    def _counted(self) -> list[bool]:
-        """For each node, whether it is elementwise in a value over the batch: a count, or a largest number.
+    def _is_batch_value(self) -> list[bool]:
+        """For each node, whether it is computed number by number from a value over the batch, such as a count or a
+        maximum.
 
         In a loss with several numbers, a reduction along named axes without weights does not count. Such a reduction is
-        a length, and its axis is time.
+        the length of a sequence.
         """
-        return self.graph.reaching(
+        return self.graph.mark_dependents(
             lambda index, node: (
                 self.graph.reduces(index, node)
-                and not (self.several and node.names_axes and not self.graph.weights[index])
+                and not (self.several and node.has_numbered_axes and not self.graph.depends_on_weights[index])
             ),
             lambda node: node.inputs if node.op in ELEMENTWISE else (),
         )
 
     @cached_property
-    def _divided(self) -> list[bool]:
-        """For each node, whether it is divided by a counted node."""
-        return self.graph.reaching(
-            lambda index, node: node.op in RATIOS and len(node.inputs) > 1 and self._counted[node.inputs[1]],
+    def _is_divided_by_count(self) -> list[bool]:
+        """For each node, whether it is divided by a value over the batch, such as a count."""
+        return self.graph.mark_dependents(
+            lambda index, node: node.op in RATIOS and len(node.inputs) > 1 and self._is_batch_value[node.inputs[1]],
             self._linear_inputs,
         )
 
     @cached_property
-    def _curved(self) -> list[bool]:
+    def _is_curved(self) -> list[bool]:
         """For each node, whether it depends on a value over the batch that depends on the weights."""
-        return self.graph.reaching(
-            lambda index, node: self.graph.reduces(index, node) and self.graph.weights[index], lambda node: node.numbers
+        return self.graph.mark_dependents(
+            lambda index, node: self.graph.reduces(index, node) and self.graph.depends_on_weights[index],
+            lambda node: node.value_inputs,
         )
 
     def _own_kind(self, index: int) -> str:
@@ -116,64 +120,72 @@ class Loss:
 
         A penalty may compare weights with initial or random values, which look like data in the record.
         """
-        return PENALTY if self.graph.elementwise[index] and self.graph.weights[index] else EACH
+        return PENALTY if self.graph.is_elementwise[index] and self.graph.depends_on_weights[index] else EACH
 
     def _terms(self, index: int, kinds: set[str]) -> list[int]:
-        """Return the nodes whose sum the node is.
+        """Return the nodes that the node adds up.
 
         The search is iterative, because a script may add up a thousand losses one by one.
         """
 
-        def parts(node: Node) -> Sequence[int]:
+        def summands(node: Node) -> Sequence[int]:
             return node.inputs if node.op in kinds else node.inputs[:1] if node.op in ALIKE else ()
 
-        return [number for number in self.graph.below(index, parts) if not parts(self._nodes[number])]
+        return [
+            below_index
+            for below_index in self.graph.nodes_below(index, summands)
+            if not summands(self._nodes[below_index])
+        ]
 
     # ---- kinds
 
     def _kinds_of_number(self, index: int) -> set[str]:
         node = self._nodes[index]
-        if not self.graph.weights[index]:
+        if not self.graph.depends_on_weights[index]:
             return set()  # a constant, such as the 0 with which a script begins to add up
-        if not self.graph.data[index]:
+        if not self.graph.depends_on_data[index]:
             return {WEIGHTS}
-        if node.op in MEANS and not node.excludes:  # any axis, as one number is left
+        if node.op in MEANS and not node.excludes_named_axes:  # any axis, as one number is left
             return self._kinds_of_mean(node.inputs[0])
         if node.op in MEANS:
             return {SUM}  # of one sample
         if node.op in SUMS:
-            below = self._kinds_of_sum(node.inputs[0])
-            return below - {EACH} | {SUM} if not below or EACH in below else below
+            kinds_below = self._kinds_of_sum(node.inputs[0])
+            return kinds_below - {EACH} | {SUM} if not kinds_below or EACH in kinds_below else kinds_below
         if node.op in RATIOS and self._is_of_no_batch(node.inputs[-1]):
             return self._kinds_of_number(node.inputs[0])
         if node.op in QUOTIENTS:
             return {DIVIDED}
         if node.op in TERMS | ALIKE and node.inputs:
             return set[str]().union(*map(self._kinds_of_number, self._terms(index, TERMS)))
-        if node.op in PRODUCTS and len(losses := [i for i in node.inputs if self._reduced[i]]) == 1:
-            return self._kinds_of_number(losses[0])
-        return {CURVED if self._curved[index] else UNKNOWN}
+        if (
+            node.op in PRODUCTS
+            and len(reduced_inputs := [input_index for input_index in node.inputs if self._has_reduction[input_index]])
+            == 1
+        ):
+            return self._kinds_of_number(reduced_inputs[0])
+        return {CURVED if self._is_curved[index] else UNKNOWN}
 
     def _is_of_no_batch(self, index: int) -> bool:
         """Whether the node is independent of the batch: a length, or an array of the script.
 
-        The workers compare such arrays (`Factors`).
+        The workers compare the values of such arrays (see `Factors`).
         """
         node = self._nodes[index]
-        is_array = node.op == "null" and not self.graph.weights[index]
-        return is_array or not (self.graph.data[index] or self.graph.weights[index])
+        is_array = node.op == "null" and not self.graph.depends_on_weights[index]
+        return is_array or not (self.graph.depends_on_data[index] or self.graph.depends_on_weights[index])
 
     def _kinds_of_sum(self, index: int) -> set[str]:
-        """Return the kinds of a sum over the node."""
-        below = self._kinds_of_array(index)
-        if DIVIDED in below:
+        """Return the kinds of loss that a sum over the node's numbers is."""
+        kinds_below = self._kinds_of_array(index)
+        if DIVIDED in kinds_below:
             return {DIVIDED}
-        if below & {EACH, PENALTY} and below & {ALL, SUM_ALONG, MEAN, MEAN_ALONG}:
+        if kinds_below & {EACH, PENALTY} and kinds_below & {ALL, SUM_ALONG, MEAN, MEAN_ALONG}:
             return {MIXED}
-        return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: UNKNOWN}.get(kind, kind) for kind in below}
+        return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: UNKNOWN}.get(kind, kind) for kind in kinds_below}
 
     def _kinds_of_mean(self, index: int) -> set[str]:
-        """Return the kinds of a mean over the node."""
+        """Return the kinds of loss that a mean over the node's numbers is."""
         kinds_below = self._kinds_of_array(index)
         if DIVIDED in kinds_below:
             return {DIVIDED}
@@ -181,43 +193,55 @@ class Loss:
             return {CURVED}
         if kinds_below & {ALL, SUM_ALONG}:
             return {UNKNOWN} if kinds_below == {SUM_ALONG} else {SUM} if kinds_below <= {ALL, SUM_ALONG} else {MIXED}
-        below = [self._nodes[number] for number in self.graph.below(index)]
-        if any(node.op in MASKS for node in below):
+        nodes_below = [self._nodes[node_index] for node_index in self.graph.nodes_below(index)]
+        if any(node.op in MASKS for node in nodes_below):
             return {CHOSEN}
-        return {PICKED if any(self._picks(node) for node in below) else MEAN}
+        return {PICKED if any(self._selects_by_index(node) for node in nodes_below) else MEAN}
 
-    def _picks(self, node: Node) -> bool:
-        """Whether the node takes some of the net's results for the batch.
+    def _selects_by_index(self, node: Node) -> bool:
+        """Whether the node selects some of the net's results for the batch by their indices.
 
         A lookup in a table of weights alone does not count, because it gives a row for each sample.
         """
-        first = node.op in TAKES | PICKS and node.attributes.get("axis", "0") == "0"
-        return first and self.graph.data[node.inputs[0]] and self.graph.weights[node.inputs[0]]
+        selects_along_batch = node.op in TAKES | PICKS and node.attributes.get("axis", "0") == "0"
+        return (
+            selects_along_batch
+            and self.graph.depends_on_data[node.inputs[0]]
+            and self.graph.depends_on_weights[node.inputs[0]]
+        )
 
     def _kinds_of_array(self, index: int) -> set[str]:
         """Return the kinds of a node with several numbers.
 
-        The numbers are the samples' own, except for terms that are means or sums (`ALL`) over the batch.
+        Each number belongs to one sample, except for terms that are means or sums (`ALL`) over the batch.
         """
         node = self._nodes[index]
-        if not self.graph.data[index] or not self.graph.weights[index]:
+        if not self.graph.depends_on_data[index] or not self.graph.depends_on_weights[index]:
             return set()  # the node counts with each sample also in one process, or is a constant
         if node.op in TERMS | STACKS | ALIKE and node.inputs:
             return set[str]().union(*map(self._kinds_of_array, self._terms(index, TERMS | STACKS)))
         if node.op in PRODUCTS:
-            own = [self._kinds_of_array(i) for i in node.inputs if self.graph.weights[i]]
-            counted = ({ALL} for i in node.inputs if not self.graph.weights[i] and self._counted[i])
-            return set[str]().union(*own, *counted) or {self._own_kind(index)}
+            weight_kinds = [
+                self._kinds_of_array(input_index)
+                for input_index in node.inputs
+                if self.graph.depends_on_weights[input_index]
+            ]
+            counted_kinds = (
+                {ALL}
+                for input_index in node.inputs
+                if not self.graph.depends_on_weights[input_index] and self._is_batch_value[input_index]
+            )
+            return set[str]().union(*weight_kinds, *counted_kinds) or {self._own_kind(index)}
         if node.op in RATIOS and len(node.inputs) > 1:
-            counts = self._counted[node.inputs[1]]
-            return {DIVIDED} if counts else self._kinds_of_array(node.inputs[0]) or {self._own_kind(index)}
+            is_counted = self._is_batch_value[node.inputs[1]]
+            return {DIVIDED} if is_counted else self._kinds_of_array(node.inputs[0]) or {self._own_kind(index)}
         if node.op in REDUCTIONS:
-            below = self._has_mean[node.inputs[0]]
+            input_has_mean = self._has_mean[node.inputs[0]]
             if self._has_mean[index]:
-                return {MEAN_ALONG if node.along_first and not below else MEAN}
+                return {MEAN_ALONG if node.reduces_first_axis and not input_has_mean else MEAN}
             if self.graph.reduces(index, node):
                 if node.op not in SUMS:
                     return {CURVED}
-                return {self._own_kind(index)} - {EACH} or {SUM_ALONG if node.along_first else ALL}
-            return {DIVIDED if self._divided[index] else self._own_kind(index)}
+                return {self._own_kind(index)} - {EACH} or {SUM_ALONG if node.reduces_first_axis else ALL}
+            return {DIVIDED if self._is_divided_by_count[index] else self._own_kind(index)}
         return {self._own_kind(index)}

@@ -16,8 +16,8 @@ from dyntrain.training.worker.loop.record.operators import (
 )
 from dyntrain.training.worker.loop.record.recorded import Graph, Node
 
-MOST = 1024  # factors of one node
-NUMBERS = ("scalar", "a_min", "a_max")  # attributes of operators that a script sets
+MOST_FACTORS = 1024  # factors of one node
+NUMBER_ATTRIBUTES = ("scalar", "a_min", "a_max")  # attributes of operators that a script sets
 
 
 def multiples(
@@ -25,9 +25,9 @@ def multiples(
 ) -> set[tuple[str, str]]:
     """Return the factors of a loss's terms and the other numbers in the terms, as (operator, number to five digits).
 
-    The operator is the first one of the term. Division and multiplication by the same number cancel out.
-    `head_gradient`: of the backward pass. `constants`: values of arrays of one number, by name in the record. Terms
-    with a NaN are left out. Returns an empty set if a node has too many factors.
+    The operator is the first operator of the term. Division and multiplication by the same number cancel out.
+    `head_gradient`: gradient with which the backward pass begins. `constants`: values of arrays of one number, by name
+    in the record. Terms whose factor is NaN are left out. Returns an empty set if a node has too many factors.
     """
     factors, factors_by_node = set[tuple[str, str]](), {graph.top: {abs(head_gradient)}}
     for index in range(graph.top, -1, -1):  # results come before their inputs
@@ -35,12 +35,12 @@ def multiples(
             continue
         node = graph.nodes[index]
         node_factor, inputs = _factor_and_inputs(graph, node, constants or {})
-        node_factors = {each * node_factor for each in factors_by_node[index]}
+        node_factors = {factor * node_factor for factor in factors_by_node[index]}
         if not inputs:
-            factors |= {(node.op, f"{each:.5g}") for each in node_factors if not math.isnan(each)}
-        for below in inputs:
-            factors_by_node[below] = factors_by_node.get(below, set()) | node_factors
-            if len(factors_by_node[below]) > MOST:
+            factors |= {(node.op, f"{factor:.5g}") for factor in node_factors if not math.isnan(factor)}
+        for input_index in inputs:
+            factors_by_node[input_index] = factors_by_node.get(input_index, set()) | node_factors
+            if len(factors_by_node[input_index]) > MOST_FACTORS:
                 return set()
     return factors | _other_numbers(graph, factors_by_node)
 
@@ -51,11 +51,11 @@ def _other_numbers(graph: Graph, factor_nodes: Collection[int]) -> set[tuple[str
     The loss itself does not show whether such numbers are equal on all workers.
     """
     factors = set[tuple[str, str]]()
-    for index in graph.below(graph.top):
+    for index in graph.nodes_below(graph.top):
         node = graph.nodes[index]
         if index not in factor_nodes or node.op not in MULTIPLIES | DIVIDES:
-            numbers = [node.attributes[name] for name in NUMBERS if name in node.attributes]
-            factors |= {(f"{node.op} of", f"{float(each):.5g}") for each in numbers}
+            term_numbers = [node.attributes[name] for name in NUMBER_ATTRIBUTES if name in node.attributes]
+            factors |= {(f"{node.op} of", f"{float(term_number):.5g}") for term_number in term_numbers}
     return factors
 
 
@@ -65,12 +65,14 @@ def _factor_and_inputs(graph: Graph, node: Node, constants: Mapping[str, float])
         return abs(float(node.attributes.get("scalar", "1"))), node.inputs
     if node.op in DIVIDES:
         return _inverse(float(node.attributes.get("scalar", "1"))), node.inputs
-    known = [constants.get(graph.nodes[index].name) for index in node.inputs]
+    input_values = [constants.get(graph.nodes[index].name) for index in node.inputs]
     if node.op in RATIOS:
-        return _inverse(1.0 if (by := known[-1]) is None else by), node.inputs[:1]
+        return _inverse(1.0 if (divisor_value := input_values[-1]) is None else divisor_value), node.inputs[:1]
     if node.op in PRODUCTS:
-        unknown = [index for index, number in zip(node.inputs, known, strict=True) if number is None]
-        return abs(math.prod(number for number in known if number is not None)), unknown
+        variable_inputs = [
+            index for index, input_value in zip(node.inputs, input_values, strict=True) if input_value is None
+        ]
+        return abs(math.prod(input_value for input_value in input_values if input_value is not None)), variable_inputs
     return 1.0, node.inputs if node.op in LINEAR | MEANS | PROPORTIONAL else ()
 
 

@@ -27,14 +27,14 @@ from dyntrain.training.worker.loop.record.operators import (
 
 @dataclass(frozen=True)
 class Node:
-    op: str
-    name: str
+    op: str  # the operator's name; "null" for an array
+    name: str  # of the array, or of the operator's call
     attributes: dict[str, str]
-    inputs: tuple[int, ...]
+    inputs: tuple[int, ...]  # indices of nodes
 
     @property
-    def numbers(self) -> tuple[int, ...]:
-        """Inputs whose values affect the node's values; of the other inputs only the shapes do."""
+    def value_inputs(self) -> tuple[int, ...]:
+        """Inputs whose values affect the node's values, not only their shapes."""
         if self.op in SHAPES | {"zeros_like", "ones_like"}:
             return ()
         return self.inputs[:1] if self.op in SHAPE_LIKE else self.inputs
@@ -42,37 +42,39 @@ class Node:
     @property
     def is_mean(self) -> bool:
         """Whether the node is a mean over the batch."""
-        return self.op in MEANS and not self.within_samples
+        return self.op in MEANS and not self.reduces_within_samples
 
     @property
-    def within_samples(self) -> bool:
+    def reduces_within_samples(self) -> bool:
         """Whether the node is a reduction within each sample, as in Gluon's losses.
 
-        The first axis is taken for the batch's. For operators of NumPy's interface, an axis of () reduces nothing, as
+        The first axis is assumed to be the batch. For operators of NumPy's interface, an axis of () reduces nothing, as
         in Gluon's losses of one number per sample; for other operators it reduces all axes.
         """
         axis = self.attributes.get("axis", "")
         axes = re.findall(r"-?\d+", axis)
         reduces_nothing = axis == "()" and self.op.startswith("_np")
-        return self.op in REDUCTIONS and (self.excludes or reduces_nothing or (bool(axes) and "0" not in axes))
+        return self.op in REDUCTIONS and (
+            self.excludes_named_axes or reduces_nothing or (bool(axes) and "0" not in axes)
+        )
 
     @property
-    def names_axes(self) -> bool:
-        """Whether the node names axes."""
+    def has_numbered_axes(self) -> bool:
+        """Whether the node's operator was given axes by their numbers."""
         return bool(re.search(r"\d", self.attributes.get("axis", "")))
 
     @property
-    def along_first(self) -> bool:
-        """Whether the node reduces only the first axis, which is the batch's or time."""
-        return self.op in REDUCTIONS and not self.excludes and _is_first(self.attributes.get("axis", ""))
+    def reduces_first_axis(self) -> bool:
+        """Whether the node reduces only the first axis, which is the axis of the batch or of time."""
+        return self.op in REDUCTIONS and not self.excludes_named_axes and _is_first(self.attributes.get("axis", ""))
 
     @property
-    def excludes(self) -> bool:
+    def excludes_named_axes(self) -> bool:
         """Whether the node reduces all axes except those that it names."""
         return self.attributes.get("exclude") == "True"
 
     @property
-    def normalises(self) -> bool:
+    def divides_backward(self) -> bool:
         """Whether the node's backward pass divides by a count over the batch, for any use of its output."""
         return self.attributes.get("normalization") in ("valid", "batch")
 
@@ -97,70 +99,78 @@ class Graph:
     def _add(self, graph: Any, inputs: Sequence[int] | None) -> list[int]:
         """Add a graph's nodes; returns the nodes of its outputs.
 
-        `inputs`: nodes of the graph's inputs if it is a block's.
+        `inputs`: nodes of the graph's inputs if the graph is that of a hybridized block.
         """
         outputs = list[Sequence[int]]()  # for each node of the graph, the numbers of its output nodes
         input_nodes = iter(inputs or ())
         for node in graph["nodes"]:
-            below = tuple(_output(outputs[index], output_number) for index, output_number, *_ in node["inputs"])
-            if node["op"] in LENGTHS and self.nodes[below[0]].op in SHAPES and _slice_start(node) != 0:
-                below = ()  # a length other than the batch's is equal in all workers' shares
+            node_inputs = tuple(_output(outputs[index], output_number) for index, output_number, *_ in node["inputs"])
+            if node["op"] in LENGTHS and self.nodes[node_inputs[0]].op in SHAPES and _slice_start(node) != 0:
+                node_inputs = ()  # a length other than the batch's is equal in all workers' shares
             if inputs is not None and node["op"] == "null":
                 outputs.append([next(input_nodes)])
             elif node["op"] == HYBRID_CALL and node["name"] in self._hybrids:
-                outputs.append(self._add(json.loads(self._hybrids[node["name"]].tojson()), below))
+                outputs.append(self._add(json.loads(self._hybrids[node["name"]].tojson()), node_inputs))
             else:
                 attributes = node.get("attrs") or {}
-                if node["op"] in REDUCTIONS and _is_first(attributes.get("axis", "")) and self._is_stack(below[0]):
+                if (
+                    node["op"] in REDUCTIONS
+                    and _is_first(attributes.get("axis", ""))
+                    and self._is_stack(node_inputs[0])
+                ):
                     attributes = {**attributes, "axis": "1"}  # a reduction over stacked losses, within each sample
-                self.nodes.append(Node(node["op"], node["name"], attributes, below))
+                self.nodes.append(Node(node["op"], node["name"], attributes, node_inputs))
                 outputs.append([len(self.nodes) - 1])
         return [_output(outputs[index], output_number) for index, output_number, *_ in graph["heads"]]
 
     def _is_stack(self, index: int) -> bool:
         return self.nodes[index].op in STACKS_BESIDE and _is_first(self.nodes[index].attributes.get("axis", "0"))
 
-    def reaching(self, begins: Callable[[int, Node], bool], through: Callable[[Node], Sequence[int]]) -> list[bool]:
-        """Return, for each node, whether `begins` holds for it or for a node below it.
+    def mark_dependents(
+        self, begins: Callable[[int, Node], bool], through: Callable[[Node], Sequence[int]]
+    ) -> list[bool]:
+        """Return, for each node, whether `begins` holds for it or for a node from which it is computed.
 
         `through`: returns the inputs of a node that are followed.
         """
         marks = list[bool]()
         for index, node in enumerate(self.nodes):
-            marks.append(begins(index, node) or any(marks[i] for i in through(node)))
+            marks.append(begins(index, node) or any(marks[input_index] for input_index in through(node)))
         return marks
 
     @cached_property
-    def data(self) -> list[bool]:
+    def depends_on_data(self) -> list[bool]:
         """For each node, whether it depends on arrays other than weights. The record calls weights `var...`."""
-        return self.reaching(lambda index, node: node.op == "null" and not node.name.startswith("var"), _inputs)
+        return self.mark_dependents(lambda index, node: node.op == "null" and not node.name.startswith("var"), _inputs)
 
     @cached_property
-    def weights(self) -> list[bool]:
-        return self.reaching(
-            lambda index, node: node.op == "null" and node.name.startswith("var"), lambda node: node.numbers
+    def depends_on_weights(self) -> list[bool]:
+        return self.mark_dependents(
+            lambda index, node: node.op == "null" and node.name.startswith("var"), lambda node: node.value_inputs
         )
 
     @cached_property
-    def elementwise(self) -> list[bool]:
+    def is_elementwise(self) -> list[bool]:
         """For each node, whether it is made of weights and arrays without a layer between them."""
         marks = list[bool]()
         for node in self.nodes:
-            simple = node.op in ELEMENTWISE or (node.op in DOTS and not self.data[len(marks)])
-            marks.append(node.op == "null" or (simple and all(marks[i] for i in node.inputs)))
+            is_simple = node.op in ELEMENTWISE or (node.op in DOTS and not self.depends_on_data[len(marks)])
+            marks.append(node.op == "null" or (is_simple and all(marks[input_index] for input_index in node.inputs)))
         return marks
 
     def reduces(self, index: int, node: Node) -> bool:
         """Whether the node reduces over the batch, or is the number of samples."""
-        return (node.op in SHAPES or (node.op in REDUCTIONS and not node.within_samples)) and self.data[index]
+        return (
+            node.op in SHAPES or (node.op in REDUCTIONS and not node.reduces_within_samples)
+        ) and self.depends_on_data[index]
 
-    def below(self, index: int, inputs: Callable[[Node], Sequence[int]] = _inputs) -> list[int]:
+    def nodes_below(self, index: int, inputs: Callable[[Node], Sequence[int]] = _inputs) -> list[int]:
         """Return the node and all nodes from which it is computed, along these `inputs` of each node."""
-        waiting, seen = [index], set[int]()
-        while waiting:
-            if (number := waiting.pop()) not in seen:
-                seen.add(number)
-                waiting += inputs(self.nodes[number])
+        unvisited, seen = [index], set[int]()
+        while unvisited:
+            if (node_index := unvisited.pop()) not in seen:
+                seen.add(node_index)
+                unvisited += inputs(self.nodes[node_index])
         return sorted(seen)
 
 
@@ -174,6 +184,6 @@ def _is_first(axis: str) -> bool:
 
 
 def _slice_start(node: Any) -> int | None:
-    """Return the first place that a slice takes, None if the slice has none."""
-    match = re.search(r"-?\d+", node.get("attrs", {}).get("begin", ""))
-    return int(match.group()) if match else None
+    """Return the index at which a slice begins, or None if the slice has no begin."""
+    begin_match = re.search(r"-?\d+", node.get("attrs", {}).get("begin", ""))
+    return int(begin_match.group()) if begin_match else None

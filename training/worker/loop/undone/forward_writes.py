@@ -1,9 +1,9 @@
 """Detect parameters that a forward pass changes, as a spectral norm changes its vector.
 
-Such parameters are equal on all workers only if all workers make the same passes. So each worker examines its first
-batch: which parameters have changed before the update, other than by the script's lines outside of its nets? A void
+Such parameters are equal on all workers only if all workers make the same forward passes. So each worker examines which
+parameters have changed in its first batch before the update, without a write of the script outside of its nets. A void
 step restores these parameters. The end of an epoch restores their values after the last step, because validation may
-make more passes on one worker than on another.
+make more forward passes on one worker than on another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class ForwardWrites:
-    """Parameters that forward passes change, from this process's first batch and from the other workers."""
+    """Parameters that forward passes change, as seen in this process's first batch and as reported by other workers."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, Any]] = []  # (parameter, a copy in the host's memory)
@@ -31,26 +31,27 @@ class ForwardWrites:
     def begin_batch(self, state: TrainingState) -> None:
         """Copy the parameters when the first batch begins."""
         if not self._looked and not self._before:
-            self._before = [(p, on_host(p.list_data()[0])) for p in state.equal]
+            self._before = [(param, on_host(param.list_data()[0])) for param in state.equal]
 
     def put_back(self) -> None:
-        """Restore the values from before the first batch; does nothing after that batch."""
-        for param, copy in self._before:
-            for data in param.list_data():
-                overwrite(data, copy)
+        """Restore the parameters' values from before the first batch; does nothing after that batch."""
+        for param, host_copy in self._before:
+            for array in param.list_data():
+                overwrite(array, host_copy)
 
     def end_batch(self, undone: bool) -> None:
-        """End the batch; if it was undone, the next batch is examined."""
+        """End the batch; if the batch was undone, the next batch is examined."""
         self._before, self._looked = [], self._looked or not undone
         self._since, self._written = {}, set()
 
     def script_writes(self, array: Any) -> None:
-        """Record whether passes have changed `array`, before the script itself writes to it outside of its nets.
+        """Record whether forward passes have changed `array`, before the script itself writes to it outside of its
+        nets.
 
-        After the script's write, a pass is detected by a difference from the new values.
+        After the script's write, a forward pass is detected by a difference from the new values.
         """
-        for param, copy in self._before:
-            if param.list_data()[0] is array and not same(array, self._since.get(id(array), copy)):
+        for param, host_copy in self._before:
+            if param.list_data()[0] is array and not same(array, self._since.get(id(array), host_copy)):
                 self._written.add(id(array))
 
     def script_wrote(self, array: Any) -> None:
@@ -64,18 +65,18 @@ class ForwardWrites:
         """
         if not self._before:
             return [0.0] * len(state.equal)
-        return [float(self._is_written(param.list_data()[0], copy)) for param, copy in self._before]
+        return [float(self._is_written(param.list_data()[0], host_copy)) for param, host_copy in self._before]
 
-    def _is_written(self, array: Any, copy: Any) -> bool:
-        return id(array) in self._written or not same(array, self._since.get(id(array), copy))
+    def _is_written(self, array: Any, host_copy: Any) -> bool:
+        return id(array) in self._written or not same(array, self._since.get(id(array), host_copy))
 
-    def learn(self, state: TrainingState, written: Sequence[int]) -> None:
-        """Store the parameters `written`, which some worker's batch has changed."""
-        known = state.own.get("written", [])
-        if set(written) - set(known):
-            state.own["written"] = sorted({*known, *written})
+    def store_written(self, state: TrainingState, written: Sequence[int]) -> None:
+        """Store the numbers of the parameters (`written`) that some worker's batch has changed."""
+        known_written = state.own.get("written", [])
+        if set(written) - set(known_written):
+            state.own["written"] = sorted({*known_written, *written})
             log.warning(
                 "the forward pass writes to %s: a void step restores these parameters, and an epoch's end undoes "
                 "passes outside of steps",
-                ", ".join(p.name for p in state.written),
+                ", ".join(param.name for param in state.written),
             )

@@ -18,43 +18,49 @@ _MULTIPLIERS = ("lr_mult", "wd_mult")  # dictionaries of an optimizer, attribute
 
 
 class StepSnapshot:
-    """Copy of all state that may change between two steps, except the weights. Every step makes one.
+    """Copy of all state that may change between two steps, except the weights. Each step makes such a copy.
 
-    A snapshot has the plain numbers that a script sets: a rate, a parameter's `lr_mult` and `grad_req`, a loss scale. A
-    snapshot has the scheduler and its counts, the job's own state, and the arrays that the script keeps. A snapshot
-    also has the arrays that a forward pass changes: running statistics, and parameters.
+    A snapshot contains the plain numbers that a script sets: a rate, a parameter's `lr_mult` and `grad_req`, a loss
+    scale. It contains the scheduler and its counts, the job's own state, the arrays that the script keeps, and the
+    arrays that a forward pass changes (running statistics and parameters).
     """
 
     def __init__(self, state: TrainingState) -> None:
         self._own = dict(state.own)
-        self._values = [(owner, _plain_values(owner)) for trainer in state.trainers for owner in _owners(trainer)]
-        self._factors = [(p, p.lr_mult, p.wd_mult, p.grad_req) for trainer in state.trainers for p in trainer._params]
+        self._values = [
+            (owner, _plain_values(owner)) for trainer in state.trainers for owner in _attribute_owners(trainer)
+        ]
+        self._factors = [
+            (param, param.lr_mult, param.wd_mult, param.grad_req)
+            for trainer in state.trainers
+            for param in trainer._params
+        ]
         schedulers = [(trainer._optimizer, trainer._optimizer.lr_scheduler) for trainer in state.trainers]
         self._schedules = [
             (optimizer, scheduler, {} if scheduler is None else capture(scheduler))
             for optimizer, scheduler in schedulers
         ]
-        updaters = [updater for trainer in state.trainers for updater in trainer._updaters]
-        self._states = [(updater, dict(updater.states)) for updater in updaters]  # a script may replace states
+        all_updaters = [updater for trainer in state.trainers for updater in trainer._updaters]
+        self._states = [(updater, dict(updater.states)) for updater in all_updaters]  # a script may replace states
         self._running = [(array, array.copy()) for array in state.running_arrays()]
         self._kept = state.kept.copies()
-        self._written = [(p, array, array.copy()) for p in state.written for array in p.list_data()]
+        self._written = [(param, array, array.copy()) for param in state.written for array in param.list_data()]
 
     def restore_state(self, state: TrainingState) -> None:
         state.own = dict(self._own)
         for owner, values in self._values:
             vars(owner).update({name: copied(value) for name, value in values.items()})
-        for param, rate, decay, request in self._factors:
+        for param, rate, decay, grad_request in self._factors:
             param.lr_mult, param.wd_mult = rate, decay
-            if param.grad_req != request:  # setting grad_req makes MXNet allocate other arrays
-                param.grad_req = request
-        for updater, states in self._states:
-            updater.states = dict(states)
+            if param.grad_req != grad_request:  # setting grad_req makes MXNet allocate other arrays
+                param.grad_req = grad_request
+        for updater, optimizer_states in self._states:
+            updater.states = dict(optimizer_states)
         for optimizer, scheduler, captured in self._schedules:
             optimizer.lr_scheduler = scheduler
             restore(scheduler, captured)
-        for array, copy in self._running:
-            overwrite(array, copy)
+        for array, array_copy in self._running:
+            overwrite(array, array_copy)
         self.put_back(state)
 
     def put_back(self, state: TrainingState) -> None:
@@ -63,14 +69,14 @@ class StepSnapshot:
         self.put_back_written()
 
     def put_back_written(self, excluded: Collection[Any] = ()) -> None:
-        for param, array, copy in self._written:
+        for param, array, array_copy in self._written:
             if param not in excluded:
-                overwrite(array, copy)
+                overwrite(array, array_copy)
 
 
-def _owners(trainer: Any) -> list[Any]:
-    scaler = getattr(trainer, "_amp_loss_scaler", None)
-    return [trainer._optimizer, trainer, *([scaler] if scaler is not None else [])]
+def _attribute_owners(trainer: Any) -> list[Any]:
+    loss_scaler = getattr(trainer, "_amp_loss_scaler", None)
+    return [trainer._optimizer, trainer, *([loss_scaler] if loss_scaler is not None else [])]
 
 
 def _plain_values(owner: Any) -> dict[str, Any]:
@@ -82,13 +88,13 @@ def _plain_values(owner: Any) -> dict[str, Any]:
 
 def _is_plain(name: str, value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return all(isinstance(each, _PLAIN_TYPES) for each in value)
+        return all(isinstance(item, _PLAIN_TYPES) for item in value)
     return isinstance(value, _PLAIN_TYPES) or (name in _MULTIPLIERS and isinstance(value, dict))
 
 
 @dataclass(frozen=True)
 class Overwritten:
-    """An array, and its copy from before the script itself wrote to it, as when a script clips weights."""
+    """An array, and its copy from before the script itself wrote to the array, as when a script clips weights."""
 
     array: Any
     copy: Any
@@ -102,15 +108,20 @@ class Backup:
     """Copy of a trainer before its update, for steps in which another trainer's update may become void."""
 
     trainer: Any
-    arrays: list[tuple[Any, Any]]  # (in use, copy)
-    states: frozenset[int]
-    counts: list[Any]
-    values: dict[str, Any]
+    arrays: list[tuple[Any, Any]]  # (array in use, its copy)
+    states: frozenset[int]  # parameters that have an optimizer state
+    counts: list[Any]  # the optimizer's counts of updates
+    values: dict[str, Any]  # the trainer's plain numbers
 
     @classmethod
     def of(cls, trainer: Any) -> Backup:
-        arrays = [data for p in trainer._params if differentiable(p) for data in p.list_data()]
-        arrays += [leaf for updater in trainer._updaters for each in updater.states.values() for leaf in leaves(each)]
+        arrays = [array for param in trainer._params if differentiable(param) for array in param.list_data()]
+        arrays += [
+            leaf
+            for updater in trainer._updaters
+            for optimizer_state in updater.states.values()
+            for leaf in leaves(optimizer_state)
+        ]
         return cls(
             trainer,
             [(array, array.copy()) for array in arrays],
@@ -120,10 +131,10 @@ class Backup:
         )
 
     def restore_state(self, state: TrainingState) -> None:
-        for array, copy in self.arrays:
-            overwrite(array, copy)
+        for array, array_copy in self.arrays:
+            overwrite(array, array_copy)
         for updater in self.trainer._updaters:
-            for new_state in set(updater.states) - self.states:
-                del updater.states[new_state]
+            for new_key in set(updater.states) - self.states:
+                del updater.states[new_key]
         set_counts(self.trainer._optimizer, self.counts)
         set_values(self.trainer, self.values)

@@ -26,7 +26,7 @@ class Undo:
         self._steps: list[Backup | Overwritten] = []  # since the mark, in order of time
 
     def mark(self) -> None:
-        """Set the state to which a void step returns."""
+        """Make the present state the one to which a void step returns."""
         self._memories.keep(self._state.own)
         self._mark = StepSnapshot(self._state)
         self._set_since.clear()
@@ -36,21 +36,23 @@ class Undo:
         self._steps.append(Backup.of(trainer))
 
     def script_writes(self, array: Any) -> None:
-        """Copy a weight or an optimizer's state before the script writes to it, or takes a part of it.
+        """Copy a weight or an optimizer's state before the script writes to it, or takes a part of it as an array.
 
         Later writes to such a part cannot be detected.
         """
-        if not any(isinstance(each, Overwritten) and each.array is array for each in self._steps):
+        if not any(isinstance(step_copy, Overwritten) and step_copy.array is array for step_copy in self._steps):
             self._steps.append(Overwritten(array, array.copy()))
         if not thread_context.in_block:
             self.forwards.script_writes(array)
 
     def script_sets(self, array: Any) -> None:
         """Record a parameter that the script sets between batches, so that the epoch's end does not restore it."""
-        self._set_since.update(p for p in self._state.written if any(array is data for data in p.list_data()))
+        self._set_since.update(
+            param for param in self._state.written if any(array is device_array for device_array in param.list_data())
+        )
 
     def script_wrote(self, array: Any) -> None:
-        """Record the new values of `array`, if it is a weight."""
+        """Record the new values of `array` if the array is a weight."""
         if not thread_context.in_block:
             self.forwards.script_wrote(array)
 
@@ -59,7 +61,7 @@ class Undo:
         self._steps.clear()
 
     def recall(self) -> None:
-        """Restore the values that the script counts, so that each step counts once."""
+        """Restore the script's memory and kept arrays, so that what it counts in a step counts once."""
         self._memories.recall(self._state.own)
         if self._mark is not None:
             self._mark.put_back(self._state)
@@ -71,8 +73,8 @@ class Undo:
             self._mark.put_back_written(excluded=self._set_since)
 
     def restore_state(self) -> None:
-        for each in reversed(self._steps):
-            each.restore_state(self._state)
+        for step_copy in reversed(self._steps):
+            step_copy.restore_state(self._state)
         self._steps.clear()
         assert self._mark is not None
         self._mark.restore_state(self._state)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dyntrain.training.worker.refused import Unrecoverable
 
-MOST = 3  # most void steps at one position; each lasts until the workers are seen to make no progress
-AGAIN = (
+MOST_VOIDS = 3  # most void steps at one position; each lasts until the workers are seen to make no progress
+VOID_AGAIN_ERROR = (
     "step {step} was void {times} times, and no worker is missing: if a condition chooses the trainer that steps, "
     "compute it from epoch.sum(), which is equal on all workers"
 )
 
 
 class VoidAgain(RuntimeError, Unrecoverable):
-    """The same step was void too often. All workers raise this error."""
+    """The same step was void too often; all workers raise this error."""
 
 
 class AbortedSteps:
@@ -30,6 +30,6 @@ class AbortedSteps:
         self._at = step, workers
 
     def refuse(self, step: int, workers: int) -> None:
-        """Raise VoidAgain if the step was void too often with so many workers."""
-        if self._times >= MOST and self._at == (step, workers):
-            raise VoidAgain(AGAIN.format(step=step, times=self._times))
+        """Raise VoidAgain if the step was void too often with this number of workers."""
+        if self._times >= MOST_VOIDS and self._at == (step, workers):
+            raise VoidAgain(VOID_AGAIN_ERROR.format(step=step, times=self._times))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Writes(Listener):
-    """Listener for the script's writes in one loop; used even with all checks off."""
+    """Listener for the script's writes in one loop, which is used even if all checks are off."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
@@ -29,7 +29,7 @@ class Writes(Listener):
         if not thread_context.in_block:
             loop.state.script_sets(array)
 
-    def takes_part(self, array: Any) -> None:
+    def takes_slice(self, array: Any) -> None:
         self.writes(array)
 
     def wrote(self, array: Any) -> None:
