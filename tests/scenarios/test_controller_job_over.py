@@ -128,7 +128,7 @@ def test_while_the_next_job_begins_nobody_is_sent_to_begin_it_again() -> None:
 def test_without_base_nodes_nobody_can_begin_and_what_is_on_its_way_down_is_waited_for() -> None:
     world, master, _ = job_over()
     world.hear(world.state_event(master, "stopping"))
-    with pytest.raises(GiveUp, match=f"base nodes of demo are stopping: {master}"):
+    with pytest.raises(GiveUp, match=f"base nodes of demo are still stopping: {master}"):
         restart_request(asking(world), "demo")
     world.hear(world.state_event(master, "shutting-down"), world.state_event(master, "terminated"))
     for ask in (lambda: restart_request(asking(world), "demo"), lambda: launch_request(asking(world), "demo", 1, None)):

@@ -55,7 +55,7 @@ def cost(name: str | None, cluster: str | None, since: str, output: str) -> None
         with waiting("reading what ran"):
             usages = list(_usages(name, start, launcher))
         with waiting("asking for prices"):
-            bills = bills_for(usages, launcher.price_in, each=output == "wide")
+            bills = bills_for(usages, launcher.price_in, per_instance=output == "wide")
     if output == "json":
         click.echo(json.dumps([as_data(usage, costs) for usage, costs in bills], indent=1))
         return
