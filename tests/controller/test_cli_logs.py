@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from dyntrain.controller.adapters.logs import LogLine
 from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, LineFilter, time_of
-from dyntrain.controller.cli.commands.events import Trail
-from dyntrain.controller.cli.commands.logs import _place
+from dyntrain.controller.cli.commands.events import TrailReader
+from dyntrain.controller.cli.commands.logs import _log_place
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.cli.shell.errors import unknown_region_message
 from dyntrain.controller.cli.shell.waiting import follow, waiting
@@ -151,7 +151,7 @@ def test_followed_events_come_once_although_some_are_written_late() -> None:
     def did(at: float, instance: str) -> None:
         entries.append(("demo", TrailEntry(at, ActionDone(kind="Terminate", instance=instance))))
 
-    trail = Trail(lambda since: sorted((e for e in entries if e[1].at >= since), key=lambda e: e[1].at), 0.0)
+    trail = TrailReader(lambda since: sorted((e for e in entries if e[1].at >= since), key=lambda e: e[1].at), 0.0)
     did(100.0, HERE)
     assert len(trail.next()) == 1
     did(200.0, HERE)
@@ -213,4 +213,4 @@ def test_who_follows_logs_that_are_empty_hears_where_they_were_looked_for(
     result = CliRunner().invoke(main, ["logs", "demo", "-f", "--directory", str(tmp_path)])
     assert looked == [True]
     assert f"no log line since 1h matches in {tmp_path}; waiting" in result.stderr
-    assert "--directory" in _place("demo", None)
+    assert "--directory" in _log_place("demo", None)

@@ -12,7 +12,7 @@ from dyntrain.controller.cli.shell.waiting import calling_aws
 
 
 @click.group(epilog="Examples:\n\n\b\n  dyntrain base replace i-0123456789abcdef0 i-0fedcba9876543210")
-def base() -> None:
+def base() -> None:  # `dyntrain base`
     """Replace base nodes, which run the ps-lite servers and the coordinator."""
 
 
@@ -31,6 +31,8 @@ def replace(old: str, new: str, dry_run: bool) -> None:
         check_instance_ids((old, new))
         from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, replace_request
 
-        connection = connect()
-        result = carry_out_unless_dry_run(connection.ports, replace_request(connection, old, new), dry_run, say_where)
-    click.echo(result)
+        stage_connection = connect()
+        result_text = carry_out_unless_dry_run(
+            stage_connection.ports, replace_request(stage_connection, old, new), dry_run, say_where
+        )
+    click.echo(result_text)
