@@ -11,7 +11,7 @@ from importlib import import_module
 
 import click
 from click.shell_completion import CompletionItem
-from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
+from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed_environment
 from dyntrain.missing import one_sentence
 
 
@@ -119,7 +119,7 @@ class Commands(click.Group):
 @click.pass_context
 def main(ctx: click.Context, stage: str | None, region: str | None, profile: str | None) -> None:
     """Control elastic training on EC2, and show the state of clusters and jobs."""
-    ctx.with_resource(changed(os.environ, aws_settings(os.environ, region, profile)))
+    ctx.with_resource(changed_environment(os.environ, aws_settings(os.environ, region, profile)))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import snapshot
 from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, remove_request
 from dyntrain.controller.cli.changing.requests import Resize, Tag, resize, tag, untag
-from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
+from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed_environment
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.leave_windows import LEAVE_TAG
 from dyntrain.controller.contract.messages import ClusterPolicy
@@ -137,9 +137,9 @@ def test_what_aws_refuses_is_no_success() -> None:
 def test_region_and_profile_count_as_for_the_aws_command_line() -> None:
     environment = {"AWS_REGION": "eu-west-3", "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "x"}
     before = dict(environment)
-    with changed(environment, aws_settings(environment, None, None)):
+    with changed_environment(environment, aws_settings(environment, None, None)):
         assert environment["AWS_DEFAULT_REGION"] == "eu-west-3"
-    with changed(environment, aws_settings(environment, "eu-north-1", "work")):
+    with changed_environment(environment, aws_settings(environment, "eu-north-1", "work")):
         assert (environment["AWS_DEFAULT_REGION"], environment["AWS_PROFILE"]) == ("eu-north-1", "work")
         assert "AWS_ACCESS_KEY_ID" not in environment, "keys in the environment would overrule the profile"
     assert environment == before

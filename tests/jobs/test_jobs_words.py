@@ -11,7 +11,7 @@ from dyntrain.controller.adapters import submission
 from dyntrain.controller.cli.commands.job.command import _request_from_options
 from dyntrain.controller.cli.commands.job.jobs import JobState
 from dyntrain.controller.cli.commands.job.looking import _job_lines
-from dyntrain.controller.cli.text.words import size
+from dyntrain.controller.cli.text.words import size_text
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.verdict import Machine
@@ -27,7 +27,7 @@ RECORD = JobRecord(
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (48_000, "48.0 kB"), (3_210_000, "3.2 MB"), (5e9, "5.0 GB")],
 )
 def test_a_size_has_a_unit_in_which_it_is_a_number(count: int, text: str) -> None:
-    assert size(int(count)) == text
+    assert size_text(int(count)) == text
 
 
 def test_a_rank_that_has_ended_has_its_exit_code_where_that_was_read() -> None:

@@ -49,7 +49,7 @@ def cost(name: str | None, cluster: str | None, since: str, output: str) -> None
         from dyntrain.controller.adapters.aws import Clients
         from dyntrain.controller.adapters.submission import AwsLauncher
         from dyntrain.controller.cli.answers.cost import as_data, bills_for
-        from dyntrain.controller.cli.text.cost import WITHOUT_DISCOUNTS, as_text
+        from dyntrain.controller.cli.text.cost import PRICES_REMARK, as_text
 
         launcher = AwsLauncher(Clients(attempts=2))
         with waiting("reading what ran"):
@@ -69,11 +69,11 @@ def cost(name: str | None, cluster: str | None, since: str, output: str) -> None
             click.echo(line)
         click.echo()
     if any(usage_bill.cost is not None for _usage, usage_bill in bills):
-        click.echo(WITHOUT_DISCOUNTS)
+        click.echo(PRICES_REMARK)
 
 
 def _usages(name: str | None, since: float, launcher: AwsLauncher) -> Iterator[Usage]:
-    """The machine time of clusters, then of jobs. `name` may be a cluster's and a job's name; None means all of both."""
+    """The machine time of the clusters and of the jobs called `name`, or of all clusters and jobs for None."""
     from dyntrain.controller.adapters.jobs import job_ports
     from dyntrain.controller.cli.answers.cost import cluster_usage, job_usage
 

@@ -40,7 +40,7 @@ def pool() -> None:  # `dyntrain pool`
     '{"problem", "sum", "pools", "inputs"}; the inputs fit --from-file', "sums, line by line", "with all that was read"
 )
 def plan(cluster: str | None, file: Path | None, output: str) -> None:  # `dyntrain pool plan`
-    """Print the idle reserved instances and the size that each pool should have. The exit code is 1 for a failed read."""
+    """Print the idle reserved instances and the size that each pool should have. The exit code is 1 if AWS fails."""
     from dyntrain.controller.cli.text.pool import as_data, as_text
     from dyntrain.controller.core.pool.plan import plan_pools
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from dyntrain.controller.cli.shell.board_news import News, news_of
+from dyntrain.controller.cli.shell.board_news import JobNews, news_of
 from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.waiting import follow, waiting
@@ -107,7 +107,7 @@ class _JobEnded(Exception):
 class _BoardWriter:
     """Write a job's entries to TensorBoard's files, and upload these files to S3. A failed upload is repeated later."""
 
-    def __init__(self, news: News, files: BoardFiles, bucket: BoardBucket | None) -> None:
+    def __init__(self, news: JobNews, files: BoardFiles, bucket: BoardBucket | None) -> None:
         self._news, self._files, self._bucket = news, files, bucket
         self._uploaded = float("-inf")
         self.written = 0

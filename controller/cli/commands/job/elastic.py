@@ -25,8 +25,7 @@ from dyntrain.controller.cli.shell.options import width_of_terminal
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.status import cluster_lines
-from dyntrain.controller.cli.text.words import in_brief, printable
-from dyntrain.controller.cli.text.words import size as size_of
+from dyntrain.controller.cli.text.words import in_brief, printable, size_text
 from dyntrain.controller.contract.errors import ControllerError, GiveUp, RetryLater
 from dyntrain.controller.jobs.ports import JobPorts
 from dyntrain.controller.jobs.record import JobRecord
@@ -92,7 +91,7 @@ def submit_elastic(
         )
         hourly_price = launcher.price(request.instance_type, spot=False)
     code_size = (
-        f"{packed_code.files} files, {size_of(len(packed_code.content))}" if packed_code is not None else request.code
+        f"{packed_code.files} files, {size_text(len(packed_code.content))}" if packed_code is not None else request.code
     )
     say_where(f"job {request.name}, stage {stage.name}", launcher.clients)
     click.echo(_cluster_description(request, wheel_address, code_size, hourly_price))
