@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from dyntrain.controller.adapters.logs import LogLine
-from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, LineFilter, time_of
+from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, LineFilter, time_of_line
 from dyntrain.controller.cli.commands.events import TrailReader
 from dyntrain.controller.cli.commands.logs import _log_place
 from dyntrain.controller.cli.main import main
@@ -82,7 +82,7 @@ def test_the_files_of_an_embedded_cloud_are_read_and_followed(tmp_path: Path) ->
     folder = tmp_path / "machines" / GONE / "var/log/dyntrain"
     folder.mkdir(parents=True)
     (folder / "worker.log").write_text("2026-01-01 10:00:00 old\n  of the old one\n2026-01-01 12:00:00 new\ntorn")
-    since = time_of("2026-01-01T11:00:00Z")
+    since = time_of_line("2026-01-01T11:00:00Z")
     assert since is not None
     follower = FromFiles(tmp_path, LineFilter("demo", None, None, WORKERS), since)
     assert [line.text for line in follower.next()] == ["2026-01-01 12:00:00 new"]
@@ -141,8 +141,8 @@ def files_of(cloud: Path, cluster: str) -> FromFiles:
 
 
 def test_a_nodes_own_lines_say_their_time() -> None:
-    assert time_of(json.dumps({"time": 12.5, "message": "x"})) == 12.5
-    assert time_of("{not json") is None
+    assert time_of_line(json.dumps({"time": 12.5, "message": "x"})) == 12.5
+    assert time_of_line("{not json") is None
 
 
 def test_followed_events_come_once_although_some_are_written_late() -> None:

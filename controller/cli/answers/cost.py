@@ -82,12 +82,17 @@ def job_usage(machines: JobMachines, write_times_source: WriteTimes, record: Job
         except ControllerError as error:
             notes.append(f"the files of attempt {attempt} in s3://{record.bucket} cannot be read: {error}")
     attempt_tokens = [record.model_copy(update={"attempt": attempt}).token for attempt in range(1, record.attempt + 1)]
-    run_time = usage(record, write_times, machines.of_runs(attempt_tokens))
-    if run_time.silent:
-        silent_ranks = _shortened_list(f"{rank} of attempt {attempt}" for attempt, rank in run_time.silent)
+    machine_time = usage(record, write_times, machines.of_runs(attempt_tokens))
+    if machine_time.silent:
+        silent_ranks = _shortened_list(f"{rank} of attempt {attempt}" for attempt, rank in machine_time.silent)
         notes.append(f"these ranks left no file in the bucket, so their time is not counted: {silent_ranks}")
     return Usage(
-        "job", record.name, min((span.began for span in run_time.spans), default=now), now, run_time.spans, (*notes,)
+        "job",
+        record.name,
+        min((span.began for span in machine_time.spans), default=now),
+        now,
+        machine_time.spans,
+        (*notes,),
     )
 
 

@@ -14,8 +14,8 @@ from dyntrain.controller.core.views.view import Rules
 
 
 def remaining_instances(decision: Decision, job_facts: JobFacts | None, rules: Rules) -> dict[str, Any]:
-    """The base nodes that still run after the job. The controller ends them at `until`. The function `with_price` sets
-    `hourly`.
+    """The base nodes that still run after the job. The controller ends the base nodes at the time `until`. The field
+    `hourly` is None until the function `with_price` sets the hourly cost.
     """
     running_nodes = [node.view for node in decision.nodes if node.view.base and costs_cluster(node.view, rules)]
     types_and_markets = Counter(
@@ -39,7 +39,7 @@ def remaining_instances(decision: Decision, job_facts: JobFacts | None, rules: R
     }
 
 
-def closing(decision: Decision) -> dict[str, Any] | None:
+def closing_data(decision: Decision) -> dict[str, Any] | None:
     """How the controller closes the cluster, or None for a cluster that stays open. The field `stopped` lists instances
     that can be started again. The field `ended` lists Auto Scaling groups whose desired capacity was lowered.
     """
@@ -88,5 +88,5 @@ def ended_with_job(decision: Decision, job_facts: JobFacts | None) -> list[str]:
     return [
         view.instance
         for view in terminated_nodes
-        if (termination_order := view.facts.acks.terminate) is not None and termination_order.at >= job_ended_at
+        if (terminate_ack := view.facts.acks.terminate) is not None and terminate_ack.at >= job_ended_at
     ]

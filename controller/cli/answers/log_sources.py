@@ -33,7 +33,7 @@ class LineFilter:
     instances: frozenset[str] | None
     kinds: frozenset[str]  # of logs, some of KINDS
 
-    def fits(self, name: str) -> bool:
+    def accepts_stream(self, name: str) -> bool:
         """Whether the filter accepts the log stream of this name, which is `<cluster>/<job>/<instance>/<kind>`."""
         stream_parts = name.split("/")
         if (
@@ -53,7 +53,7 @@ class SourceLine:
     text: str
 
 
-class Source(Protocol):
+class Source(Protocol):  # of log lines
     def next(self) -> Iterator[SourceLine]:
         """The lines that are new since the last call. The first call returns all lines since the start time."""
 
@@ -68,15 +68,17 @@ class FromCloudWatch:
     seen: dict[str, float] = field(default_factory=dict)  # times of the lines returned so far, by line id
 
     @property
-    def group(self) -> str:
+    def log_group(self) -> str:
         return f"/dyntrain/{self.wanted.cluster}"
 
     def next(self) -> Iterator[SourceLine]:
         prefix = f"{self.wanted.cluster}/{self.wanted.job}/" if self.wanted.job else f"{self.wanted.cluster}/"
         stream_names = [
-            stream_name for stream_name in self.store.streams(self.group, prefix) if self.wanted.fits(stream_name)
+            stream_name
+            for stream_name in self.store.streams(self.log_group, prefix)
+            if self.wanted.accepts_stream(stream_name)
         ]
-        new_lines = self._unseen_lines(list(self.store.lines(self.group, stream_names, self.since)))
+        new_lines = self._unseen_lines(list(self.store.lines(self.log_group, stream_names, self.since)))
         for line in new_lines:
             _, _, instance, kind = line.stream.split("/")
             yield SourceLine(f"{instance} {kind}", line.text.rstrip("\n"))
@@ -125,7 +127,7 @@ class FromFiles:
     def _may_be_of_cluster(self, machine: Path) -> bool:
         if self.wanted.instances is not None and machine.name not in self.wanted.instances:
             return False
-        if machine.name not in self.clusters and (cluster_name := cluster_of(machine)):
+        if machine.name not in self.clusters and (cluster_name := cluster_of_machine(machine)):
             self.clusters[machine.name] = cluster_name
         return self.clusters.get(machine.name) in (None, self.wanted.cluster)
 
@@ -145,13 +147,13 @@ class FromFiles:
         self.offsets[file] = byte_offset + len(complete_lines)
         line_at, latest_at = min(self.since, modified_at), 0.0
         for line in complete_lines.decode(errors="replace").splitlines():
-            line_at = time_of(line) or line_at
+            line_at = time_of_line(line) or line_at
             latest_at = max(latest_at, line_at)
             if line_at >= self.since:
                 yield latest_at, line
 
 
-def time_of(text: str) -> float | None:
+def time_of_line(text: str) -> float | None:
     """A log line's time: the field `time` of a JSON line, or an ISO 8601 time at the line's start. Else None."""
     if text.startswith("{"):
         try:
@@ -167,7 +169,7 @@ def time_of(text: str) -> float | None:
         return None
 
 
-def cluster_of(machine: Path) -> str | None:
+def cluster_of_machine(machine: Path) -> str | None:
     """The name of the machine's cluster according to its node log, or None if the log names no cluster yet."""
     for file in files_of(machine, "node"):
         try:
@@ -190,9 +192,11 @@ def _field(text: str, name: str) -> Any:
 
 
 def files_of(machine: Path, kind: str) -> list[Path]:
-    """The log files of this kind of one machine of an embedded cloud, sorted. `machine` is the machine's folder."""
+    """The sorted log files of one kind, such as `worker`, in the folder of one machine of an embedded cloud."""
     file_pattern = LOG_PATTERNS.get(kind, "prepare-*.log")
     log_files = [
-        file for root in (".", "*", "disk/upper") for file in machine.glob(f"{root}/var/log/dyntrain/{file_pattern}")
+        file
+        for log_root in (".", "*", "disk/upper")
+        for file in machine.glob(f"{log_root}/var/log/dyntrain/{file_pattern}")
     ]
     return sorted(set(log_files))

@@ -29,10 +29,10 @@ class Origin:
 
 def origins(facts: NodeFacts) -> tuple[Origin, ...]:
     """The origins of the node's facts: facts without a time, then the oldest to the newest."""
-    return tuple(sorted(_origins(facts), key=lambda origin: (origin.at or 0.0, origin.fact)))
+    return tuple(sorted(_unsorted_origins(facts), key=lambda origin: (origin.at or 0.0, origin.fact)))
 
 
-def _origins(facts: NodeFacts) -> Iterator[Origin]:
+def _unsorted_origins(facts: NodeFacts) -> Iterator[Origin]:
     if facts.named is not None:
         yield Origin("named", facts.named.cluster or "no cluster", "tags, group or report", facts.named.at)
     if facts.template is not None:
@@ -44,9 +44,9 @@ def _origins(facts: NodeFacts) -> Iterator[Origin]:
         )
     if facts.tags_event is not None:
         where = f"event Tag Change on Resource, version {facts.tags_event.version:g}"
-        yield Origin("tags_event", _tags(facts.tags_event.tags), where, facts.tags_event.at)
+        yield Origin("tags_event", _tags_text(facts.tags_event.tags), where, facts.tags_event.at)
     if facts.tags_read is not None:
-        yield Origin("tags_read", _tags(facts.tags_read.tags), "DescribeInstances", facts.tags_read.started)
+        yield Origin("tags_read", _tags_text(facts.tags_read.tags), "DescribeInstances", facts.tags_read.started)
     if facts.state_event is not None:
         yield Origin(
             "state_event", facts.state_event.state, "event EC2 Instance State-change Notification", facts.state_event.at
@@ -60,7 +60,7 @@ def _origins(facts: NodeFacts) -> Iterator[Origin]:
         yield Origin("terminated", "for good", "an event or a read that said terminated", None)
     if facts.started_at:
         yield Origin("started_at", "began a new life", "event EC2 Instance State-change Notification", facts.started_at)
-    yield from _group(facts)
+    yield from _group_origins(facts)
     for hook_key, hook in facts.hooks.items():
         where = "DescribeAutoScalingGroups" if hook.token is None else "event of the lifecycle action"
         yield Origin(f"hooks.{hook_key}", f"{hook.transition} hook {hook.hook} of {hook.group} waits", where, hook.at)
@@ -74,10 +74,10 @@ def _origins(facts: NodeFacts) -> Iterator[Origin]:
     for notice in facts.notices:
         notice_text = "called off" if notice.closed else f"taken at {notice.deadline:.0f}"
         yield Origin("notices", notice_text, _NOTICES.get(notice.kind, notice.kind), notice.said_at or notice.deadline)
-    yield from _acks(facts.acks)
+    yield from _ack_origins(facts.acks)
 
 
-def _acks(acks: Acks) -> Iterator[Origin]:
+def _ack_origins(acks: Acks) -> Iterator[Origin]:
     for ack_name, ack_or_acks in acks:
         acks_by_name = (
             {f"acks.{ack_name}.{ack_key}": keyed_ack for ack_key, keyed_ack in ack_or_acks.items()}
@@ -92,7 +92,7 @@ def _acks(acks: Acks) -> Iterator[Origin]:
                 )
 
 
-def _group(facts: NodeFacts) -> Iterator[Origin]:
+def _group_origins(facts: NodeFacts) -> Iterator[Origin]:
     if facts.group_event is not None:
         yield Origin(
             "group_event",
@@ -109,7 +109,7 @@ def _group(facts: NodeFacts) -> Iterator[Origin]:
         yield Origin("group_read", group_text, "DescribeAutoScalingGroups", facts.group_read.started)
 
 
-def _tags(tags: dict[str, str]) -> str:
+def _tags_text(tags: dict[str, str]) -> str:
     return (
         ", ".join(f"{tag_key}={tag_value}" if tag_value else tag_key for tag_key, tag_value in sorted(tags.items()))
         or "none that matter"

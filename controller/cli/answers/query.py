@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dyntrain.controller.cli.answers.announced import announced_standing
-from dyntrain.controller.cli.answers.ending import closing, ended_with_job, remaining_instances
+from dyntrain.controller.cli.answers.ending import closing_data, ended_with_job, remaining_instances
 from dyntrain.controller.cli.answers.provenance import origins
 from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 from dyntrain.controller.contract.elastic_tag import ElasticTag
@@ -34,7 +34,7 @@ class Snapshot:  # of a cluster's state
     cluster: str
     decision: Decision
     job_facts: JobFacts | None
-    at: float
+    at: float  # time at which the state was read
     rules: Rules
     held: Mapping[str, Hold] = field(default_factory=dict)  # the Auto Scaling groups whose launches are on hold
 
@@ -93,7 +93,7 @@ def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
         "stays": remaining_instances(snapshot.decision, snapshot.job_facts, snapshot.rules)
         if snapshot.decision.job.over
         else None,
-        "closing": closing(snapshot.decision),
+        "closing": closing_data(snapshot.decision),
         "held": [
             {"group": group, "times": hold.times, "since": hold.at, "reason": hold.reason}
             for group, hold in sorted(snapshot.held.items())
@@ -148,7 +148,7 @@ def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
 def _overridden_fact_texts(facts: NodeFacts, rules: Rules) -> list[str]:
     """Texts about facts that are ignored: a read too soon after an event, or an event that is older than a read."""
     settling_seconds = rules.policy.settling_seconds
-    reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
+    counting_reads = reads_that_count(facts, settling_seconds, rules.elastic_tag)
     events_and_reads: tuple[tuple[Register, Fact | None, Fact | None], ...] = (
         ("tags", facts.tags_event, facts.tags_read),
         ("state", facts.state_event, facts.state_read),
@@ -158,7 +158,7 @@ def _overridden_fact_texts(facts: NodeFacts, rules: Rules) -> list[str]:
     for register, event_fact, read_fact in events_and_reads:
         if event_fact is None or read_fact is None:
             continue
-        if register in reads:
+        if register in counting_reads:
             overridden_texts.append(f"{register}_event: a later read counts")
         else:
             overridden_texts.append(

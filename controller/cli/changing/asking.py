@@ -54,10 +54,10 @@ def launch_request(connection: Connection, cluster: str, count: int, group: str 
 
 def add_request(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
     """The request to tag running machines as workers. Raises GiveUp for unusable machines, or if the job is over."""
-    ports, registry, elastic = connection
+    ports, registry, elastic_tag = connection
     policy_of(registry, cluster)
     refuse_if_over(_snapshot_of(connection, cluster))
-    return tag(cluster, instances, ports.instances.by_id(instances), elastic.of(cluster))
+    return tag(cluster, instances, ports.instances.by_id(instances), elastic_tag.of(cluster))
 
 
 def resizable_groups(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
@@ -67,7 +67,7 @@ def resizable_groups(connection: Connection, cluster: str) -> Mapping[str, Group
 
 def remove_request(connection: Connection, instances: Sequence[str], *, now: bool = False) -> Untag:
     """The request that workers leave the job. With `now`, the workers leave without waiting for a leave window."""
-    ports, registry, elastic = connection
+    ports, registry, elastic_tag = connection
     cluster_names = {cluster_of_instance(ports, registry, instance) for instance in instances}
     if len(cluster_names) > 1:
         raise GiveUp(
@@ -75,13 +75,13 @@ def remove_request(connection: Connection, instances: Sequence[str], *, now: boo
             "cluster"
         )
     cluster = cluster_names.pop()
-    node_views = [node.view for node in snapshot(ports, registry, cluster, elastic).decision.nodes]
-    return untag(cluster, instances, node_views, elastic.of(cluster), now=now)
+    node_views = [node.view for node in snapshot(ports, registry, cluster, elastic_tag).decision.nodes]
+    return untag(cluster, instances, node_views, elastic_tag.of(cluster), now=now)
 
 
 def replace_request(connection: Connection, old: str, new: str) -> Replace:
     """The request to replace the base node `old` by the node `new`. Raises GiveUp if `new` cannot replace `old`."""
-    ports, registry, elastic = connection
+    ports, registry, elastic_tag = connection
     cluster = cluster_of_instance(ports, registry, new)
     policy = registry.policy(cluster)
     if policy is None:
@@ -92,11 +92,11 @@ def replace_request(connection: Connection, old: str, new: str) -> Replace:
     facts_by_instance = {instance: node.facts for instance, node in ports.nodes.of_cluster(cluster).items()}
     for described in ports.instances.by_id([old, new]):  # the table may be as old as the last resync
         if described.instance in facts_by_instance:
-            described_facts = facts_of_instance(described, now, elastic)
+            described_facts = facts_of_instance(described, now, elastic_tag)
             facts_by_instance[described.instance] = facts_by_instance[described.instance].join(described_facts)
     if new not in facts_by_instance:
         raise GiveUp(f"the controller does not know {new} in {cluster} yet; try again in a moment")
-    rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
+    rules = Rules(policy, elastic_tag, found_groups(ports, registry, cluster))
     node_views = [view(node, rules, now) for node in facts_by_instance.values()]
     if problem := refusal(old, new, node_views, ports.clusters.get(cluster).membership, rules):
         raise GiveUp(problem.format(old=old, new=new))
@@ -114,8 +114,8 @@ def restart_request(connection: Connection, cluster: str) -> Restart:
 
 
 def carry_out(ports: Ports, request: Request) -> None:
-    """Carry out the request, which may be repeated. Raises GiveUp for refused instances, after the accepted instances
-    are changed.
+    """Carry out the request, which is safe to repeat. Raises GiveUp if AWS refuses to change some instances, after all
+    other instances are changed.
     """
     match request:
         case Resize():
@@ -167,8 +167,8 @@ def _raise_for_failures(batch: Batch) -> None:
 
 
 def _snapshot_of(connection: Connection, cluster: str) -> Snapshot:
-    ports, registry, elastic = connection
-    return snapshot(ports, registry, cluster, elastic)
+    ports, registry, elastic_tag = connection
+    return snapshot(ports, registry, cluster, elastic_tag)
 
 
 def _group_sizes(connection: Connection, cluster: str) -> dict[str, GroupSize]:

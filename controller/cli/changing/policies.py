@@ -24,7 +24,7 @@ def parsed_policy(text: str, source: str) -> dict[str, Any]:
 
 
 def checked_policy(policy_fields: Mapping[str, Any]) -> ClusterPolicy:
-    """Check the fields of a cluster policy and return the policy. Raises Misconfigured with all wrong fields."""
+    """Check the fields of a cluster policy and return the policy. Raises Misconfigured naming all wrong fields."""
     try:
         return ClusterPolicy.model_validate_json(json.dumps(policy_fields))
     except ValidationError as error:

@@ -1,6 +1,6 @@
 """Checked requests to change a cluster's size. Each request is described by a sentence and by an `aws` command. Pure.
 
-A request changes tags or Auto Scaling groups. The controller reacts to these changes, whoever makes them.
+A request changes tags or Auto Scaling groups, and the controller reacts to any change of these, also by other programs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEAVING_TEXT = "at the next boundary they leave the job, and are then terminated
 
 
 @dataclass(frozen=True)
-class Resize:
+class Resize:  # a request to change the desired capacity of a group
     cluster: str
     group: str
     old_size: int
@@ -34,12 +34,12 @@ class Resize:
         if self.new_size == self.old_size:
             return f"{self.group} of {self.cluster} has a desired capacity of {self.new_size} already; nothing to do"
         increase = self.new_size - self.old_size
-        effect = (
+        effect_text = (
             f"{increase} more will be launched"
             if increase > 0
             else f"{-increase} will leave at the next boundary and be ended"
         )
-        return f"the desired capacity of {self.group} goes from {self.old_size} to {self.new_size}: {effect}"
+        return f"the desired capacity of {self.group} goes from {self.old_size} to {self.new_size}: {effect_text}"
 
     @property
     def aws_command(self) -> str:
@@ -50,7 +50,7 @@ class Resize:
 
 
 @dataclass(frozen=True)
-class Tag:
+class Tag:  # a request to tag machines as elastic workers
     cluster: str
     instances: tuple[str, ...]
     key: str
@@ -68,7 +68,7 @@ class Tag:
 
 
 @dataclass(frozen=True)
-class Untag:
+class Untag:  # a request that workers leave
     """A request that workers leave the job, made by deleting their elastic tag. The `hurried` instances do not wait for
     a leave window of the cluster.
     """
@@ -76,7 +76,7 @@ class Untag:
     cluster: str
     instances: tuple[str, ...]
     key: str
-    hurried: tuple[str, ...] = ()
+    hurried: tuple[str, ...] = ()  # instances that wait for no leave window
 
     @property
     def sentence(self) -> str:
@@ -96,16 +96,16 @@ class Untag:
 
 
 @dataclass(frozen=True)
-class Replace:
+class Replace:  # a request to replace a base node
     """A request to replace the base node `old` by the node `new`. `profile` is the ARN of the base nodes' IAM instance
     profile, or None if `new` has this profile already.
     """
 
     cluster: str
-    old: str
-    new: str
+    old: str  # instance id of the base node that leaves
+    new: str  # instance id of the node that replaces it
     seen_within: float  # seconds until the controller has surely read the new tag
-    profile: str | None = None
+    profile: str | None = None  # ARN of the IAM instance profile that `new` gets
     bare: bool = False  # `new` has no IAM instance profile
 
     @property
@@ -151,7 +151,7 @@ def base_profile(new: str, base: Sequence[str], instances: Collection[SeenInstan
 def resize(
     policy: ClusterPolicy,
     sizes: Mapping[str, GroupSize],
-    chosen: str | None,
+    chosen_group: str | None,
     *,
     to: int | None = None,
     increase: int = 0,
@@ -161,33 +161,35 @@ def resize(
     """
     cluster = policy.cluster
     elastic_group_names = [group for group, size in sizes.items() if not size.base]
-    if chosen is not None and chosen not in sizes:
-        raise GiveUp(f"{chosen} is no group of {cluster} that exists (its groups: {_names(elastic_group_names)})")
-    if chosen is not None and chosen not in elastic_group_names:
+    if chosen_group is not None and chosen_group not in sizes:
         raise GiveUp(
-            f"{chosen} launches base nodes, which are replaced (`dyntrain base replace`) and not scaled; groups of "
-            f"elastic workers: {_names(elastic_group_names)}"
+            f"{chosen_group} is no group of {cluster} that exists (its groups: {_names_text(elastic_group_names)})"
+        )
+    if chosen_group is not None and chosen_group not in elastic_group_names:
+        raise GiveUp(
+            f"{chosen_group} launches base nodes, which are replaced (`dyntrain base replace`) and not scaled; groups "
+            f"of elastic workers: {_names_text(elastic_group_names)}"
         )
     if not elastic_group_names:
         raise GiveUp(
             f"{cluster} has no Auto Scaling group of elastic workers: `dyntrain cluster create --replace --group` "
             f"registers one, `dyntrain add {cluster} --instance ID` adds a running machine"
         )
-    if chosen is None and len(elastic_group_names) > 1:
-        raise GiveUp(f"{cluster} has several groups ({_names(elastic_group_names)}): name one with --group")
-    group = chosen if chosen is not None else elastic_group_names[0]
+    if chosen_group is None and len(elastic_group_names) > 1:
+        raise GiveUp(f"--group is missing: {cluster} has several groups ({_names_text(elastic_group_names)})")
+    group = chosen_group if chosen_group is not None else elastic_group_names[0]
     if policy.pool is not None and group_of(policy) == group:
         raise GiveUp(f"only the reserved pool sets the size of {group}; see `dyntrain pool plan --cluster {cluster}`")
-    size = sizes[group]
-    new_size = to if to is not None else size.desired + increase
-    if not size.minimum <= new_size <= size.maximum:
-        size_range = f"between {size.minimum} and {size.maximum}"
-        limit_name = "max" if new_size > size.maximum else "min"
+    group_size = sizes[group]
+    new_size = to if to is not None else group_size.desired + increase
+    if not group_size.minimum <= new_size <= group_size.maximum:
+        size_range = f"between {group_size.minimum} and {group_size.maximum}"
+        limit_name = "max" if new_size > group_size.maximum else "min"
         raise GiveUp(
             f"{group} may have {size_range} instances, not {new_size}: aws autoscaling update-auto-scaling-group "
             f"--auto-scaling-group-name {shlex.quote(group)} --{limit_name}-size {new_size}"
         )
-    return Resize(cluster, group, size.desired, new_size)
+    return Resize(cluster, group, group_size.desired, new_size)
 
 
 def elastic_groups(policy: ClusterPolicy, sizes: Mapping[str, GroupSize]) -> dict[str, GroupSize]:
@@ -203,13 +205,16 @@ def tag(cluster: str, ids: Sequence[str], instances: Collection[SeenInstance], k
         if instance not in instances_by_id:
             raise GiveUp(f"EC2 has no instance {instance} in this region; check the id and the region")
         if instances_by_id[instance].state in ENDED_STATES:
-            raise GiveUp(f"{instance} is {instances_by_id[instance].state}; name a running machine")
-    untagged = tuple(instance for instance in ids if key not in instances_by_id[instance].tags)
-    if not untagged:
+            raise GiveUp(
+                f"{instance} cannot be tagged: it is {instances_by_id[instance].state}; name a running machine"
+            )
+    untagged_instances = tuple(instance for instance in ids if key not in instances_by_id[instance].tags)
+    if not untagged_instances:
         raise GiveUp(
-            f"tagged for {cluster} already: {', '.join(ids)}; `dyntrain explain ID` says what an instance waits for"
+            f"nothing to do, tagged for {cluster} already: {', '.join(ids)}; `dyntrain explain ID` shows what an "
+            "instance waits for"
         )
-    return Tag(cluster, untagged, key)
+    return Tag(cluster, untagged_instances, key)
 
 
 def untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *, now: bool = False) -> Untag:
@@ -234,5 +239,5 @@ def untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *
     )
 
 
-def _names(groups: Collection[str]) -> str:
+def _names_text(groups: Collection[str]) -> str:
     return ", ".join(sorted(groups)) or "none"

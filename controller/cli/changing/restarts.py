@@ -14,12 +14,14 @@ from dyntrain.controller.core.decisions.closing import over_since
 from dyntrain.controller.core.views.arbitration import RUNNING
 from dyntrain.controller.core.views.view import View
 
-NO_BASE_NODE = "no base node is left to start the job again; restore the desired capacity of the groups of base nodes"
+NO_BASE_NODE_MESSAGE = (
+    "no base node is left to start the job again; restore the desired capacity of the groups of base nodes"
+)
 CLOSING_SECONDS = 180.0  # after a job's end, for the nodes' last messages and repetitions of the last job report
 
 
 @dataclass(frozen=True)
-class Restart:
+class Restart:  # a request to restart a job
     """A request to restart a job by booting the cluster's base nodes."""
 
     cluster: str
@@ -30,8 +32,8 @@ class Restart:
     def sentence(self) -> str:
         reboot_text = f"{', '.join(self.to_reboot)} will be rebooted" if self.to_reboot else ""
         start_text = f"{', '.join(self.to_start)} will be started" if self.to_start else ""
-        texts = "; ".join(filter(None, (reboot_text, start_text)))
-        return f"{texts}: the base nodes of {self.cluster} begin its job again, afresh"
+        boots_text = "; ".join(filter(None, (reboot_text, start_text)))
+        return f"{boots_text}: the base nodes of {self.cluster} begin its job again, afresh"
 
     @property
     def aws_command(self) -> str:
@@ -48,7 +50,9 @@ def refuse_if_over(snapshot: Snapshot) -> None:
         sentence = job_over_text(snapshot.cluster, snapshot.job_facts)
         raise GiveUp(f"{sentence}, and the base nodes start another job; try again in a minute")
     restart_advice = (
-        f"`dyntrain cluster restart {snapshot.cluster}` starts the job again" if _base_nodes(snapshot) else NO_BASE_NODE
+        f"`dyntrain cluster restart {snapshot.cluster}` starts the job again"
+        if _base_nodes(snapshot)
+        else NO_BASE_NODE_MESSAGE
     )
     raise GiveUp(f"{job_over_text(snapshot.cluster, snapshot.job_facts)}: {restart_advice}")
 
@@ -57,9 +61,12 @@ def restart(snapshot: Snapshot) -> Restart:
     """The request to restart the cluster's job. Raises GiveUp if the job is not over, or no base node is left."""
     cluster = snapshot.cluster
     if not snapshot.decision.job.over:
-        raise GiveUp(f"the job of {cluster} is not over; `dyntrain status --cluster {cluster}` shows its state")
+        raise GiveUp(
+            f"the job of {cluster} cannot be restarted, since it is not over; `dyntrain status --cluster {cluster}` "
+            "shows its state"
+        )
     if _is_closing(snapshot):
-        raise GiveUp(f"the job of {cluster} has just ended, and its nodes are still stopping; try again in a moment")
+        raise GiveUp(f"the job of {cluster} has just ended and cannot be restarted yet; try again in a moment")
     base_nodes = _base_nodes(snapshot)
     if stopping_nodes := [node.instance for node in base_nodes if node.state in ("stopping", "shutting-down")]:
         raise GiveUp(
@@ -68,7 +75,7 @@ def restart(snapshot: Snapshot) -> Restart:
     to_reboot = tuple(node.instance for node in base_nodes if node.state in RUNNING)
     to_start = tuple(node.instance for node in base_nodes if node.state == "stopped")
     if not (to_reboot or to_start):
-        raise GiveUp(f"{job_over_text(cluster, snapshot.job_facts)}: {NO_BASE_NODE}")
+        raise GiveUp(f"{job_over_text(cluster, snapshot.job_facts)}: {NO_BASE_NODE_MESSAGE}")
     return Restart(cluster, to_reboot, to_start)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
-from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.connection import connect_to_stage
 from dyntrain.controller.cli.shell.instances import check_instance_ids
 from dyntrain.controller.cli.shell.options import DRY_RUN
 from dyntrain.controller.cli.shell.place import say_where
@@ -43,7 +43,7 @@ def scale(cluster: str, n: int, group: str | None, dry_run: bool) -> None:  # `d
     with calling_aws("asking AWS"):
         from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, scale_request
 
-        stage_connection = connect()
+        stage_connection = connect_to_stage()
         result_text = carry_out_unless_dry_run(
             stage_connection.ports, scale_request(stage_connection, cluster, n, group), dry_run, say_where
         )
@@ -69,7 +69,7 @@ def add(cluster: str, count: int | None, instances: tuple[str, ...], group: str 
         check_instance_ids(instances)
         from dyntrain.controller.cli.changing.asking import add_request, carry_out_unless_dry_run, launch_request
 
-        stage_connection = connect()
+        stage_connection = connect_to_stage()
         size_request: Request
         if instances:
             size_request = add_request(stage_connection, cluster, instances)
@@ -92,7 +92,7 @@ def remove(instances: tuple[str, ...], now: bool, dry_run: bool) -> None:  # `dy
         check_instance_ids(instances)
         from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, remove_request
 
-        stage_connection = connect()
+        stage_connection = connect_to_stage()
         result_text = carry_out_unless_dry_run(
             stage_connection.ports, remove_request(stage_connection, instances, now=now), dry_run, say_where
         )

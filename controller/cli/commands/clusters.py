@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 from dyntrain.controller.cli.shell.completion import CLUSTER
-from dyntrain.controller.cli.shell.connection import connect, stage_of_command
+from dyntrain.controller.cli.shell.connection import connect_to_stage, stage_of_command
 from dyntrain.controller.cli.shell.options import DRY_RUN, output_options, width_of_terminal
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import calling_aws
@@ -85,7 +85,7 @@ def create(  # `dyntrain cluster create`
         stage = stage_of_command()
         policy_fields.setdefault("stage", stage.name)
         policy = checked_policy(policy_fields)
-        ports = connect(stage).ports
+        ports = connect_to_stage(stage).ports
         if not own_mxnet and (problem := cannot_train_on(_instance_types(ports, policy))):
             raise GiveUp(f"{problem}; or give --own-mxnet")
         say_where(f"cluster {policy.cluster}, stage {policy.stage}")
@@ -148,7 +148,7 @@ def template() -> None:  # `dyntrain cluster template`
 def list_clusters(output: str) -> None:
     """List all registered clusters. A cluster with an invalid policy is listed with the error."""
     with calling_aws("asking AWS"):
-        registry = connect().registry
+        registry = connect_to_stage().registry
         policies, problems_by_cluster = registry.all(), registry.problems()
     if output == "json":
         click.echo(
@@ -195,7 +195,7 @@ def cluster_table(
 def show(name: str, output: str) -> None:  # `dyntrain cluster show`
     """Show all fields of the cluster NAME's policy, also fields with default values."""
     with calling_aws("asking AWS"):
-        registry = connect().registry
+        registry = connect_to_stage().registry
         policy = registry.policy(name)
         if policy is None:
             problem = registry.problems().get(name)
@@ -243,7 +243,7 @@ def delete(name: str, force: bool) -> None:  # `dyntrain cluster delete`
 
         if not re.fullmatch(CLUSTER_NAME, name):
             raise Misconfigured(f"{name!r} cannot be the name of a cluster")
-        ports = connect().ports
+        ports = connect_to_stage().ports
         existing_instances = sorted(
             instance for instance, node in ports.nodes.of_cluster(name).items() if not node.facts.terminated
         )
@@ -273,7 +273,7 @@ def restart(name: str, dry_run: bool) -> None:  # `dyntrain cluster restart`
     with calling_aws("asking AWS"):
         from dyntrain.controller.cli.changing.asking import carry_out_unless_dry_run, restart_request
 
-        stage_connection = connect()
+        stage_connection = connect_to_stage()
         result_text = carry_out_unless_dry_run(
             stage_connection.ports, restart_request(stage_connection, name), dry_run, say_where
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER, CLUSTER_OR_JOB
-from dyntrain.controller.cli.shell.connection import connect, stage_of_command
+from dyntrain.controller.cli.shell.connection import connect_to_stage, stage_of_command
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
 from dyntrain.controller.cli.shell.since import parse_since
@@ -42,7 +42,7 @@ def cost(name: str | None, cluster: str | None, since: str, output: str) -> None
     option "reserved" means an instance in a capacity reservation.
     """
     if name is not None and cluster is not None:
-        raise click.UsageError(f"{name} and --cluster {cluster}: give one of them")
+        raise click.UsageError(f"{name} and --cluster {cluster} exclude each other: give one of them")
     name = name or cluster
     with errors_on_one_line():
         start_time = parse_since(since, time.time())
@@ -78,7 +78,7 @@ def _usages(name: str | None, since: float, launcher: AwsLauncher) -> Iterator[U
     from dyntrain.controller.cli.answers.cost import cluster_usage, job_usage
 
     stage = stage_of_command()
-    ports, registry, elastic = connect(stage)
+    ports, registry, elastic_tag = connect_to_stage(stage)
     ports_of_jobs = job_ports(launcher.clients, stage.table, time.time)
     stored_jobs = (
         ports_of_jobs.records.all()
@@ -88,7 +88,7 @@ def _usages(name: str | None, since: float, launcher: AwsLauncher) -> Iterator[U
     plain_jobs = [job.record for job in stored_jobs if not job.record.elastic]
     job_clusters = {job.record.name for job in stored_jobs if job.record.elastic}  # elastic jobs are clusters
     cluster_names = {*registry.all(), *job_clusters} if name is None else {name}
-    cluster_usages = (cluster_usage(ports, registry, cluster, elastic, since) for cluster in sorted(cluster_names))
+    cluster_usages = (cluster_usage(ports, registry, cluster, elastic_tag, since) for cluster in sorted(cluster_names))
     known_usages = [usage for usage in cluster_usages if usage is not None]
     if name is not None and not known_usages and not plain_jobs:
         known_names = ", ".join(sorted(registry.all())) or "none"

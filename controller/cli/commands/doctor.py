@@ -42,8 +42,8 @@ def doctor(cluster: str | None, offline: bool, output: str) -> None:
         from dyntrain.controller.contract.settings import Settings
 
         stage_name = click.get_current_context().find_root().params.get("stage")
-        with waiting("looking") as doing:
-            findings = diagnosis(Reader(stage_name or Settings.of(os.environ).stage, doing=doing).read(cluster))
+        with waiting("looking") as show_progress:
+            findings = diagnosis(Reader(stage_name or Settings.of(os.environ).stage, doing=show_progress).read(cluster))
     if output == "json":
         output_lines = [json.dumps(asdict(finding)) for finding in findings]
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 from dyntrain.controller.cli.shell.completion import INSTANCE
-from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.connection import connect_to_stage
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.instances import check_instance_ids
 from dyntrain.controller.cli.shell.options import cluster_argument, output_options
@@ -45,7 +45,7 @@ def events(cluster: str | None, since: str, instance: str | None, follow: bool, 
         start_time = parse_since(since, time.time())
         check_instance_ids([instance] if instance is not None else [])
         with waiting("reading the audit trail"):
-            ports, registry, _ = connect()
+            ports, registry, _ = connect_to_stage()
             from dyntrain.controller.cli.answers.query import policy_of
 
             if cluster is not None:

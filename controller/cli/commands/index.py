@@ -27,7 +27,7 @@ def index(files: tuple[Path, ...], force: bool) -> None:  # `dyntrain index`
         for file in files:
             index_file = file.with_suffix(".idx")
             if file.suffix != ".rec":
-                raise GiveUp(f"{file} does not end in .rec")
+                raise GiveUp(f"{file} cannot be indexed: its name does not end in .rec")
             if index_file.exists() and not force:
                 raise GiveUp(f"{index_file} exists already; give --force to replace it")
             try:

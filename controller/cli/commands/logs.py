@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.answers.log_sources import KINDS, FromCloudWatch, FromFiles, LineFilter
 from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
-from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.connection import connect_to_stage
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.instances import check_instance_ids
 from dyntrain.controller.cli.shell.since import parse_since
@@ -103,8 +103,8 @@ def _print_lines(lines: Iterable[SourceLine]) -> int:
 def _instance_of_rank(cluster: str, rank: int) -> str:
     from dyntrain.controller.cli.answers.query import snapshot, summary
 
-    ports, registry, elastic = connect()
-    node_rows = summary(snapshot(ports, registry, cluster, elastic))["nodes"]
+    ports, registry, elastic_tag = connect_to_stage()
+    node_rows = summary(snapshot(ports, registry, cluster, elastic_tag))["nodes"]
     instances_by_rank = {node["rank"]: node["instance"] for node in node_rows if node["rank"] is not None}
     if rank not in instances_by_rank:
         ranks_text = ", ".join(map(str, sorted(instances_by_rank))) or "none: no job runs"

@@ -72,7 +72,7 @@ def model(  # `dyntrain model`
     overlap: float,
     output: str,
 ) -> None:
-    """Predict the times of steps, pauses and releases, with ps-lite's servers on base nodes or on all members.
+    """Predict the times of steps, of pauses at changes and of releases after crashes, by the places of ps-lite servers.
 
     The model assumes equal nodes. See training/SCALING.md for the accuracy of the predictions and for settings.
     """

@@ -40,7 +40,10 @@ def pool() -> None:  # `dyntrain pool`
     '{"problem", "sum", "pools", "inputs"}; the inputs fit --from-file', "sums, line by line", "with all that was read"
 )
 def plan(cluster: str | None, file: Path | None, output: str) -> None:  # `dyntrain pool plan`
-    """Print the idle reserved instances and the size that each pool should have. The exit code is 1 if AWS fails."""
+    """Print the idle reserved instances and the size that each pool should have.
+
+    The exit code is 1 if a reading from AWS failed.
+    """
     from dyntrain.controller.cli.text.pool import as_data, as_text
     from dyntrain.controller.core.pool.plan import plan_pools
 
@@ -49,7 +52,9 @@ def plan(cluster: str | None, file: Path | None, output: str) -> None:  # `dyntr
             inputs = _from_file(file) if file is not None else _from_aws()
         pool_clusters = [pool_inputs.cluster for pool_inputs in inputs.pools]
         if cluster is not None and cluster not in pool_clusters:
-            raise GiveUp(f"no pool of a cluster {cluster!r} (known: {', '.join(pool_clusters) or 'none'})")
+            raise GiveUp(
+                f"cluster {cluster!r} has no pool (clusters with a pool: {', '.join(pool_clusters) or 'none'})"
+            )
     pool_plan = plan_pools(inputs)
     if output == "json":
         click.echo(json.dumps(as_data(pool_plan, inputs, cluster)))

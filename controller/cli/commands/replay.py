@@ -142,7 +142,7 @@ def _policy(cluster: str | None, config: str | None) -> ClusterPolicy:
         return checked_policy({"cluster": cluster_name, "groups": [f"{cluster_name}-workers"]})
     policy_fields = parsed_policy(text_of(Path(config)), config)
     if cluster is not None and policy_fields.setdefault("cluster", cluster) != cluster:
-        raise Misconfigured(f"{config} is the policy of {policy_fields['cluster']!r}, not of {cluster!r}")
+        raise Misconfigured(f"{config} contains the policy of {policy_fields['cluster']!r}, not of {cluster!r}")
     return checked_policy(policy_fields)
 
 

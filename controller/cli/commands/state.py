@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from dyntrain.controller.cli.shell.completion import INSTANCE
-from dyntrain.controller.cli.shell.connection import connect, stage_of_command
+from dyntrain.controller.cli.shell.connection import connect_to_stage, stage_of_command
 from dyntrain.controller.cli.shell.errors import errors_on_one_line
 from dyntrain.controller.cli.shell.instances import check_instance_ids
 from dyntrain.controller.cli.shell.options import cluster_argument, output_options, width_of_terminal
@@ -55,7 +55,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
     with errors_on_one_line():
         with waiting("reading the clusters"):
             stage = stage_of_command()
-            ports, registry, elastic = connect(stage)
+            ports, registry, elastic_tag = connect_to_stage(stage)
             from dyntrain.controller.cli.answers.query import snapshot, summary, with_price
             from dyntrain.controller.cli.answers.unmanaged import unmanaged_message
 
@@ -67,7 +67,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
                 cluster_names = [cluster] if cluster else sorted(registry.all())
                 policy_problems.clear()
                 policy_problems.update({} if cluster else registry.problems())
-                snapshots = (snapshot(ports, registry, name, elastic) for name in cluster_names)
+                snapshots = (snapshot(ports, registry, name, elastic_tag) for name in cluster_names)
                 return [
                     {**summary(cluster_snapshot, gone=gone), "unverified": unverified_reason}
                     for cluster_snapshot in snapshots
@@ -91,7 +91,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
 
             shown_at, wide = time.time() if sys.stdout.isatty() else None, output == "wide"
             width = None if wide else width_of_terminal()
-            colour, log_of = coloured(color), _logs_of_an_embedded_cloud()
+            colour, log_of = is_coloured(color), _logs_of_an_embedded_cloud()
             cluster_texts = [
                 "\n".join(cluster_lines(cluster_data, shown_at, width, wide=wide, colour=colour, log_of=log_of))
                 for cluster_data in clusters
@@ -149,7 +149,7 @@ def _read_repeatedly(read: Callable[[], ClusterSummaries]) -> Iterator[ClusterSu
         yield read()
 
 
-def coloured(choice: str) -> bool:
+def is_coloured(choice: str) -> bool:
     if choice == "auto":
         return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return choice == "always"
@@ -162,11 +162,11 @@ def explain(instance: str, output: str) -> None:
     """Explain an instance's status by its reason and by every stored fact."""
     with calling_aws(f"reading what is known of {instance}"):
         check_instance_ids([instance])
-        ports, registry, elastic = connect()
+        ports, registry, elastic_tag = connect_to_stage()
         from dyntrain.controller.cli.answers.query import cluster_of_instance, explanation, snapshot
 
         cluster = cluster_of_instance(ports, registry, instance)
-        explanation_data = explanation(snapshot(ports, registry, cluster, elastic), instance)
+        explanation_data = explanation(snapshot(ports, registry, cluster, elastic_tag), instance)
     click.echo(
         json.dumps(explanation_data) if output == "json" else _explanation_text(explanation_data, wide=output == "wide")
     )

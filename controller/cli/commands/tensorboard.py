@@ -60,9 +60,9 @@ def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve
     with errors_on_one_line(), ExitStack() as exit_stack:
         require(("tensorboard",))
         if not serve and logdir is None:
-            raise GiveUp("--no-serve needs --logdir, the folder for the files")
+            raise GiveUp("the option --no-serve needs --logdir, the folder for TensorBoard's files")
         if logdir is not None and not logdir.startswith("s3://") and not_local_problem(logdir):
-            raise GiveUp(f"--logdir {logdir} is no folder and no s3://BUCKET/PREFIX")
+            raise GiveUp(f"--logdir {logdir} is neither a folder nor s3://BUCKET/PREFIX")
         with waiting("reading the job"):
             from dyntrain.controller.jobs.submission.code import source_of
 
@@ -81,23 +81,23 @@ def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve
         except OSError as error:
             raise GiveUp(f"{board_folder} cannot be written: {error.strerror or error}") from error
         exit_stack.callback(board_files.close)
-        writer = _BoardWriter(
+        board_writer = _BoardWriter(
             job_news,
             board_files,
             _board_bucket(*s3_place, run_name, board_folder / run_name) if s3_place is not None else None,
         )
-        writer.write(first_entries)
+        board_writer.write(first_entries)
         if serve or following:
             for end_signal in (signal.SIGINT, signal.SIGTERM):  # also for background jobs, which ignore Ctrl-C
                 signal.signal(end_signal, signal.default_int_handler)
         if serve:
-            writer.board = exit_stack.enter_context(_running_tensorboard(board_folder, host, port))
+            board_writer.board = exit_stack.enter_context(_running_tensorboard(board_folder, host, port))
         if serve or following:
-            exit_stack.callback(writer.finish)
+            exit_stack.callback(board_writer.finish)
             with suppress(_JobEnded):
-                follow(writer.write_new_entries)
+                follow(board_writer.write_new_entries)
         if not serve:
-            click.echo(f"{writer.written} entries of {job_news.name} in {logdir}")
+            click.echo(f"{board_writer.written} entries of {job_news.name} in {logdir}")
 
 
 class _JobEnded(Exception):
@@ -145,7 +145,7 @@ def _board_bucket(bucket: str, prefix: str, run: str, folder: Path) -> BoardBuck
     from dyntrain.training.report.board_files import SUFFIX
 
     if not bucket:
-        raise GiveUp(f"--logdir s3:///{prefix} names no bucket: s3://BUCKET/PREFIX")
+        raise GiveUp(f"--logdir s3:///{prefix} names no bucket: give s3://BUCKET/PREFIX")
     return BoardBucket(Clients(attempts=2), bucket, f"{prefix.rstrip('/')}/{run}", folder, SUFFIX)
 
 

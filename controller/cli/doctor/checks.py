@@ -127,7 +127,7 @@ def _stage_findings(readings: Readings) -> Generator[Finding, None, Stage | None
 
 
 def _is_ambiguous(first: str, second: str) -> bool:
-    """Whether one of two stages' suffixes ends with the other suffix, so that a tag could name clusters of both stages.
+    """Whether one of two tag suffixes ends with the other suffix, so that a tag could name clusters of two stages.
 
     Equal suffixes are harmless, because each cluster belongs to one stage.
     """

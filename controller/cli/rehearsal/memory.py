@@ -1,4 +1,4 @@
-"""The controller's ports in memory, for `dyntrain replay`: a table with its stream, and the resources in the events.
+"""The controller's ports in memory, for `dyntrain replay`: a table with its stream, and simulated resources of AWS.
 
 AWS is never called. An instance is assumed to exist and to run unless an event says otherwise. Actions on instances and
 groups have no effect.
@@ -34,7 +34,7 @@ from dyntrain.controller.loops.ports import (
 
 
 @dataclass
-class Memory:
+class Memory:  # the table
     """A DynamoDB table in memory. The fields `..._to_wake` contain the names of changed items that the table's stream
     delivers next.
     """
@@ -79,7 +79,7 @@ class Memory:
         return {name: item for (item_kind, name), item in self.items.items() if item_kind == kind}
 
 
-class _Nodes:
+class _Nodes:  # records of nodes in the table
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
@@ -104,7 +104,7 @@ class _Nodes:
         }
 
 
-class _GroupRecords:
+class _GroupRecords:  # records of Auto Scaling groups in the table
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
@@ -121,7 +121,7 @@ class _GroupRecords:
         return {}
 
 
-class _Jobs:
+class _Jobs:  # records of jobs in the table
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
@@ -134,7 +134,7 @@ class _Jobs:
             self._memory.clusters_to_wake.add(cluster)
 
 
-class _Clusters:
+class _Clusters:  # records of clusters in the table
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
@@ -169,7 +169,7 @@ class _Clusters:
         return f"cluster#{cluster}/target"
 
 
-class _Parameters:
+class _Parameters:  # SSM parameters
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
@@ -192,7 +192,7 @@ class _Parameters:
         return ()
 
 
-class _Instances:
+class _Instances:  # EC2 instances
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
@@ -250,7 +250,7 @@ class _Instances:
         """Ignore the profile, because instances in memory have no profile."""
 
 
-class _Groups:
+class _Groups:  # Auto Scaling groups
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
@@ -282,8 +282,8 @@ class _Groups:
         return {}
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
-        """The groups' sizes according to the events. One more instance is desired than runs, because the events may
-        report a failed launch.
+        """The groups' sizes according to the events. The desired size is the number of running instances plus one,
+        because the events may report a failed launch.
         """
         node_facts = [
             facts
@@ -315,7 +315,7 @@ class _Groups:
         """Ignore the action."""
 
 
-class _Metrics:
+class _Metrics:  # CloudWatch metrics
     def count(self, name: str, cluster: str, value: int = 1) -> None:
         """Ignore the count, because a replay raises no alarms."""
 

@@ -16,7 +16,7 @@ from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.incoming.payloads import Time
 from pydantic import TypeAdapter, ValidationError
 
-_TIME: TypeAdapter[float] = TypeAdapter(Time)
+_TIME_TYPE: TypeAdapter[float] = TypeAdapter(Time)
 _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
@@ -28,7 +28,7 @@ class Unreadable(GiveUp):
 class Record:
     """A record in a file: either an event or a problem."""
 
-    file: str
+    file: str  # name of the file
     event: Mapping[str, Any] | None
     problem: str = ""  # the reason why the record is no event
 
@@ -36,7 +36,7 @@ class Record:
     def time(self) -> float | None:
         """The time of the event, or None if the record contains no valid time."""
         try:
-            return _TIME.validate_python((self.event or {})["time"])
+            return _TIME_TYPE.validate_python((self.event or {})["time"])
         except (KeyError, TypeError, ValueError, OverflowError, ValidationError):
             return None
 
@@ -169,4 +169,4 @@ def _record_of_value(name: str, value: Any) -> Record:
 
 
 def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+    return any(path_part.startswith(".") for path_part in path.parts)

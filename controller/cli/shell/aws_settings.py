@@ -11,7 +11,7 @@ PROFILE_VARIABLES = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
 def aws_settings(environment: Mapping[str, str], region: str | None, profile: str | None) -> dict[str, str | None]:
     """The environment variables that botocore reads, with their values for the command. None unsets a variable.
 
-    As with `aws`, an option overrides a variable, AWS_REGION overrides AWS_DEFAULT_REGION, and a named profile
+    As in the `aws` program, options override variables, AWS_REGION overrides AWS_DEFAULT_REGION, and a named profile
     overrides access keys. botocore ignores AWS_REGION, prefers AWS_DEFAULT_PROFILE to AWS_PROFILE, and takes an empty
     variable as a profile's name. Therefore an option sets all of these variables.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 REPORT_SECONDS = 15.0  # between two reads of a job's report from AWS
 
 
-class JobNews(Protocol):
+class JobNews(Protocol):  # a source of new entries
     """A source of a job's entries for TensorBoard."""
 
     name: str  # of the job
@@ -54,7 +54,7 @@ class _FromReports:
         self._last_time = self._last_read = 0.0
 
     def next(self) -> Iterable[Entry]:
-        from dyntrain.training.report.board import entries_of_history, latest_time
+        from dyntrain.training.report.board import entries_of_history, latest
 
         if self._last_read and time.monotonic() - self._last_read < REPORT_SECONDS:
             return ()
@@ -63,5 +63,5 @@ class _FromReports:
         self.over = report.state in ("finished", "failed")
         if report.history is None:
             return ()
-        previous_time, self._last_time = self._last_time, max(self._last_time, latest_time(report.history))
+        previous_time, self._last_time = self._last_time, max(self._last_time, latest(report.history))
         return list(entries_of_history(report.history, previous_time))

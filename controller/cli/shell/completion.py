@@ -15,7 +15,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed_environment
-from dyntrain.controller.cli.shell.connection import connect, stage_of_command
+from dyntrain.controller.cli.shell.connection import connect_to_stage, stage_of_command
 from dyntrain.controller.contract.errors import ControllerError
 
 Choices = Sequence[tuple[str, str]]  # pairs of completion and description
@@ -42,7 +42,7 @@ class CompletedText(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 def _cluster_choices() -> Choices:
-    registry = connect().registry
+    registry = connect_to_stage().registry
     return [
         (cluster_name, f"{policy.min_workers} to {policy.max_workers} workers")
         for cluster_name, policy in sorted(registry.all().items())
@@ -53,11 +53,11 @@ def _instance_choices() -> Choices:
     from dyntrain.controller.cli.answers.announced import announced_standing
     from dyntrain.controller.cli.answers.query import snapshot
 
-    ports, registry, elastic = connect()
+    ports, registry, elastic_tag = connect_to_stage()
     return [
         (node.view.instance, f"{cluster}: {announced_standing(node).status}")
         for cluster in sorted(registry.all())
-        for node in snapshot(ports, registry, cluster, elastic).decision.nodes
+        for node in snapshot(ports, registry, cluster, elastic_tag).decision.nodes
         if announced_standing(node).status != "GONE"
     ]
 

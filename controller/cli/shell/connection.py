@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # not imported at run time, so that `--help` is fast
     from dyntrain.controller.contract.stage import Stage
 
 
-def connect(stage: Stage | None = None) -> Connection:
+def connect_to_stage(stage: Stage | None = None) -> Connection:
     """Connect to `stage`, by default to the stage of the current command."""
     from dyntrain.controller.adapters.on_aws import aws_ports
     from dyntrain.controller.cli.answers.connection import Connection

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.connection import connect_to_stage
 from dyntrain.controller.contract.errors import GiveUp
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def file_errors_as_give_up(file: Path) -> Iterator[None]:
 
 def latest_report(name: str | None) -> JobReport:
     """The latest report of the job or cluster `name`, or of the only job. Raises GiveUp unless just one job matches."""
-    ports, registry, _ = connect()
+    ports, registry, _ = connect_to_stage()
     cluster_names = sorted(registry.all())
     job_reports = [facts.report for cluster in cluster_names if (facts := ports.jobs.get(cluster)[0]) is not None]
     matching_reports = [report for report in job_reports if name in (None, report.cluster, report.job)]

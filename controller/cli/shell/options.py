@@ -44,7 +44,7 @@ def cluster_argument(command: F) -> F:
     @wraps(command)
     def run_command(*arguments: Any, cluster: str | None, named: str | None, **other_options: Any) -> Any:
         if named is not None and cluster is not None:
-            raise click.UsageError(f"{named} and --cluster {cluster}: give one of them")
+            raise click.UsageError(f"{named} and --cluster {cluster} exclude each other: give one of them")
         return command(*arguments, cluster=named or cluster, **other_options)
 
     cluster_option = click.option(

@@ -21,7 +21,9 @@ POLL_SECONDS = 0.2  # between two checks for a new progress message
 
 @contextmanager
 def waiting(doing: str, to: TextIO | None = None, silent: float = SILENT_SECONDS) -> Iterator[Callable[[str], None]]:
-    """Print the progress message `doing` on a terminal after `silent` seconds. The returned function replaces it."""
+    """Print the progress message `doing` on a terminal after `silent` seconds. Calls of the returned function replace
+    the message.
+    """
     terminal = to or sys.stderr
     current_text, stop_event = [doing], threading.Event()
 

@@ -24,7 +24,7 @@ WIDE_COLUMNS = (*COLUMNS[:-1], Column("address", 5), Column("step seconds", 5), 
 SLOW_FACTOR = 1.5  # a slow worker takes this many times the median duration of a step
 # The least delay of a slow worker: processes that share a processor wait for tens of milliseconds.
 SLOW_SECONDS = 0.05
-END_STATES = ("finished", "failed")
+END_STATES = ("finished", "failed")  # of a job
 MAX_NAMES = 5  # at most so many instances are named in a line
 INSTANCE_PATTERN = re.compile(r"\bi-[0-9a-f]{8,17}\b")
 

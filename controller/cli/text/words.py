@@ -29,7 +29,7 @@ def size_text(count: int) -> str:
     return f"{count} bytes"
 
 
-def span(seconds: float) -> str:
+def span(seconds: float) -> str:  # a duration as text
     """A duration as text in the two largest units, such as 2 h 5 min."""
     remaining_seconds = round(max(0.0, seconds))
     for index, (unit_seconds, unit) in enumerate(_UNITS):
@@ -45,11 +45,11 @@ def span(seconds: float) -> str:
     raise AssertionError
 
 
-def moment(seconds: float | None) -> str:
+def moment(seconds: float | None) -> str:  # a time in UTC as text
     return "-" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def ago(time: float | None, now: float) -> str:
+def ago(time: float | None, now: float) -> str:  # such as "5 min ago"
     return "-" if time is None else f"{span(now - time)} ago"
 
 

@@ -1,1 +1,1 @@
-"""`dyntrain job`: run any command on N machines, which are terminated when the command ends."""
+"""`dyntrain job`: run any command on N machines, which are terminated after the command."""

@@ -38,7 +38,7 @@ NO_BUCKET_MESSAGE = (
     "python3 train.py\n  dyntrain job logs mnist -f"
 )
 def job() -> None:  # `dyntrain job`
-    """Run any framework's command on N machines, which end with the command."""
+    """Run any framework's command on N machines, which are terminated after the command."""
 
 
 for command in (job_list, status, logs, stop, template):
@@ -134,7 +134,7 @@ def submit(  # `dyntrain job submit`
             name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         ]
         if not elastic and (package or key_name):
-            raise GiveUp("--package and --key-name need --elastic")
+            raise GiveUp("the options --package and --key-name need the option --elastic")
         ports, launcher = connect_jobs()
         job_request = _request_from_options(launcher, options, settings, elastic=elastic)
         if elastic:
@@ -243,8 +243,8 @@ def _print_line(text: str) -> None:
 
 
 def _wait_for(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> None:
-    """Wait until all nodes of the job run, or until the job ends if `wait` is true. In the latter case an interrupted
-    job is launched again, at most as many times as its request allows.
+    """Wait until all nodes of the job run, or until the job ends if `wait` is true. With `wait`, an interrupted job is
+    launched again, at most as many times as its request allows.
     """
     from dyntrain.controller.cli.commands.job.jobs import follow, relaunch
     from dyntrain.controller.jobs.record import ENDED

@@ -14,7 +14,7 @@ from dyntrain.training.worker.channel.objects import variable
 
 def check_channels(words: Sequence[str], *, elastic: bool) -> list[str]:
     """Check the values of --channel and return warnings. Raises GiveUp for channels that the job cannot read."""
-    channels = _channels(words)
+    channels = _parsed_channels(words)
     if not elastic:
         warning = many_channels(sum(channel.mode == PIPE for channel in channels))
         return [warning] if warning else []
@@ -32,7 +32,7 @@ def channel_variables(words: Sequence[str]) -> dict[str, str]:
     """Environment variables that tell `job.channel` the S3 folder or manifest of each channel. Raises GiveUp."""
     return {
         variable(channel.name): channel.source if _is_folder_or_manifest(channel.source) else f"{channel.source}/"
-        for channel in _channels(words)
+        for channel in _parsed_channels(words)
     }
 
 
@@ -44,7 +44,7 @@ def common_folder(words: Sequence[str]) -> tuple[str, str]:
     """The bucket and the folder that contain all channels of a cluster, both "" without channels. Raises GiveUp for
     channels without a common folder.
     """
-    channels = _channels(words)
+    channels = _parsed_channels(words)
     if not channels:
         return "", ""
     s3_places = [parsed(channel.source) for channel in channels]
@@ -60,7 +60,7 @@ def common_folder(words: Sequence[str]) -> tuple[str, str]:
     return s3_places[0][0], shared_folder
 
 
-def _channels(words: Sequence[str]) -> list[Channel]:
+def _parsed_channels(words: Sequence[str]) -> list[Channel]:
     try:
         return channels_of(words)
     except ChannelError as error:

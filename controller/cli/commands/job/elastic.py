@@ -20,7 +20,7 @@ from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import snapshot, summary
 from dyntrain.controller.cli.commands.job.data import channel_variables, common_folder
 from dyntrain.controller.cli.commands.job.jobs import stored_job
-from dyntrain.controller.cli.shell.connection import connect, stage_of_command
+from dyntrain.controller.cli.shell.connection import connect_to_stage, stage_of_command
 from dyntrain.controller.cli.shell.options import width_of_terminal
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
@@ -74,10 +74,10 @@ def submit_elastic(
         raise GiveUp("a cluster belongs to a stage: give --stage or DYNTRAIN_STAGE")
     is_local_code = source_of(request.code) is None
     packed_code = pack(Path(request.code)) if is_local_code else None
-    connection, stacks = connect(stage), _cluster_stacks(launcher)
+    stage_connection, stacks = connect_to_stage(stage), _cluster_stacks(launcher)
     wheel_address = package or f"s3://{request.bucket}/dyntrain-{version('dyntrain')}-py3-none-any.whl"
     with waiting("asking AWS whether this can be done"):
-        is_registered = request.name in connection.ports.parameters.policies()
+        is_registered = request.name in stage_connection.ports.parameters.policies()
         cluster_settings = ClusterSettings(stage.name, wheel_address, key_name, common_folder(request.channels))
         prepared_cluster = prepare_cluster(
             ports,
@@ -102,11 +102,11 @@ def submit_elastic(
     if not yes and not click.confirm("Create the cluster?", default=False):
         raise GiveUp("the cluster was not created")
     make_cluster(ports, launcher, stacks, prepared_cluster, _print_line)
-    _follow_start(ports, stacks, connection, request.name)
+    _follow_start(ports, stacks, stage_connection, request.name)
 
 
 def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) -> str:
-    job_state = _read_state(ports, _cluster_stacks(launcher), connect(stage_of_command()), name)
+    job_state = _read_state(ports, _cluster_stacks(launcher), connect_to_stage(stage_of_command()), name)
     record, stack = job_state.record, job_state.stack
     if output == "json":
         status_fields = {"phase": job_state.phase, "why": job_state.reason, "cluster": job_state.cluster}
@@ -129,11 +129,11 @@ def elastic_states(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str])
     """The phase and its reason of each named elastic job, as in `dyntrain job status`. A job whose state cannot be read
     has the phase UNKNOWN.
     """
-    stacks, connection = _cluster_stacks(launcher), connect(stage_of_command())
+    stacks, stage_connection = _cluster_stacks(launcher), connect_to_stage(stage_of_command())
     phases_and_reasons: dict[str, tuple[str, str]] = {}
     for name in names:
         try:
-            job_state = _read_state(ports, stacks, connection, name)
+            job_state = _read_state(ports, stacks, stage_connection, name)
             phases_and_reasons[name] = (job_state.phase, job_state.reason)
         except ControllerError as error:
             phases_and_reasons[name] = ("UNKNOWN", str(error))
@@ -141,7 +141,7 @@ def elastic_states(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str])
 
 
 def stop_elastic(ports: JobPorts, launcher: AwsLauncher, name: str) -> None:
-    parameters = connect(stage_of_command()).ports.parameters
+    parameters = connect_to_stage(stage_of_command()).ports.parameters
     stack = end_cluster(ports, launcher, _cluster_stacks(launcher), name, lambda: parameters.delete(name), _print_line)
     if stack is None:
         click.echo(f"{name} has ended already")

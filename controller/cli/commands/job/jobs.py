@@ -62,7 +62,7 @@ def stored_job(ports: JobPorts, name: str) -> StoredJob:
 
 
 def read_state(ports: JobPorts, launcher: Launcher, name: str) -> JobState:
-    """Read the job's state, with the end that the controller's next check would find. Writes nothing."""
+    """Read the job's state, in which an end counts that the controller has not stored yet. Writes nothing."""
     stored = stored_job(ports, name)
     machines = sorted(ports.machines.of_runs([stored.record.token]), key=lambda machine: machine.rank)
     record = decision_of(ports, stored, machines).record
