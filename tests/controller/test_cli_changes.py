@@ -59,7 +59,7 @@ def test_groups_of_base_nodes_are_neither_scaled_nor_in_the_way() -> None:
     [
         (lambda: resize(POLICY, ONE, None, to=5), "between 0 and 4 instances, not 5.*--max-size 5"),
         (lambda: resize(POLICY, {}, None, to=1), "no Auto Scaling group"),
-        (lambda: resize(POLICY, {**ONE, "more": ONE["demo-workers"]}, None, to=1), "with --group"),
+        (lambda: resize(POLICY, {**ONE, "more": ONE["demo-workers"]}, None, to=1), "--group is missing"),
         (lambda: resize(POLICY, ONE, "typo", to=1), r"typo is no group of demo that exists \(its groups: demo-workers"),
     ],
 )

@@ -133,7 +133,7 @@ def test_the_lines_of_all_workers_of_a_node_are_shown_with_which_of_them_wrote_i
 def test_files_that_are_not_kept_by_job_are_not_shown_for_one(tmp_path: Path) -> None:
     written(tmp_path, HERE, "demo", "2026-01-01 10:00:00 of another job")
     result = CliRunner().invoke(main, ["logs", "demo", "--job", "job-1", "--directory", str(tmp_path)])
-    assert (result.exit_code, "leave --job out" in result.stderr) == (1, True)
+    assert (result.exit_code, "omit --job" in result.stderr) == (1, True)
 
 
 def files_of(cloud: Path, cluster: str) -> FromFiles:

@@ -336,8 +336,8 @@ class Listening(Reader):
         super().__init__(wanted)
         self.operations: list[str] = []
 
-    def _client(self, service: str) -> Any:
-        client = super()._client(service)
+    def _aws_client(self, service: str) -> Any:
+        client = super()._aws_client(service)
         client.meta.events.register("before-call", lambda model, **_more: self.operations.append(model.name))
         return client
 

@@ -83,7 +83,7 @@ def test_a_job_that_runs_grows_as_ever() -> None:
     world.limits[GROUP] = (0, 4, 0)
     assert launch_request(asking(world), "demo", 1, None).new_size == 1
     assert remove_request(asking(world), [worker]).instances == (worker,)
-    with pytest.raises(GiveUp, match="the job of demo is not over"):
+    with pytest.raises(GiveUp, match="the job of demo cannot be restarted, since it is not over"):
         restart_request(asking(world), "demo")
 
 
