@@ -61,12 +61,8 @@ def closing_data(decision: Decision) -> dict[str, Any] | None:
 
 def job_over_text(cluster: str, job_facts: JobFacts | None) -> str:
     """The beginning of a message: the job of the cluster is over, with the reason if the job failed."""
-    job_report = job_facts.report if job_facts is not None else None
-    failure_text = (
-        f" (it failed: {in_brief(job_report.reason)})"
-        if job_report is not None and job_report.state == "failed"
-        else ""
-    )
+    report = job_facts.report if job_facts is not None else None
+    failure_text = f" (it failed: {in_brief(report.reason)})" if report is not None and report.state == "failed" else ""
     return f"the job of {cluster} is over{failure_text}"
 
 

@@ -73,11 +73,7 @@ class FromCloudWatch:
 
     def next(self) -> Iterator[SourceLine]:
         prefix = f"{self.wanted.cluster}/{self.wanted.job}/" if self.wanted.job else f"{self.wanted.cluster}/"
-        stream_names = [
-            stream_name
-            for stream_name in self.store.streams(self.log_group, prefix)
-            if self.wanted.accepts_stream(stream_name)
-        ]
+        stream_names = [name for name in self.store.streams(self.log_group, prefix) if self.wanted.accepts_stream(name)]
         new_lines = self._unseen_lines(list(self.store.lines(self.log_group, stream_names, self.since)))
         for line in new_lines:
             _, _, instance, kind = line.stream.split("/")

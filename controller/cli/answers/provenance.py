@@ -110,7 +110,4 @@ def _group_origins(facts: NodeFacts) -> Iterator[Origin]:
 
 
 def _tags_text(tags: dict[str, str]) -> str:
-    return (
-        ", ".join(f"{tag_key}={tag_value}" if tag_value else tag_key for tag_key, tag_value in sorted(tags.items()))
-        or "none that matter"
-    )
+    return ", ".join(f"{key}={value}" if value else key for key, value in sorted(tags.items())) or "none that matter"

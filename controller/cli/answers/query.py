@@ -194,10 +194,10 @@ def _restart_advice(snapshot: Snapshot) -> str:
 
 
 def _node_row(node: NodeStatus, snapshot: Snapshot) -> dict[str, Any]:
-    job_report = snapshot.job_facts.report if snapshot.job_facts is not None else None
+    report = snapshot.job_facts.report if snapshot.job_facts is not None else None
     job_member = (
-        next((job_member for job_member in job_report.members if job_member.instance_id == node.view.instance), None)
-        if job_report is not None and snapshot.decision.job.alive
+        next((job_member for job_member in report.members if job_member.instance_id == node.view.instance), None)
+        if report is not None and snapshot.decision.job.alive
         else None
     )
     status_ack, standing = node.view.facts.acks.status, announced_standing(node)
@@ -210,7 +210,7 @@ def _node_row(node: NodeStatus, snapshot: Snapshot) -> dict[str, Any]:
         "detail": standing.detail,
         "base": node.view.base,
         "master": node.view.master,
-        "generation": job_report.generation if job_report is not None and job_member is not None else None,
+        "generation": report.generation if report is not None and job_member is not None else None,
         "rank": job_member.rank if job_member is not None else None,
         "step_seconds": job_member.step_seconds if job_member is not None else None,
         "since": status_ack.at if status_ack is not None and status_ack.value == standing.line else None,
@@ -221,25 +221,25 @@ def _node_row(node: NodeStatus, snapshot: Snapshot) -> dict[str, Any]:
 def _job_data(snapshot: Snapshot) -> dict[str, Any] | None:
     if snapshot.job_facts is None:
         return None
-    job_report = snapshot.job_facts.report
+    report = snapshot.job_facts.report
     return {
-        "job": job_report.job,
-        "state": job_report.state,
+        "job": report.job,
+        "state": report.state,
         "alive": snapshot.decision.job.alive,
-        "generation": job_report.generation,
-        "revision": job_report.revision,
-        "epoch": job_report.epoch,
-        "epochs": job_report.epochs,
-        "step": job_report.step,
-        "workers": sum(member.processes for member in job_report.members if member.active),
-        "samples_per_second": job_report.samples_per_second,
+        "generation": report.generation,
+        "revision": report.revision,
+        "epoch": report.epoch,
+        "epochs": report.epochs,
+        "step": report.step,
+        "workers": sum(member.processes for member in report.members if member.active),
+        "samples_per_second": report.samples_per_second,
         "heard_at": snapshot.job_facts.heard_at,
         "heard_seconds_ago": round(max(snapshot.at - snapshot.job_facts.heard_at, 0.0), 1),
-        "reason": job_report.reason,
-        "coordinator": job_report.instance_id,
-        "traceback": job_report.traceback,
-        "unreachable": [address.model_dump(mode="json") for address in job_report.unreachable],
-        "progress": job_report.progress.model_dump(mode="json") if job_report.progress is not None else None,
+        "reason": report.reason,
+        "coordinator": report.instance_id,
+        "traceback": report.traceback,
+        "unreachable": [address.model_dump(mode="json") for address in report.unreachable],
+        "progress": report.progress.model_dump(mode="json") if report.progress is not None else None,
     }
 
 
@@ -265,12 +265,8 @@ def with_price(summary_data: dict[str, Any], price: Callable[[str, str], float |
 
 def history(snapshot: Snapshot) -> dict[str, Any] | None:
     """The job's curves and events in the form of `JobHistory`, or None if the job reported no history."""
-    job_report = snapshot.job_facts.report if snapshot.job_facts is not None else None
-    return (
-        job_report.history.model_dump(mode="json")
-        if job_report is not None and job_report.history is not None
-        else None
-    )
+    report = snapshot.job_facts.report if snapshot.job_facts is not None else None
+    return report.history.model_dump(mode="json") if report is not None and report.history is not None else None
 
 
 def _fact_fields(facts: NodeFacts) -> Mapping[str, Any]:

@@ -77,9 +77,7 @@ def create(  # `dyntrain cluster create`
             "min_workers": min_workers,
             "max_workers": max_workers,
         }
-        policy_fields.update(
-            {field: field_value for field, field_value in option_fields.items() if field_value is not None}
-        )
+        policy_fields.update({field: value for field, value in option_fields.items() if value is not None})
         policy_fields.update(_parsed_setting(text) for text in settings)
         checked_policy(policy_fields)  # before the first call of AWS
         stage = stage_of_command()

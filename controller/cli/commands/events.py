@@ -53,17 +53,9 @@ def events(cluster: str | None, since: str, instance: str | None, follow: bool, 
 
             def read_entries(begin: float) -> list[StoredEntry]:
                 cluster_names = [cluster] if cluster else sorted(registry.all())
-                entries = [
-                    (cluster_name, entry)
-                    for cluster_name in cluster_names
-                    for entry in ports.clusters.trail(cluster_name, begin)
-                ]
-                matching_entries = (
-                    named_entry
-                    for named_entry in entries
-                    if instance is None or named_entry[1].entry.instance == instance
-                )
-                return sorted(matching_entries, key=lambda named_entry: named_entry[1].at)
+                entries = [(name, entry) for name in cluster_names for entry in ports.clusters.trail(name, begin)]
+                matching_entries = (pair for pair in entries if instance is None or pair[1].entry.instance == instance)
+                return sorted(matching_entries, key=lambda pair: pair[1].at)
 
             trail_reader = TrailReader(read_entries, start_time)
             first_entries = trail_reader.next()

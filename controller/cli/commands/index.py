@@ -12,11 +12,7 @@ from dyntrain.controller.contract.errors import GiveUp
 
 @click.command(epilog="Examples:\n\n\b\n  dyntrain index train.rec\n  dyntrain index shards/*.rec --force")
 @click.argument(
-    "files",
-    metavar="FILE.rec...",
-    nargs=-1,
-    required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    "files", metavar="FILE.rec...", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--force", is_flag=True, help="Replace indexes that are there.")
 def index(files: tuple[Path, ...], force: bool) -> None:  # `dyntrain index`

@@ -18,13 +18,7 @@ from dyntrain.controller.cli.doctor.observations import (
     Unread,
 )
 from dyntrain.controller.contract.errors import Misconfigured
-from dyntrain.controller.contract.messages import (
-    BASE_TAG,
-    OWNER_TAG,
-    ClusterPolicy,
-    NodeConfig,
-    is_base_value,
-)
+from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, ClusterPolicy, NodeConfig, is_base_value
 from dyntrain.controller.contract.metadata_tags import refused_keys
 from dyntrain.controller.contract.region_keys import UNVERIFIED, kind_of, trusted_keys, unverified_cause
 from dyntrain.controller.contract.stage import Stage, chosen_stage, stage_names, stage_parameter

@@ -276,10 +276,7 @@ _CLAIMS_FROM_OTHER_DOCS = (
         "https://docs.cloud-init.io/en/latest/reference/faq.html",
     ),
     ("nvidia-smi loads the driver, and names each GPU", "https://docs.nvidia.com/deploy/nvidia-smi/index.html"),
-    (
-        "the time of a step on a V100, the default of `dyntrain model`",
-        "https://github.com/NVIDIA/DeepLearningExamples",
-    ),
+    ("the time of a step on a V100, the default of `dyntrain model`", "https://github.com/NVIDIA/DeepLearningExamples"),
     ("the driver's devices can be made at once", "https://github.com/NVIDIA/nvidia-modprobe"),
     (
         "the behaviour of systemd when a service ends, hangs or is stopped",
@@ -309,10 +306,7 @@ _CLAIMS_FROM_OTHER_DOCS = (
         "the image with Nvidia's driver fits on 150 GiB",
         f"{AWS_DOCS}dlami/latest/devguide/find-dlami-id.html, which gives its id; dyntrain doctor reads its size",
     ),
-    (
-        "Lambda has a database of time zones, for leave_windows",
-        "https://github.com/aws/aws-lambda-dotnet/issues/1620",
-    ),
+    ("Lambda has a database of time zones, for leave_windows", "https://github.com/aws/aws-lambda-dotnet/issues/1620"),
     (
         "the restrictions that systemd puts on a service",
         "https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html",

@@ -144,16 +144,11 @@ class Reader:
             if error_code(error) == "ValidationError" and "does not exist" in str(error):
                 return None
             raise
-        resource_pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
-        resources = [
-            resource for resource_page in resource_pages for resource in resource_page["StackResourceSummaries"]
-        ]
+        pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
+        resources = [resource for page in pages for resource in page["StackResourceSummaries"]]
         return StackSeen(
             stack_data["StackStatus"],
-            {
-                stack_parameter["ParameterKey"]: stack_parameter.get("ParameterValue", "")
-                for stack_parameter in stack_data.get("Parameters", ())
-            },
+            {entry["ParameterKey"]: entry.get("ParameterValue", "") for entry in stack_data.get("Parameters", ())},
             {
                 resource["LogicalResourceId"]: resource.get("ResourceStatusReason", resource["ResourceStatus"])
                 for resource in resources
@@ -185,14 +180,8 @@ class Reader:
     # ---- clusters
 
     def _parameters_below(self, path: str) -> dict[str, str]:
-        parameter_pages = (
-            self._aws_client("ssm").get_paginator("get_parameters_by_path").paginate(Path=path, Recursive=True)
-        )
-        return {
-            ssm_parameter["Name"]: ssm_parameter["Value"]
-            for page in parameter_pages
-            for ssm_parameter in page["Parameters"]
-        }
+        pages = self._aws_client("ssm").get_paginator("get_parameters_by_path").paginate(Path=path, Recursive=True)
+        return {entry["Name"]: entry["Value"] for page in pages for entry in page["Parameters"]}
 
     def _read_clusters(self, only_cluster: str | None, stage: Stage | None) -> dict[str, ClusterSeen]:
         """Read the state of all clusters with a policy, or of one cluster if `only_cluster` is given."""

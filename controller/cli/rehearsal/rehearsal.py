@@ -28,13 +28,7 @@ Matcher = Callable[[Mapping[str, Any]], list[str]]  # a function from an event t
 
 MAX_CONVERGE_PASSES = 20
 # if several handlers take an event in, the first outcome in this order is shown
-_OUTCOME_ORDER = (
-    "applied",
-    "stale",
-    "quarantined",
-    "unchanged",
-    "ignored",
-)
+_OUTCOME_ORDER = ("applied", "stale", "quarantined", "unchanged", "ignored")
 
 
 @dataclass(frozen=True)

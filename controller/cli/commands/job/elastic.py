@@ -30,11 +30,7 @@ from dyntrain.controller.contract.errors import ControllerError, GiveUp, RetryLa
 from dyntrain.controller.jobs.ports import JobPorts
 from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.submission.code import REQUIREMENTS, pack, source_of
-from dyntrain.controller.jobs.submission.elastic import (
-    end_cluster,
-    make_cluster,
-    prepare_cluster,
-)
+from dyntrain.controller.jobs.submission.elastic import end_cluster, make_cluster, prepare_cluster
 from dyntrain.controller.jobs.submission.elastic_request import ClusterSettings, check_elastic, elastic_phase
 from dyntrain.controller.jobs.submission.ports import Stack
 from dyntrain.controller.jobs.submission.request import JobRequest

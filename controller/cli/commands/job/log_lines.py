@@ -29,11 +29,7 @@ class JobLog:
 
     def next(self) -> Iterator[LogLine]:
         """The log lines that are new since the last call, oldest first."""
-        stream_names = [
-            stream_name
-            for stream_name in self._logs.streams(LOG_GROUP, f"{self._name}_")
-            if stream_name in self._wanted
-        ]
+        stream_names = [name for name in self._logs.streams(LOG_GROUP, f"{self._name}_") if name in self._wanted]
         new_lines = [
             line for line in self._logs.lines(LOG_GROUP, stream_names, self._since) if line.id not in self._shown
         ]
